@@ -1,4 +1,5 @@
-"""What history costs: a page of runs, a list of sessions, a turn and `fledge ps` with many finished runs, beside few.
+"""What history costs: a page of runs, a list of sessions, the agents' week, a turn and `fledge ps` with many finished
+runs, beside few.
 
 Both folders hold the same conversation with a few runs that were really lived. In one of them a finished run is then
 copied many times, row by row in SQL, older than the others, as a conversation that has spawned for weeks has them. The
@@ -38,6 +39,7 @@ class Cost:
 
     page: float
     sessions: float
+    week: float
     turn: float
     ps: float
 
@@ -57,7 +59,7 @@ def measured(runs: int, rounds: int) -> tuple[Cost, Cost]:
 
 
 def _median(rounds: list[Cost]) -> Cost:
-    return Cost(*(median(getattr(one, name) for one in rounds) for name in ("page", "sessions", "turn", "ps")))
+    return Cost(*(median(getattr(one, name) for one in rounds) for name in ("page", "sessions", "week", "turn", "ps")))
 
 
 async def _live(fl: fledge.Fledge) -> None:
@@ -70,19 +72,21 @@ async def _live(fl: fledge.Fledge) -> None:
 
 
 def _cost(state: Path) -> Cost:
-    page, sessions, turn = fledge.run_sync(_asked, state, model=ScriptedModel(echo), config={})
-    return Cost(page, sessions, turn, _ps_ms(state))
+    return Cost(*fledge.run_sync(_asked, state, model=ScriptedModel(echo), config={}), _ps_ms(state))
 
 
-async def _asked(fl: fledge.Fledge) -> tuple[float, float, float]:
+async def _asked(fl: fledge.Fledge) -> tuple[float, float, float, float]:
     def page(tx: Tx) -> None:
         assert len(page_of_runs(tx, Wanted(limit=LIVED), 0.0, True).rows) == LIVED
 
     def sessions(tx: Tx) -> None:
         assert len(page_of_sessions(tx, WantedSessions(limit=LIVED), 0.0).rows) == LIVED
 
+    def week(tx: Tx) -> None:
+        assert sum(one.runs for one in tx.lists.agent_days(0)) >= LIVED
+
     took = []
-    for look in (page, sessions):
+    for look in (page, sessions, week):
         with Meter() as m:
             for _ in range(CALLS):
                 await fl.engine.store.read(look)
@@ -93,7 +97,7 @@ async def _asked(fl: fledge.Fledge) -> tuple[float, float, float]:
         async with asyncio.timeout(TIMEOUT_S):
             for number in range(CALLS):
                 assert (await main.send(f"turn {number}")).ok
-    return took[0], took[1], 1000 * m.cpu_s / CALLS
+    return took[0], took[1], took[2], 1000 * m.cpu_s / CALLS
 
 
 def _ps_ms(state: Path) -> float:

@@ -437,6 +437,9 @@ def on_the_page(sizes: Sizes) -> Iterator[Line]:
     runs, entries = f"{sizes.listed:,} runs", f"{sizes.entries:,} entries"
     what = f"web page, {runs}: CPU until the first is shown"
     yield Line(what, f"{cost.runs_ms:.0f} ms", "page and gateway", cost.runs_ms, FIRST_SHOWN, "ms")
+    many_ms, few_ms = cost.runs_wall_ms, cost.few_wall_ms
+    beside = f"{few_ms:.0f} ms with {web.LIVED} runs"
+    yield Line("  time until then", f"{many_ms:.0f} ms", beside, many_ms / few_ms, NEARLY_FLAT)
     yield Line("  elements", f"{cost.runs_nodes:,}", "all read", cost.runs_nodes, FEW_NODES, "elements")
     yield Line("  CPU of a filter", f"{cost.filter_ms:.0f} ms", "page", cost.filter_ms, FILTERED, "ms")
     what = f"web page, {entries}: CPU until the newest are shown"
@@ -450,6 +453,7 @@ def with_history(sizes: Sizes) -> Iterator[Line]:
     for what, name, bar in (
         ("CPU a page of runs", "page", NEARLY_FLAT),
         ("  a page of sessions", "sessions", NEARLY_FLAT),
+        ("  what agents did in a week", "week", NEARLY_FLAT),
         ("  a turn of their conversation", "turn", FLAT),
         ("  fledge ps", "ps", NEARLY_FLAT),
     ):

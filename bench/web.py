@@ -1,7 +1,9 @@
 """What the page costs in a browser: a table of many runs and a long conversation, on a real gateway.
 
 The folder's history is copied in SQL (`history.py`). CPU is that of the page's main thread, as the browser counts it;
-until something is first shown, that of the gateway, too (Linux). The browser is the system's Chromium.
+until something is first shown, that of the gateway, too (Linux). Time by the wall is told beside that of a folder with
+a few runs, by taking turns: alone it would say more of the machine than of the page. The browser is the system's
+Chromium.
 """
 
 import os
@@ -30,6 +32,7 @@ LIVED = 5
 """Runs that were really lived."""
 MODEL = "openai/bench"
 PATIENCE_MS = 120_000
+_FIRST_RUN = "#runs-grid .vrow .name"
 _NODES = "document.querySelectorAll('*').length"
 _FILTER = """
 (id) => new Promise((done) => {
@@ -38,6 +41,14 @@ _FILTER = """
 })
 """
 _FILTERS = ("active", "all", "failed", "all")
+_SHOWN = """
+const look = () => {
+  if (document.querySelector(WHAT)) window.shownMs = performance.now();
+  else requestAnimationFrame(look);
+};
+look();
+"""
+"""Notes in which frame something is first there; 0 is when the page was asked for."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -47,6 +58,9 @@ class Cost:
 
     runs_ms: float
     """Until the first run is shown, from signing in on."""
+    runs_wall_ms: float
+    few_wall_ms: float
+    """The same by the wall; and in a folder with a few runs."""
     runs_nodes: int
     """Elements in the document once all runs are read and the last is shown."""
     filter_ms: float
@@ -62,18 +76,29 @@ def measured(runs: int, entries: int, rounds: int) -> Cost | None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
-        state = Path(folder) / "state"
+        state, few = Path(folder) / "state", Path(folder) / "few"
         fledge.run_sync(_live, state, model=ScriptedModel(echo), config={})
+        shutil.copytree(state, few)
         copy_runs(state / DATABASE, runs)
         copy_entries(state / DATABASE, "agent:main:main", entries)
-        with _gateway(state) as gateway, sync_playwright() as playwright:
+        with _gateway(state) as gateway, _gateway(few) as beside, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            walls = [(_wall_ms(browser, gateway), _wall_ms(browser, beside)) for _ in range(rounds)]
             tables = [_table(browser, gateway, runs + LIVED) for _ in range(rounds)]
             chats = [_chat(browser, gateway) for _ in range(rounds)]
             browser.close()
+    many_wall, few_wall = (median(column) for column in zip(*walls, strict=True))
     shown, nodes, filtered = (median(column) for column in zip(*tables, strict=True))
     said, said_nodes = (median(column) for column in zip(*chats, strict=True))
-    return Cost(runs_ms=shown, runs_nodes=int(nodes), filter_ms=filtered, chat_ms=said, chat_nodes=int(said_nodes))
+    return Cost(
+        runs_ms=shown,
+        runs_wall_ms=many_wall,
+        few_wall_ms=few_wall,
+        runs_nodes=int(nodes),
+        filter_ms=filtered,
+        chat_ms=said,
+        chat_nodes=int(said_nodes),
+    )
 
 
 async def _live(fl: fledge.Fledge) -> None:
@@ -146,6 +171,7 @@ def _shown(browser: "Browser", gateway: Gateway, path: str, what: str) -> Iterat
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.add_init_script(f"sessionStorage.setItem('fledge.token', {gateway.token!r})")
+        page.add_init_script(_SHOWN.replace("WHAT", repr(what)))
         measured, before = Measured(page), gateway.cpu_ms
         page.goto(f"{gateway.address}/{path}")
         page.locator(what).first.wait_for()
@@ -154,9 +180,15 @@ def _shown(browser: "Browser", gateway: Gateway, path: str, what: str) -> Iterat
         context.close()
 
 
+def _wall_ms(browser: "Browser", gateway: Gateway) -> float:
+    """How long it takes until the first run is shown."""
+    with _shown(browser, gateway, "#/runs", _FIRST_RUN) as (measured, _):
+        return float(measured.page.evaluate("window.shownMs"))
+
+
 def _table(browser: "Browser", gateway: Gateway, runs: int) -> tuple[float, float, float]:
     """The first run, then all of them read and the last shown, then a filter."""
-    with _shown(browser, gateway, "#/runs", "#runs-grid .vrow .name") as (measured, first_ms):
+    with _shown(browser, gateway, "#/runs", _FIRST_RUN) as (measured, first_ms):
         page = measured.page
         grid = page.locator("#runs-grid")
         grid.focus()

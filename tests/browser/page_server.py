@@ -22,7 +22,7 @@ ACT = f'{{"task": "hostile <b>task</b>", "label": "{"<i>label</i>"}"}}'
 
 async def created(file: Path) -> None:
     """Return once the file is there."""
-    for _ in range(6000):
+    for _ in range(60_000):
         if await asyncio.to_thread(file.exists):
             return
         await asyncio.sleep(0.01)

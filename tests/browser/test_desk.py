@@ -13,7 +13,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.base import Turn
 from tests.browser.browsing import Person, browsing, sitting
 from tests.browser.desk_scene import HOSTILE, SETTINGS, SHOWN, Scene, scene
-from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
+from tests.browser.looks import CHECKED, WINDOWS, assert_looks, assert_sound
 from tests.statements import proves
 
 
@@ -144,8 +144,12 @@ def test_agents_are_shown_with_models_tools_and_bounds(browser: Browser, desk: S
         main = page.get_by_role("article", name="main")
         expect(main.locator(".facts")).to_contain_text("main, critic")
         expect(main.locator(".chip")).to_have_text("idle")
+        expect(main.locator(".week")).to_contain_text("0 runs in seven days")
         desk.call("runs.spawn", task="wait", label="busy")
         expect(main.locator(".chip")).to_have_text("1 at work")
+        page.goto(f"{desk.address}/#/health")
+        page.goto(f"{desk.address}/#/agents")
+        expect(main.locator(".week")).to_contain_text("1 run in seven days")
 
 
 def test_health_tells_of_lanes_who_waits_the_store_and_what_went_wrong(browser: Browser, desk: Scene) -> None:
@@ -232,7 +236,7 @@ def test_every_quiet_view_fits_and_is_sound(
             page.goto(f"{busy.address}/#/{view}")
             expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
             expect(page.locator(".card, .settab, .lanerow").first).to_be_visible()
-            (assert_sound if (width, height, scheme) in CHECKED else assert_fits)(page)
+            assert_looks(page, (width, height, scheme), f"{view}-busy")
             assert page.locator("#main img, #main script, #main u").count() == 0
         page.goto(f"{busy.address}/#/undelivered")
         assert SHOWN in person.see("#undelivered-cards .card", "<i>finder</i>").inner_text()

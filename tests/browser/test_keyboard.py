@@ -100,3 +100,35 @@ def test_a_question_that_is_answered_elsewhere_goes_from_every_tab(browser: Brow
         expect(one.page.locator("#waiting .card")).to_have_count(0)
         one.said("The tool said: write was refused")
         other.said("The tool said: write was refused")
+
+
+def test_the_focus_stays_where_it_is_while_what_is_shown_changes(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway, viewport={"width": 1440, "height": 900}) as person:
+        page = person.page
+        person.sign_in()
+        person.say("wait")
+        person.said("The tool said: ")
+        twig = person.see("#panel .twig", "waiter")
+        twig.focus()
+        gateway.call("runs.steer", target="waiter", message="wait for me, then tell more")
+        person.see("#chat-log .card.live", "attempt 2")
+        expect(person.see("#panel .twig", "waiter")).to_be_focused()
+        page.keyboard.press("Enter")
+        person.see("#view-run h1", "waiter")
+        copy = page.get_by_role("button", name="Copy session")
+        copy.focus()
+        gateway.call("runs.kill", target="waiter")
+        person.see("section[aria-label=Delivery] li", "Not announced")
+        expect(copy).to_be_focused()
+        page.locator(".runhead").get_by_role("button", name="Resume").focus()
+        gateway.call("runs.resume", target="waiter")
+        person.see(".runhead .chip", "done")
+        expect(page.locator("#view-run")).to_be_focused()  # the button is gone, and no other one takes its place
+        second = gateway.call("runs.spawn", task="wait for me", label="second", requester="main")["childSessionKey"]
+        page.goto(f"{gateway.address}/#/run/{second}")
+        page.locator(".runhead").get_by_role("button", name="Steer").press("Enter")
+        expect(page.get_by_role("dialog", name="Steer second")).to_be_visible()
+        gateway.call("runs.kill", target="second")
+        person.see(".runhead .acts", "Run again")
+        page.keyboard.press("Escape")
+        expect(page.locator("#main")).to_be_focused()

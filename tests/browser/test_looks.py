@@ -2,19 +2,16 @@
 finds nothing. One gateway has the scene."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.browsing import Gateway, Person, browsing, sitting
-from tests.browser.looks import findings
+from tests.browser.browsing import Gateway, Person, browsing, signed_in, sitting
+from tests.browser.looks import CHECKED, WINDOWS, assert_looks
 from tests.browser.page_server import speaking
 from tests.cli.model_server import serving
+from tests.effort import SOAK
 
-Scheme = Literal["light", "dark"]
-WIDTHS = {390: 844, 1440: 900}
-SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 VIEWS = ("chat/main", "chat/none", "runs", "you", "undelivered", "agents", "health", "settings")
 
 
@@ -50,53 +47,71 @@ def show(person: Person, view: str) -> None:
         person.see("#chat-log .card.live", "waiter")
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_view_is_shown_whole_and_without_errors(
-    browser: Browser, gateway: Gateway, width: int, scheme: Scheme
+@pytest.mark.parametrize("window", WINDOWS)
+def test_every_view_fits_its_window_without_errors_and_axe_finds_nothing(
+    browser: Browser, gateway: Gateway, window: tuple[int, int, str]
 ) -> None:
-    with sitting(browser, gateway, viewport={"width": width, "height": WIDTHS[width]}, color_scheme=scheme) as person:
-        person.sign_in()
-        for view in VIEWS:
-            show(person, view)
-            assert person.page.evaluate("document.documentElement.scrollWidth") <= width, view
-            assert person.page.locator("h1:visible, .toptitle:visible").count() > 0, view
-
-
-def test_axe_finds_nothing_on_a_desk(browser: Browser, gateway: Gateway) -> None:
-    with sitting(browser, gateway, viewport={"width": 1440, "height": 900}, color_scheme="light") as person:
+    width, height, scheme = window
+    with sitting(browser, gateway, viewport={"width": width, "height": height}, color_scheme=scheme) as person:
         page = person.page
         page.goto(gateway.address)
         expect(page.get_by_label("Token of this gateway")).to_be_focused()
-        found = {"sign-in": findings(page)}
+        assert_looks(page, window, "sign-in")
         person.sign_in()
-        for view in ("runs", "you", "settings", "chat/main"):
+        for view in VIEWS:
             show(person, view)
-            found[view] = findings(page)
+            assert page.locator("h1:visible, .toptitle:visible").count() > 0, view
+            assert_looks(page, window, view.replace("/", "-"))
+
+
+@pytest.mark.parametrize("window", WINDOWS if SOAK else CHECKED)
+def test_every_layer_fits_its_window_and_axe_finds_nothing(
+    browser: Browser, gateway: Gateway, window: tuple[int, int, str]
+) -> None:
+    with signed_in(browser, gateway, *window) as person:
+        page = person.page
+        show(person, "chat/main")
+        card, dialog = page.locator("#chat-log .card.live").first, page.get_by_role("dialog")
+
+        def look(name: str) -> None:
+            assert_looks(page, window, name)
+            page.keyboard.press("Escape")
+
         page.keyboard.press("Control+k")
         expect(page.get_by_role("dialog", name="Search everything")).to_be_visible()
-        found["search"] = findings(page)
-        page.keyboard.press("Escape")
-        page.locator("#chat-log .card.live").first.get_by_role("button", name="Kill").click()
-        expect(page.get_by_role("dialog").get_by_role("listitem").filter(has_text="waiter")).to_be_visible()
-        found["kill"] = findings(page)
-        assert {name: wrong for name, wrong in found.items() if wrong} == {}
-
-
-def test_axe_finds_nothing_on_a_phone(browser: Browser, gateway: Gateway) -> None:
-    with sitting(browser, gateway, viewport={"width": 390, "height": 844}, color_scheme="dark") as person:
-        page, found = person.page, dict[str, list[str]]()
-        person.sign_in()
-        for view in ("undelivered", "agents", "health", "chat/none", "chat/main"):
-            show(person, view)
-            found[view] = findings(page)
+        look("search")
+        card.get_by_role("button", name="Kill").click()
+        expect(dialog.get_by_role("listitem").filter(has_text="waiter")).to_be_visible()
+        look("kill")
+        card.get_by_role("button", name="Steer").click()
+        expect(dialog.get_by_label("Where should it go instead?")).to_be_focused()
+        look("steer")
+        if page.get_by_role("button", name="More", exact=True).is_visible():  # on a phone, the search has its actions
+            page.get_by_role("button", name="More", exact=True).click()
+            expect(page.get_by_role("menu", name="More")).to_be_visible()
+            look("more")
+        page.locator("#chat-scroll").focus()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+        look("keys")
         page.get_by_label("Message, or a command such as /help").fill("/")
         expect(page.get_by_role("listbox", name="Commands")).to_be_visible()
-        found["commands"] = findings(page)
+        look("commands")
         page.get_by_label("Message, or a command such as /help").fill("")
-        page.get_by_role("button", name="Open navigation").click()
-        found["drawer"] = findings(page)
-        assert {name: wrong for name, wrong in found.items() if wrong} == {}
+        if page.get_by_role("button", name="Open navigation").is_visible():
+            page.get_by_role("button", name="Open navigation").click()
+            look("drawer")
+
+
+def test_nothing_moves_for_who_wants_no_motion(browser: Browser, gateway: Gateway) -> None:
+    moving = "document.getAnimations().filter((one) => one.playState === 'running').length"
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        show(person, "chat/main")
+        assert person.page.evaluate(moving) > 0, "a run at work has a sign that turns"
+    with signed_in(browser, gateway) as person:
+        show(person, "chat/main")
+        assert person.page.evaluate(moving) == 0
 
 
 def test_the_theme_is_chosen_and_kept(browser: Browser, gateway: Gateway) -> None:

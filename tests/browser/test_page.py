@@ -18,6 +18,7 @@ from fledge.core.keys import project_key
 from fledge.store.files import DATABASE
 from tests import images
 from tests.browser.browsing import Gateway, browsing, sitting
+from tests.browser.looks import assert_sound
 from tests.browser.page_server import SHOWN, speaking
 from tests.cli.model_server import Model, serving
 from tests.statements import proves
@@ -374,6 +375,34 @@ def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway
         person.said("You said: over here")
         page.goto(f"{gateway.address}/#/chat/not%20a%20key")
         person.see("#alert", "must be a name of letters")
+
+
+def test_the_model_is_chosen_from_those_that_can_be_used(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        picker = page.get_by_role("button", name="main")
+        person.say("hello")
+        person.said("How can I help?")
+        expect(picker).to_have_text("main · gpt-test")
+        picker.click()
+        dialog = page.get_by_role("dialog", name="Model of this conversation")
+        choices = dialog.get_by_role("list", name="Models").get_by_role("button")
+        expect(choices.nth(0)).to_have_text("As configured")
+        expect(choices.nth(1)).to_contain_text("openai/gpt-test")
+        expect(choices.nth(1)).to_have_attribute("aria-current", "true")
+        assert any("$" in words for words in choices.all_inner_texts()), "models of the catalogue tell their price"
+        assert_sound(page)
+        search = dialog.get_by_label("Search models, or provider/name")
+        search.fill("nothing like that")
+        expect(dialog).to_contain_text("No model that can be used is called that.")
+        search.fill("openai/my-own")
+        expect(choices).to_have_text(["Use openai/my-own"])
+        search.press("Enter")
+        expect(dialog).to_have_count(0)
+        person.say("hello")
+        person.see("#chat-log .msg[data-role=assistant]", "How can I help?", times=2)
+        expect(picker).to_have_text("main · my-own")
 
 
 def test_a_turn_that_fails_says_so(browser: Browser, gateway: Gateway) -> None:

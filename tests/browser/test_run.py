@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.browsing import Gateway, Person, browsing, signed_in
-from tests.browser.job_server import job_of, working
-from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
+from tests.browser.job_server import STILL, job_of, working
+from tests.browser.looks import WINDOWS, assert_fits, assert_looks, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
 from tests.statements import proves
@@ -70,13 +70,12 @@ def window(page: Page) -> float:
 def test_the_page_of_a_run_fits_its_window_and_axe_finds_nothing(
     browser: Browser, scene: Scene, size: tuple[int, int, str]
 ) -> None:
-    look = assert_sound if size in CHECKED else assert_fits
     with signed_in(browser, scene.gateway, *size) as person:
         page = open_run(person, scene, "ledger migration")
         for tab in ("Transcript", "Events", "Result", "Raw JSON"):
             page.get_by_role("tab", name=tab).click()
-            look(page)
-        look(open_run(person, scene, "backfill script"))
+            assert_looks(page, size, f"run-{tab.split()[0].lower()}")
+        assert_looks(open_run(person, scene, "backfill script"), size, "run-asks")
 
 
 @proves("8.page.20")
@@ -135,6 +134,61 @@ def test_the_timeline_has_lanes_and_is_zoomed_panned_and_chosen_from_by_keys(bro
         # The words on a bar let the pointer through to the bar.
         person.see(".lab.l-children", "port write path").dblclick(force=True)
         person.see("#view-run h1", "port write path")
+
+
+CONTRAST = r"""() => {
+  const picture = document.querySelector('.tlsvg');
+  const light = (colour) => {
+    const linear = (one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = colour.match(/[\d.]+/g).map((one) => linear(one / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (one, other) => {
+    const [dark, bright] = [light(one), light(other)].sort((first, second) => first - second);
+    return (bright + 0.05) / (dark + 0.05);
+  };
+  const grounds = (rect) => { // a hatched one has two
+    if (!rect) return [getComputedStyle(picture.closest('.block')).backgroundColor];
+    const { fill } = getComputedStyle(rect);
+    const pattern = /url\("?#([\w-]+)/.exec(fill);
+    const stripes = pattern && [...picture.querySelectorAll(`#${pattern[1]} rect`)];
+    return stripes?.map((one) => getComputedStyle(one).fill) ?? [fill];
+  };
+  const rects = [...picture.querySelectorAll('rect')].filter((one) => !one.closest('defs'));
+  return [...picture.querySelectorAll('text')].map((text) => {
+    const { x, y, width, height } = text.getBBox();
+    const beneath = (at) => rects.findLast((rect) => {
+      const box = rect.getBBox();
+      const isBefore = rect.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
+      const middle = y + height / 2;
+      return isBefore && at >= box.x && at <= box.x + box.width && middle >= box.y && middle <= box.y + box.height;
+    });
+    const found = [0, 0.25, 0.5, 0.75, 1].flatMap((part) => grounds(beneath(x + part * width)));
+    const { fill } = getComputedStyle(text);
+    const least = Math.min(...found.map((ground) => contrast(fill, ground)));
+    return [least, `${text.getAttribute('class')} ${text.textContent}`];
+  });
+}"""
+"""Contrast of all words in the timeline, which axe does not look at, each with the worst ground below it."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_words_on_the_timeline_have_contrast(browser: Browser, scene: Scene, theme: str) -> None:
+    seen: set[str] = set()
+    scene.spawn(f"killed {theme}", "later: never")
+    scene.gateway.call("runs.steer", target=f"killed {theme}", message="later: never ever")
+    scene.gateway.call("runs.kill", target=f"killed {theme}")
+    with signed_in(browser, scene.gateway, theme=theme) as person:
+        person.page.clock.set_fixed_time(time.time() + 20)  # spans are wide enough for words
+        for label in (*STILL, f"killed {theme}"):
+            page = open_run(person, scene, label)
+            expect(page.locator(".tlsvg .lab").first).to_be_visible()
+            for _ in range(4):
+                low = [one for one in page.evaluate(CONTRAST) if one[0] < 4.5]
+                assert not low, low
+                seen |= {str(one[1]).split()[0] for one in page.evaluate(CONTRAST)}
+                page.locator("#timeline").press("+")
+    assert {"lab", "tltick", "null"} <= seen, "on spans, at ticks, on marks"
 
 
 def test_tabs_tell_transcript_events_result_and_json_and_are_moved_in_by_arrows(browser: Browser, scene: Scene) -> None:
@@ -228,6 +282,22 @@ def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Sce
         saved.value.save_as(tmp_path / "saved")
         assert saved.value.suggested_filename == "call sites.txt"
         assert (tmp_path / "saved").read_text() == "41 sites\n"
+
+
+@proves("8.gateway.19")
+def test_files_on_the_card_of_a_result_are_downloads(browser: Browser, scene: Scene, tmp_path: Path) -> None:
+    scene.gateway.call("sessions.open", session="filing")
+    scene.spawn("second filer", "files: make one", workspace="dir", requester="filing")
+    with signed_in(browser, scene.gateway) as person:
+        page = person.page
+        page.goto(f"{scene.gateway.address}/#/chat/agent:main:filing")
+        card = person.see("#chat-log .card.done", "second filer")
+        with page.expect_download() as saved:
+            card.get_by_role("button", name="call sites.txt").click()
+        saved.value.save_as(tmp_path / "saved")
+        assert saved.value.suggested_filename == "call sites.txt"
+        assert (tmp_path / "saved").read_text() == "41 sites\n"
+        assert_sound(page)
 
 
 @proves("8.gateway.9")

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from fledge.store.files import DATABASE
 from tests.browser.browsing import Gateway, Person, browsing, signed_in
 from tests.browser.job_server import job_of, working
-from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
+from tests.browser.looks import WINDOWS, assert_fits, assert_looks, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
 from tests.statements import proves
@@ -57,7 +57,7 @@ def test_the_table_fits_its_window_and_axe_finds_nothing(
 ) -> None:
     with signed_in(browser, gateway, *window) as person:
         table(person)
-        (assert_sound if window in CHECKED else assert_fits)(person.page)
+        assert_looks(person.page, window, "runs-job")
 
 
 @proves("8.page.20", "What does not move says in the table and on its page what it waits for and what a person can do")

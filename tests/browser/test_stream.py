@@ -151,6 +151,29 @@ def test_history_pages_upwards_and_the_reader_stays_where_he_is(browser: Browser
         expect(newest).to_be_hidden()
 
 
+def test_who_follows_the_end_of_a_long_conversation_has_its_newest_entries_and_can_go_back(
+    browser: Browser, gateway: Gateway
+) -> None:
+    def write(c: Commit) -> None:
+        for number in range(350):
+            transcripts.write(c, main_key(), Spoken(f"question {number}", kind="send"), Replied(f"answer {number}"))
+
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("hello")
+        person.said("How can I help?")
+        written(gateway, write)
+        entries = page.locator("#chat-log .msg")
+        expect(entries.filter(has_text="answer 349")).to_be_in_viewport()
+        shown = entries.count()
+        assert 100 <= shown <= 300
+        page.locator("#chat-scroll").evaluate("one => { one.scrollTop = 40 }")
+        expect(entries).to_have_count(shown + 100)
+        seqs = page.locator("#chat-log [data-seq]").evaluate_all("all => all.map(one => Number(one.dataset.seq))")
+        assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+
+
 def test_long_words_are_shown_plain_and_long_outputs_folded(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         page = person.page

@@ -143,6 +143,7 @@ async def live(client: Client, folder: Path) -> Story:
     await call("runs.steer", target="sleeper", message="Wait for me again")
     await comes(client, "sleeper", "Claimed", 2)
     await call("runs.ends", target="sleeper")
+    await call("runs.row", target="sleeper")
     await call("runs.kill", target="sleeper")
     await call("runs.result", run=sleeper["runId"])
     await call("runs.kill", target="sleeper")
@@ -282,7 +283,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lived]:
 
 def test_the_story_has_a_place_for_every_verb(lives: dict[str, Lived]) -> None:
     told_of = {method for method, _ in lives["gateway"].told}
-    of_process = {"agents.list", "config.shown", "health", "identity", "page.link"}
+    of_process = {"agents.list", "config.shown", "health", "identity", "models.list", "page.link"}
     elsewhere = {"events.subscribe", "events.unsubscribe", *of_process}
     assert set(METHODS) - told_of - elsewhere == set()
 

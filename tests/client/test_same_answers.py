@@ -36,13 +36,14 @@ READING: dict[str, dict[str, object]] = {
     "runs.ends": {"target": "digger"},
     "runs.list": {},
     "runs.query": {"search": "d"},
+    "runs.row": {"target": "digger"},
     "runs.result": {"runId": "{run}", "timeoutMs": 0},
     "runs.spans": {"target": "digger"},
     "runs.tree": {},
     "undelivered.list": {},
 }
 """A call of every verb that only reads, but for those that tell of the process that answers and of its settings."""
-OF_PROCESS = {"agents.list", "config.shown", "health", "identity"}
+OF_PROCESS = {"agents.list", "config.shown", "health", "identity", "models.list"}
 REFUSED: list[tuple[str, dict[str, object]]] = [
     ("runs.info", {"target": "nobody"}),
     ("runs.info", {"target": ""}),

@@ -36,6 +36,7 @@ NOW = 1000.0
 ENDED = Ended(Ok(), 900.0, 950.0)
 DRIVEN = Facts(is_driven=True)
 AT_REST = Facts(is_driven=False)
+ENTERED = Facts(is_driven=True, entered_at=970.0)
 RUNNING = Running(due_at=None)
 CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
 
@@ -46,15 +47,15 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (Spawning(1030.0), DRIVEN, Doing(kind="preparing", text="being prepared", until_at=1030.0)),
         (
             Queued(),
-            Facts(is_driven=True, ahead=2, queued_at=990.0),
+            Facts(is_driven=True, ahead=2, entered_at=990.0),
             Doing(kind="queue", text="queued behind 2", since_at=990.0),
         ),
         (Queued(due_at=1090.0), DRIVEN, Doing(kind="queue", text="next in its lane", until_at=1090.0)),
         (Queued(), AT_REST, Doing(kind="undriven", text="nobody drives this folder")),
         (
             Queued(retry=Retry(1008.0, "HTTP 429: slow\ndown")),
-            DRIVEN,
-            Doing(kind="retry", text="retrying in 8 s: HTTP 429: slow down", until_at=1008.0),
+            ENTERED,
+            Doing(kind="retry", text="retrying in 8 s: HTTP 429: slow down", since_at=970.0, until_at=1008.0),
         ),
         (RUNNING, Facts(is_driven=True, stepped_at=990.0), Doing(kind="model", text="thinking", since_at=990.0)),
         (RUNNING, Facts(is_driven=True, calls=CALLS[:1]), Doing(kind="tool", text="exec make")),
@@ -72,8 +73,8 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (RUNNING, AT_REST, Doing(kind="undriven", text="nobody drives this folder")),
         (
             Waiting(None, 1500.0),
-            Facts(is_driven=True, spawned=5, unsettled=3),
-            Doing(kind="children", text="waits for 3 of 5 children", until_at=1500.0),
+            Facts(is_driven=True, spawned=5, unsettled=3, entered_at=970.0),
+            Doing(kind="children", text="waits for 3 of 5 children", since_at=970.0, until_at=1500.0),
         ),
         (
             Waiting(3, None),
@@ -95,7 +96,7 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
             Facts(is_driven=True, asks=("exec", "write")),
             Doing(kind="you", text="waits for your approval: exec and 1 more"),
         ),
-        (Asking(1500.0), DRIVEN, Doing(kind="you", text="waits for your approval", until_at=1500.0)),
+        (Asking(1500.0), ENTERED, Doing(kind="you", text="waits for your approval", since_at=970.0, until_at=1500.0)),
         (
             Ending(1015.0, Grace("HTTP 500", False, RUNNING)),
             DRIVEN,
@@ -104,8 +105,8 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (Ending(1005.0, Stopping(True)), DRIVEN, Doing(kind="ending", text="stopping", until_at=1005.0)),
         (
             AwaitingApproval(9000.0, None),
-            AT_REST,
-            Doing(kind="you", text="waits for your answer to its plan", until_at=9000.0),
+            Facts(is_driven=False, entered_at=970.0),
+            Doing(kind="you", text="waits for your answer to its plan", since_at=970.0, until_at=9000.0),
         ),
         (Announcing(ENDED), AT_REST, Doing(kind="delivery", text="its result is not read yet", since_at=950.0)),
         (

@@ -69,7 +69,7 @@ PLANNED = ev.AttemptEnded(at=AT + 3, attempt=1, next_run_id="r", end=ev.Finished
 @pytest.mark.parametrize(
     ("event", "name", "short"),
     [
-        (YIELDED, "children", "for children, all"),
+        (YIELDED, "children", "waits for all its children"),
         (ev.PersonAsked(at=AT + 3, attempt=1, due_at=AT + 60), "person", "a tool call waits for a person"),
         (
             ev.Paused(at=AT + 3, attempt=1, until_at=AT + 60, since_at=AT + 2, reason="overloaded"),

@@ -109,6 +109,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "runs.list": [{"requester": NONSENSE}, {"requester": MAIN, "status": "asleep"}],
     "runs.tree": [{"requester": NONSENSE}, {"requester": MAIN, "limit": 0}],
     "runs.query": [{"requester": NONSENSE}, {"below": NONSENSE}, {"limit": 501}, {"cursor": "nowhere"}],
+    "runs.row": [{"target": "nobody"}, {"target": "#9"}],
     "runs.ends": [{"target": "nobody"}, {"target": "all", "requester": NOBODY}],
     "runs.info": [{"target": "nobody"}, {"target": "done", "requester": NOBODY}],
     "runs.steer": [{"target": "nobody", **HELLO}, {"target": "done", **HELLO}, {"target": "planner", **HELLO}],

@@ -156,6 +156,29 @@ def test_rows_say_what_each_run_does_and_each_filter_finds_its_own(server: Serve
         assert (seen, cursor) == (labels(page), "")
 
 
+@proves("4.rows.6", "A row says since when its run waits, and when it was steered or crashed; `runs.row` answers one")
+def test_a_row_says_since_when_its_run_waits_and_what_was_done_to_it(server: Server) -> None:
+    with server.socket() as connection, server.socket() as second:
+        ask, feed = OverSocket(connection), Feed(OverSocket(second), cursor=0)
+        spawned(ask, "Delegate", "boss")
+        spawned(ask, "Say a plan", "planner", planMode=True)
+        spawned(ask, "Ponder", "thinker")
+        feed.until("thinker", is_doing("tool"))
+        ask.call("runs.steer", target="thinker", message="Ponder something else")
+        steered = feed.until("thinker", lambda row: row["attempt"] == 2 and is_doing("tool")(row))
+        for label, kind, event in (("boss", "children", "Yielded"), ("planner", "you", "AttemptEnded")):
+            row = feed.until(label, is_doing(kind))
+            last = ask.call("runs.info", target=label)["timeline"][-1]
+            assert (row["now"]["sinceAt"], event) == (last["at"], last["name"])
+            assert row["marks"] == []
+        told = [one["at"] for one in ask.call("runs.info", target="thinker")["timeline"] if one["name"] == "Steered"]
+        assert [(one["at"], one["name"]) for one in steered["marks"]] == [(told[0], "steered")]
+        assert steered["crashes"] == 0
+        (listed,) = ask.call("runs.query", search="thinker")["rows"]
+        for word in ("thinker", listed["sessionKey"], listed["runId"]):
+            assert ask.call("runs.row", target=word) == listed
+
+
 @proves("4.rows.2", "`runs.ends` tells what a kill would end, and ends nothing")
 def test_what_a_kill_would_end_is_told_and_then_ended(server: Server) -> None:
     with server.socket() as connection, server.socket() as second:

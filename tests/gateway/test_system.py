@@ -1,4 +1,4 @@
-"""`health`, `agents.list`, `config.shown` and `slash.list` over the wire: what a page shows of the process."""
+"""`health`, `agents.list`, `models.list`, `config.shown`, `slash.list` over the wire: what the page shows of it."""
 
 from pathlib import Path
 
@@ -70,6 +70,45 @@ def test_agents_are_told_with_what_they_may(tmp_path: Path) -> None:
     assert (main["never"], main["starts"], main["sandbox"]) == ([], ["main", "critic"], "off")
     assert (critic["description"], critic["never"], critic["maxDepth"]) == ("reads", ["exec"], 3)
     assert critic["budget"] is None
+
+
+@proves("4.gateway.30", "`agents.list` tells what each agent began and spent on each of the last seven days")
+def test_agents_tell_what_they_began_and_spent_this_week(tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "agents": {"list": [{"id": "critic"}, {"id": "idle"}]},
+        "models": {"catalog": {"given/model": {"price": {"input": 1000.0, "output": 2000.0}}}},
+    }
+    with serving(tmp_path / "state", settings=settings) as server:
+        ask = OverHttp(server)
+        for agent in ("main", "critic", "critic"):
+            run = ask.call("runs.spawn", task="Say hello", program="tester", agentId=agent)
+            assert ask.call("runs.result", run=run["runId"], timeoutMs=30_000)["status"] == "ok"
+        weeks = {one["id"]: one["week"] for one in ask.call("agents.list")}
+        spent = {row["agentId"]: row["costUsd"] for row in ask.call("runs.query")["rows"]}
+    assert {len(week) for week in weeks.values()} == {7}
+    assert [day["runs"] for day in weeks["critic"]] == [0, 0, 0, 0, 0, 0, 2]
+    assert weeks["main"][-1] == {"runs": 1, "costUsd": spent["main"]}
+    assert spent["main"] > 0
+    assert weeks["idle"] == 7 * [{"runs": 0, "costUsd": None}]
+
+
+@proves("4.gateway.29", "`models.list` tells the models that the settings name and those whose service has a key")
+def test_models_that_can_be_used_are_told_with_the_reason(tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "agents": {"list": [{"id": "critic", "model": {"primary": "given/a", "fallbacks": ["given/b"]}}]},
+        "models": {"providers": {"openai": {"models": [{"id": "house", "contextWindow": 5000}]}}},
+    }
+    env = {"FLEDGE_CONFIG": str(tmp_path / "user"), "OPENAI_API_KEY": SECRET}
+    with serving(tmp_path / "state", settings=settings, env=env) as server:
+        answer = OverHttp(server).call("models.list")
+    told = {one["name"]: one for one in answer}
+    assert list(told)[:3] == ["given/model", "given/a", "given/b"], "what the settings name comes first"
+    assert (told["given/model"]["because"], told["given/b"]["because"]) == ("the model of main", "the model of critic")
+    assert (told["openai/house"]["because"], told["openai/house"]["window"]) == ("OPENAI_API_KEY is set", 5000)
+    assert not any(name.startswith("anthropic/") for name in told), "its key is not set"
+    priced = next(one for one in answer if one["inputUsd"] is not None)
+    assert priced["outputUsd"] > 0
+    assert SECRET not in str(answer)
 
 
 SECRET = "hunter2-and-more"

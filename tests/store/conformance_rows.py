@@ -20,9 +20,9 @@ from fledge.core.run import (
     Running,
     TimedOut,
 )
-from fledge.store.base import Approval, ListedRun, RunCounts, RunFilter, RunMark, RunWalk, Tx, Used
-from tests.core.samples import AT, lost
-from tests.store.bench import FACTS, MAIN, Bench, admit, child, claim, conversation, follow, queue
+from fledge.store.base import AgentDay, Approval, ListedRun, RunCounts, RunFilter, RunMark, RunWalk, Tx, Used
+from tests.core.samples import AT
+from tests.store.bench import FACTS, MAIN, Bench, admit, child, claim, conversation, queue
 
 SIDE = "agent:main:side"
 DONE = Completed(Ended(Ok(), 900.0, 950.0), Delivered("direct"), settled_at=970.0, due_at=4570.0)
@@ -213,7 +213,7 @@ class RowConformance:
         assert found.keys == ["moved", "stuck", "plan", "bad"]
         assert (found.active, found.done) == (3, 2)
 
-    def test_a_run_knows_its_root_and_how_often_its_driver_was_lost(self, bench: Bench) -> None:
+    def test_a_run_knows_its_root(self, bench: Bench) -> None:
         bench.do(some_runs)
         listed = {one.key: one for one in bench.see(lambda tx: tx.lists.runs(RunWalk(), None, 9))}
         assert (listed["asks"].root, listed["late"].root) == (MAIN, SIDE)
@@ -222,15 +222,32 @@ class RowConformance:
         assert archived is not None
         assert (archived.root, archived.mark.at) == (MAIN, AT)
         assert bench.see(lambda tx: tx.lists.run("nobody")) is None
-        assert bench.see(lambda tx: tx.lists.crashes("asks")) == 0
-
-        def crash(tx: Tx) -> None:
-            run = follow(tx, admit(tx, "frail"), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
-            follow(tx, run, lost())
-
-        bench.do(crash)
-        assert bench.see(lambda tx: tx.lists.crashes("frail")) == 1
         assert bench.see(lambda tx: tx.lists.stuck()) == ["stuck"]
+
+    def test_what_each_agent_began_and_spent_is_counted_by_day(self, bench: Bench) -> None:
+        day = 86400.0
+
+        def job(tx: Tx) -> None:
+            for key in ("agent:main:main", "agent:critic:side"):
+                tx.sessions.open(key, "named", None, 0, FACTS, AT)
+            for key, at, cost in (
+                *(("agent:main:main", 100.2, 0.5), ("agent:main:main", 100.9, 0.25), ("agent:main:main", 101.0, None)),
+                *(("agent:critic:side", 101.5, 1.0), ("agent:critic:side", 99.0, 2.0)),
+            ):
+                tx.transcripts.append(key, at * day, [("assistant", "{}")], Used(1, 1, cost))
+            tx.sessions.delete("agent:main:main")
+
+        bench.do(job)
+        bench.do(lambda tx: admit(tx, "agent:critic:subagent:a"))
+        began = int(AT // day)
+        found = bench.see(lambda tx: tx.lists.agent_days(0))
+        assert [one for one in found if one.day != began] == [
+            AgentDay("critic", 99, 0, 2.0),
+            AgentDay("main", 100, 0, 0.75),
+            AgentDay("critic", 101, 0, 1.0),
+        ]
+        assert [one for one in found if one.day == began] == [AgentDay("critic", began, 1, None)]
+        assert [one.day for one in bench.see(lambda tx: tx.lists.agent_days(101)) if one.day != began] == [101]
 
     def test_a_lane_is_in_the_order_of_its_claims_without_those_that_pause(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import Commission, Counts, Driver, Place, Ran, RunCounts, RunWalk, Turn, Tx, Used
+from fledge.store.base import AgentDay, Commission, Counts, Driver, Place, Ran, RunCounts, RunWalk, Turn, Tx, Used
 from fledge.store.files import DATABASE, mark_of
 from fledge.store.migrate import migrate, newest, schema, schema_version, upgrades
 from fledge.store.people import Ask
@@ -396,3 +396,28 @@ def test_a_folder_of_0_1_is_brought_up_to_date_with_all_it_holds(tmp_path: Path)
         assert (tx.asks.find("talk", "k"), tx.asks.find("", "k")) == (Ask("d", "child"), Ask("e", "r"))
         assert tx.commissions.get("r") == Commission(run_id="r", session="talk", row="row", accepted_at=1.0)
         assert [row.body for row in tx.inbox.unread("talk")] == ["hello"]
+
+
+def test_what_agents_did_in_the_week_that_was_last_used_is_counted_by_day(tmp_path: Path) -> None:
+    day, critic = 86400.0, "agent:critic:subagent:"
+    with closing(make_old(tmp_path / DATABASE)) as db:
+        for key, at in (("agent:main:main", 100 * day), (f"{critic}a", 99 * day), (f"{critic}b", 50 * day)):
+            is_main = key == "agent:main:main"
+            db.execute(
+                "INSERT INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,'main',?,?,'{}',1)",
+                (key, None if is_main else "agent:main:main", int(not is_main)),
+            )
+            db.execute("INSERT INTO entries VALUES (?, 1, ?, 'assistant', '{\"cost_usd\": 0.5}')", (key, at))
+            db.execute("INSERT INTO entries VALUES (?, 2, ?, 'assistant', '{\"cost_usd\": null}')", (key, at))
+        for number, (key, at) in enumerate(((f"{critic}a", 98.5 * day), (f"{critic}b", 50 * day)), 1):
+            db.execute(
+                "INSERT INTO runs (id, key, parent, phase, version, spec, state) VALUES (?,?,?,'queued',1,'{}','{}')",
+                (number, key, "agent:main:main"),
+            )
+            db.execute("INSERT INTO run_events (run, version, event) VALUES (?,1,?)", (number, json.dumps({"at": at})))
+        migrate(db, tmp_path / DATABASE)
+        assert Tx(Unit(db)).lists.agent_days(0) == [
+            AgentDay("critic", 98, 1, None),
+            AgentDay("critic", 99, 0, 0.5),
+            AgentDay("main", 100, 0, 0.5),
+        ]

@@ -16,7 +16,7 @@ from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
 
 GROWING = (
-    *("active", "approvals", "asks", "attempts", "deliveries", "entries", "inbox", "run_events", "runs"),
+    *("active", "agent_days", "approvals", "asks", "attempts", "deliveries", "entries", "inbox", "run_events", "runs"),
     *("sessions", "tallies", "texts"),
     *("a", "c", "e", "i", "r", "s", "t"),
 )
@@ -90,7 +90,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.lists.child_numbers(MAIN, 20)
         tx.lists.archived_above(MAIN)
         tx.queue.lane_order("subagent", 20)
-        tx.lists.crashes(MAIN)
+        tx.lists.agent_days(20_000)
         tx.sessions.roots()
         tx.runs.reservations(100)
         transcripts.lines(tx, MAIN)

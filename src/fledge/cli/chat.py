@@ -93,7 +93,7 @@ async def sit(
         begun = await client.call("sessions.open", once=False, session=session or where.session, folder=where.project)
         if begun["earlier"]:
             channel.note(f"{OWN_CONVERSATION}; /resume {conversation_name(begun['earlier'])} opens the earlier one")
-        completions.models = UsableModels(settings)
+        completions.models = UsableModels(client)
         async with screen_here(kept / HISTORY, completions) as screen:
             started()
             chat = Chat(
@@ -145,10 +145,10 @@ class ScreenChannel:
 
 
 class UsableModels:
-    """The models that can be used here, for completion; looked for when they are first asked for."""
+    """The models that can be used where the conversation is, for completion; asked for when they are first wanted."""
 
-    def __init__(self, settings: tuple[str, ...]) -> None:
-        self._settings = settings
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._looking: asyncio.Task[list[Choice]] | None = None
 
     def __call__(self) -> Sequence[Choice]:
@@ -158,10 +158,7 @@ class UsableModels:
         return self._looking.result() if self._looking.done() and not self._looking.exception() else ()
 
     async def _look(self) -> list[Choice]:
-        from fledge.cli.models import usable_models
-
-        found = await usable_models(Path.cwd(), os.environ, self._settings, everything=False)
-        return [(row["name"], row["because"]) for row in found.value]
+        return [(one["name"], one["because"]) for one in await self._client.call("models.list", once=False)]
 
 
 class _Unread(Struct, frozen=True):

@@ -4,15 +4,14 @@ Models of vendors are those of the catalogue; servers that people run themselves
 that costs anything.
 """
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fledge.cli.printing import Shown
 from fledge.config.places import discover
-from fledge.models.catalog import Card, Catalog
-from fledge.models.choosing import ASKED_S, UNASKED_S, Standing, default_model, served_models
+from fledge.models.catalog import Card
+from fledge.models.choosing import Standing
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 
 WIDTH = 44
@@ -22,37 +21,23 @@ async def usable_models(folder: Path, env: Mapping[str, str], settings: tuple[st
     """The models that can be used here now; `everything`: also those of services that cannot, with what is missing."""
     config = discover(folder, settings).loaded.config
     catalog = configured_catalog(config)
-    registry = configured_registry(config, env, catalog)
-    found = registry.standings(config.models.providers)
-    names = await asyncio.gather(*(_names(one, catalog, env, registry.ca_file) for one in found))
+    found = await configured_registry(config, env, catalog).service_models(config.models.providers)
     lines: list[str] = []
     rows: list[dict[str, Any]] = []
     left_out = 0
-    for one, listed in zip(found, names, strict=True):
-        reason = one.reason or ("a local server answers" if listed and one.provider.key == "if set" else "")
-        if not reason and not everything:
+    for service in found:
+        if not service.reason and not everything:
             left_out += 1
             continue
-        default = default_model(one.provider, catalog, env)
-        lines.append(f"{one.provider.name}: {reason or f'not usable: {one.missing}'}")
-        lines += [f"  {_line(name, catalog.find(name), name == default)}" for name in listed]
-        rows += [_row(name, one, reason, catalog.find(name), name == default) for name in listed]
+        one = service.standing
+        lines.append(f"{one.provider.name}: {service.reason or f'not usable: {one.missing}'}")
+        lines += [f"  {_line(name, catalog.find(name), name == service.default)}" for name in service.models]
+        rows += [
+            _row(name, one, service.reason, catalog.find(name), name == service.default) for name in service.models
+        ]
     if left_out:
         lines.append(f"{left_out} more providers are not usable: fledge models --all says what is missing")
     return Shown(lines, rows)
-
-
-async def _names(one: Standing, catalog: Catalog, env: Mapping[str, str], ca_file: str | None) -> list[str]:
-    """The models of a service by their full names: the catalogue's, else what the server says."""
-    prefix = f"{one.provider.name}/"
-    known = [name for name in catalog.names() if name.startswith(prefix)]
-    if known or (not one.reason and one.provider.key == "needed"):
-        return known
-    if one.provider.model_env:
-        named = default_model(one.provider, catalog, env)
-        return [] if named is None else [named]
-    seconds = ASKED_S if one.reason else UNASKED_S
-    return [prefix + name for name in await served_models(one.provider, env, ca_file, seconds)]
 
 
 def _line(name: str, card: Card | None, is_default: bool) -> str:

@@ -18,12 +18,12 @@ _NAMES: Final[Mapping[str, str]] = {
         approvals.list documents.pending overview plans.list runs.info runs.list runs.spans runs.tree
         sessions.entry sessions.find sessions.history undelivered.list
     """,
-    "rows": "runs.ends runs.query sessions.list sessions.query",
+    "rows": "runs.ends runs.query runs.row sessions.list sessions.query",
     "runs": """
         plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
         runs.tell
     """,
-    "system": "agents.list config.shown health",
+    "system": "agents.list config.shown health models.list",
     "sessions": """
         agent agent.wait heartbeat.request reply send sessions.below sessions.delete sessions.focus sessions.open
         sessions.patch sessions.stop sessions.unfocus sessions.wait slash.list slash.run system.event
@@ -36,10 +36,10 @@ QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['rows']}".split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
 READS: Final = QUERIES | frozenset(
     [
-        *("agent.wait", "agents.list", "config.shown", "health", "identity", "permissions.list", "reply"),
-        *("runs.result", "sessions.below", "sessions.wait", "slash.list"),
+        *("agent.wait", "agents.list", "config.shown", "health", "identity", "models.list", "permissions.list"),
+        *("reply", "runs.result", "sessions.below", "sessions.wait", "slash.list"),
     ]
 )
 """The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""
-OF_SETTINGS: Final = frozenset(["agents.list", "config.shown"])
+OF_SETTINGS: Final = frozenset(["agents.list", "config.shown", "models.list"])
 """The verbs that tell of settings: these are read for them, though they change nothing."""

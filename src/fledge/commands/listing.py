@@ -31,13 +31,13 @@ from fledge.core.run import (
     AnnounceDeferred,
     AwaitingApproval,
     Instant,
-    Queued,
     Run,
     Running,
     Skipped,
     Undelivered,
     on_wire,
 )
+from fledge.core.spans import marks
 from fledge.core.transcript import Line, from_body, open_calls
 from fledge.errors import BadInput
 from fledge.orchestrator import views
@@ -53,6 +53,8 @@ NUMBERED: Final = 200
 """So many of a session's runs are numbered from either end of their list, or as many as a page holds."""
 PLACES: Final = 1000
 """So many places of a lane are told."""
+MARKS: Final = 20
+"""So many marks of a run its row has, the newest."""
 STEP_ENTRIES: Final = 64
 """How many of the newest entries are looked at for calls under way."""
 UNREAD: Final = 1000
@@ -210,7 +212,9 @@ class RowReader:
         )
         driver, queued, ended = tx.drivers.get(key), tx.queue.place(key), run.ended
         asked = self._questions.get(key, [])
-        now = self._doing(run, asked)
+        timeline = tx.events.of(key)
+        marked = marks(timeline)
+        now = self._doing(run, asked, timeline[-1].at)
         return RunRow(
             run_id=run.run_id,
             session_key=key,
@@ -228,7 +232,8 @@ class RowReader:
             requester=run.terms.parent,
             depth=run.terms.depth,
             attempt=run.attempt,
-            crashes=tx.lists.crashes(key),
+            crashes=sum(one.name == "crashed" for one in marked),
+            marks=marked[-MARKS:],
             created_at=listed.mark.at,
             started_at=run.started_at,
             ended_at=None if ended is None else ended.ended_at,
@@ -269,7 +274,7 @@ class RowReader:
     def _is_stuck(self, run: Run) -> bool:
         return is_stuck(run, views.progress_of(self._tx, run))
 
-    def _doing(self, run: Run, asked: Sequence[Approval]) -> Doing | None:
+    def _doing(self, run: Run, asked: Sequence[Approval], entered_at: Instant) -> Doing | None:
         tx, is_running = self._tx, isinstance(run.phase, Running)
         place, counts = self._place(run), tx.sessions.counts(run.key)
         driver = tx.drivers.get(run.key) if is_running else None
@@ -278,7 +283,7 @@ class RowReader:
             spawned=counts.spawned,
             unsettled=counts.unsettled,
             ahead=None if place is None else place - 1,
-            queued_at=tx.events.of(run.key)[-1].at if isinstance(run.phase, Queued) else None,
+            entered_at=entered_at,
             calls=calls_under_way(tx, run.key) if is_running else (),
             stepped_at=None if driver is None else driver.progress_at,
             is_stuck=self._is_stuck(run),

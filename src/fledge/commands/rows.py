@@ -1,4 +1,4 @@
-"""The verbs that answer pages of rows: `runs.query`, `runs.ends`, `sessions.query`, `sessions.list`. They only read."""
+"""The verbs that answer rows of runs and sessions: pages, one row, what a kill would end. They only read."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ from msgspec import Meta
 from fledge.api.views import session_key
 from fledge.commands import looking
 from fledge.commands.listing import (
+    RowReader,
     Wanted,
     WantedSessions,
     ends,
@@ -15,7 +16,7 @@ from fledge.commands.listing import (
 )
 from fledge.commands.params import Count, One
 from fledge.commands.table import Params, Reader, query
-from fledge.commands.values import Ends, RunPage, SessionPage, SessionRow
+from fledge.commands.values import Ends, RunPage, RunRow, SessionPage, SessionRow
 from fledge.core.keys import main_key
 from fledge.core.params import also_called, formerly
 from fledge.core.run import Instant
@@ -77,6 +78,19 @@ async def runs_query(folder: Reader, params: RunsQuery) -> RunPage:
 def _instant(ms: int | None) -> Instant | None:
     """The first instant that is shown as this millisecond: on the wire times are rounded."""
     return None if ms is None else (ms - 0.5) / 1000
+
+
+@query("runs.row", RunRow)
+async def runs_row(folder: Reader, params: One) -> RunRow:
+    """The row of one run, as `runs.query` has it."""
+    now = folder.now()
+
+    def look(tx: Tx) -> RunRow:
+        listed = tx.lists.run(looking.found(tx, params))
+        assert listed is not None
+        return RowReader(tx, now, folder.drives).row(listed)
+
+    return await folder.read(look)
 
 
 @query("runs.ends", Ends)

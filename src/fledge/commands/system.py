@@ -1,8 +1,8 @@
-"""Verbs that tell of the process that answers: `health`, `agents.list`, `config.shown`."""
+"""Verbs that tell of the process that answers: `health`, `agents.list`, `models.list`, `config.shown`."""
 
 import os
 import shutil
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -14,11 +14,14 @@ from fledge.config import agent_view, model_for_conversation, sandbox_for, spawn
 from fledge.config.shown import SettingShown, shown
 from fledge.core.policy import Budget
 from fledge.core.run import Instant
+from fledge.models.catalog import Card
 from fledge.orchestrator.budget import configured
 from fledge.orchestrator.journal import Wrong
 from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import LaneQueue, Tx
 from fledge.store.files import DATABASE, log_of
+
+DAY_S: Final = 86400
 
 
 class LaneView(Struct, frozen=True, kw_only=True):
@@ -170,6 +173,15 @@ def _store(desk: Desk, rows: _Rows) -> StoreView:
     )
 
 
+class AgentWeekday(Struct, frozen=True, kw_only=True):
+    """What an agent did on a day."""
+
+    runs: int = 0
+    """Runs that were begun."""
+    cost_usd: float | None = None
+    """What its sessions spent, conversations and runs; None: nothing with a known price."""
+
+
 class AgentDetails(Struct, frozen=True, kw_only=True):
     """An agent: what it thinks with, what it may use, whom it may start."""
 
@@ -193,16 +205,23 @@ class AgentDetails(Struct, frozen=True, kw_only=True):
     sandbox: str
     """Its mode."""
     network: str
+    week: tuple[AgentWeekday, ...]
+    """Today and the six days before, by UTC, today last."""
 
 
 @method("agents.list", list[AgentDetails], reads=True)
 async def agents_list(desk: Desk, params: Nothing) -> list[AgentDetails]:
-    """The configured agents, `main` first."""
+    """The configured agents, `main` first, each with what it did and spent in the last seven days."""
     ids = dict.fromkeys(("main", *(one.id for one in desk.fl.config.agents.list)))
-    return [_agent(desk, agent_id) for agent_id in ids]
+    engine = desk.fl.engine
+    today = int(engine.clock.now() // DAY_S)
+    counted = await engine.store.read(lambda tx: tx.lists.agent_days(today - 6))
+    days = {(one.agent, one.day): AgentWeekday(runs=one.runs, cost_usd=one.cost_usd) for one in counted}
+    weeks = {one: tuple(days.get((one, day), AgentWeekday()) for day in range(today - 6, today + 1)) for one in ids}
+    return [_agent(desk, agent_id, week) for agent_id, week in weeks.items()]
 
 
-def _agent(desk: Desk, agent_id: str) -> AgentDetails:
+def _agent(desk: Desk, agent_id: str, week: tuple[AgentWeekday, ...]) -> AgentDetails:
     config = desk.fl.config
     model, limits = model_for_conversation(config, agent_id), subagent_limits(config, agent_id)
     tools, sandbox = desk.fl.profiles.tools_of(agent_id), sandbox_for(config, agent_id)
@@ -220,6 +239,41 @@ def _agent(desk: Desk, agent_id: str) -> AgentDetails:
         budget=configured(limits.budget),
         sandbox=sandbox.mode,
         network=sandbox.network,
+        week=week,
+    )
+
+
+class ModelView(Struct, frozen=True, kw_only=True):
+    """A model that a conversation may be given."""
+
+    name: str
+    because: str
+    """Why it can be used: an agent has it, or its service's key is set."""
+    window: int | None = None
+    """In tokens; None, as the next three: the catalogue does not know."""
+    images: bool | None = None
+    input_usd: float | None = None
+    """A million tokens."""
+    output_usd: float | None = None
+
+
+@method("models.list", list[ModelView], reads=True)
+async def models_list(desk: Desk, params: Nothing) -> list[ModelView]:
+    """The models that can be used now: those that the settings name, then those of services whose key is set."""
+    return [_model(name, reason, card) for name, (reason, card) in (await desk.fl.profiles.models()).items()]
+
+
+def _model(name: str, because: str, card: Card | None) -> ModelView:
+    if card is None:
+        return ModelView(name=name, because=because)
+    price = card.price
+    return ModelView(
+        name=name,
+        because=because,
+        window=card.window,
+        images=card.images,
+        input_usd=None if price is None else price.input,
+        output_usd=None if price is None else price.output,
     )
 
 

@@ -11,6 +11,7 @@ from fledge.core.freeze import Stats
 from fledge.core.goods import Artifact
 from fledge.core.limits import Due, Limit
 from fledge.core.run import EndedReason, Instant
+from fledge.core.spans import Mark
 from fledge.orchestrator.standing import StatusView, Unanswered
 
 __all__ = [
@@ -194,6 +195,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     attempt: int
     crashes: int
     """How often a process died or hung while it drove the run."""
+    marks: tuple[Mark, ...]
+    """When it crashed, was steered, killed or resumed, or went on after a restart: the newest 20."""
     created_at: Instant
     started_at: Instant | None
     ended_at: Instant | None

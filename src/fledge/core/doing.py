@@ -69,7 +69,8 @@ class Facts(Struct, frozen=True, gc=False, kw_only=True):
     """Of its children."""
     ahead: int | None = None
     """How many are before it in its lane; None: it has no place there."""
-    queued_at: Instant | None = None
+    entered_at: Instant | None = None
+    """When the run came into its phase."""
     calls: tuple[Call, ...] = ()
     """Tool calls under way."""
     stepped_at: Instant | None = None
@@ -95,23 +96,24 @@ def doing(run: Run, facts: Facts, now: Instant) -> Doing | None:
             return Doing(kind="preparing", text="being prepared", until_at=due_at)
         case Queued(retry=None, due_at=due_at):
             place = "next in its lane" if not facts.ahead else f"queued behind {facts.ahead}"
-            return Doing(kind="queue", text=place, since_at=facts.queued_at, until_at=due_at)
+            return Doing(kind="queue", text=place, since_at=facts.entered_at, until_at=due_at)
         case Queued(retry=retry):
             assert retry is not None
             text = retry_text(retry.at, one_line(retry.reason, REASON_CHARS), now)
-            return Doing(kind="retry", text=text, until_at=retry.at)
+            return Doing(kind="retry", text=text, since_at=facts.entered_at, until_at=retry.at)
         case Running():
             return _working(facts, now)
         case Waiting(until_settled=until, due_at=due_at):
-            return Doing(kind="children", text=_children(facts, until), until_at=due_at)
+            return Doing(kind="children", text=_children(facts, until), since_at=facts.entered_at, until_at=due_at)
         case Asking(due_at=due_at):
-            return Doing(kind="you", text="waits for your approval", until_at=due_at)
+            return Doing(kind="you", text="waits for your approval", since_at=facts.entered_at, until_at=due_at)
         case Ending(due_at=due_at, cause=Grace(error=error)):
             return Doing(kind="ending", text=f"may recover: {one_line(error, REASON_CHARS)}", until_at=due_at)
         case Ending(due_at=due_at):
             return Doing(kind="ending", text="stopping", until_at=due_at)
         case AwaitingApproval(due_at=due_at):
-            return Doing(kind="you", text="waits for your answer to its plan", until_at=due_at)
+            words = "waits for your answer to its plan"
+            return Doing(kind="you", text=words, since_at=facts.entered_at, until_at=due_at)
         case Announcing(ended=ended):
             return Doing(kind="delivery", text="its result is not read yet", since_at=ended.ended_at)
         case AnnounceDeferred(reason="missing-requester", since_at=since_at, due_at=due_at, tries=tries):

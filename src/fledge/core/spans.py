@@ -33,6 +33,12 @@ Lane = Literal["phase", "attempts", "model", "tools", "children", "waits", "deli
 MOST_SPANS: Final = 2000
 """So many spans are told at most, the newest."""
 SHORT_CHARS: Final = 120
+_CHILDREN: Final = {
+    "all": "waits for all its children",
+    "any": "waits for one of its children",
+    "final text": "has its answer, waits for its children",
+}
+"""What a wait is for, by what was asked."""
 _OVER: Final = (Completed, CompletedGiveup, Archived)
 
 
@@ -83,6 +89,11 @@ class Child(Struct, frozen=True, kw_only=True, gc=False):
     ended_at: Instant | None
 
 
+def marks(timeline: Sequence[ev.Event]) -> tuple[Mark, ...]:
+    """The marks of a whole life."""
+    return tuple(Mark(at=one.at, name=one.kind, reason=one.reason) for one in lines(timeline, "", ""))
+
+
 def spans(
     timeline: Sequence[ev.Event],
     entries: Iterable[HistoryEntry],
@@ -103,12 +114,8 @@ def spans(
     ]
     found = [one for one in made if _touches(one.started_at, one.ended_at, since, until)]
     kept = sorted(found, key=lambda one: one.started_at)[-MOST_SPANS:]
-    marks = tuple(
-        Mark(at=one.at, name=one.kind, reason=one.reason)
-        for one in lines(timeline, "", "")
-        if _touches(one.at, one.at, since, until)
-    )
-    return Spans(spans=tuple(kept), marks=marks, left_out=len(found) - len(kept))
+    told = tuple(one for one in marks(timeline) if _touches(one.at, one.at, since, until))
+    return Spans(spans=tuple(kept), marks=told, left_out=len(found) - len(kept))
 
 
 def _touches(start: Instant, end: Instant | None, since: Instant | None, until: Instant | None) -> bool:
@@ -155,7 +162,7 @@ def _wait(phase: Phase) -> tuple[str, str] | None:
     """What a phase waits for, and in words; None if it does not wait."""
     match phase:
         case Waiting(asked=asked):
-            return "children", f"for children, {asked}"
+            return "children", _CHILDREN.get(asked, f"waits for {asked} of its children")
         case Asking():
             return "person", "a tool call waits for a person"
         case AwaitingApproval():

@@ -188,6 +188,46 @@ async def first_model(
     return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
 
 
+class ServiceModels(Struct, frozen=True):
+    """The models of a service."""
+
+    standing: Standing
+    reason: str
+    """Why they can be used now; empty: they cannot."""
+    models: tuple[str, ...]
+    """Their full names."""
+    default: str | None
+    """The one that stands for the service."""
+
+
+async def service_models(
+    found: Sequence[Standing], catalog: Catalog, env: Mapping[str, str], ca_file: str | None
+) -> list[ServiceModels]:
+    """The models of each service: the catalogue's, else what a server that people run themselves says."""
+    names = await asyncio.gather(*(_models_of(one, catalog, env, ca_file) for one in found))
+    return [
+        ServiceModels(
+            one,
+            one.reason or ("a local server answers" if listed and one.provider.key == "if set" else ""),
+            tuple(listed),
+            default_model(one.provider, catalog, env),
+        )
+        for one, listed in zip(found, names, strict=True)
+    ]
+
+
+async def _models_of(one: Standing, catalog: Catalog, env: Mapping[str, str], ca_file: str | None) -> list[str]:
+    prefix = f"{one.provider.name}/"
+    known = [name for name in catalog.names() if name.startswith(prefix)]
+    if known or (not one.reason and one.provider.key == "needed"):
+        return known
+    if one.provider.model_env:
+        named = default_model(one.provider, catalog, env)
+        return [] if named is None else [named]
+    seconds = ASKED_S if one.reason else UNASKED_S
+    return [prefix + name for name in await served_models(one.provider, env, ca_file, seconds)]
+
+
 def usable_words(found: Sequence[Standing], catalog: Catalog, env: Mapping[str, Any]) -> str:
     """What can be used now, or what would have to be set, in a line."""
     usable = [one for one in found if one.reason]

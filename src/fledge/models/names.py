@@ -17,7 +17,7 @@ from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
 from fledge.models.catalog import Card, Catalog, WireName, shipped
-from fledge.models.choosing import Standing, standings, usable_words
+from fledge.models.choosing import ServiceModels, Standing, service_models, standings, usable_words
 from fledge.models.http import Access, Limits, checked_url, no_key
 from fledge.models.keys import Key
 from fledge.models.openai import OpenAIModel
@@ -111,6 +111,10 @@ class Registry:
     def standings(self, configured: Collection[str] = ()) -> list[Standing]:
         """Whether each service can be used now. `configured`: those that the settings describe."""
         return standings(self._providers.values(), self._env, configured)
+
+    async def service_models(self, configured: Collection[str] = ()) -> list[ServiceModels]:
+        """The models of each service, and whether they can be used now. Servers that people run are asked."""
+        return await service_models(self.standings(configured), self._catalog or shipped(), self._env, self.ca_file)
 
     def usable_words(self, configured: Collection[str] = ()) -> str:
         """What can be used now, in a line."""

@@ -292,6 +292,19 @@ class ConfiguredProfiles:
                 " fledge.open(agents=[…], tools=[…]) again, or kill it"
             )
 
+    async def models(self) -> dict[str, tuple[str, Card | None]]:
+        """The models that a conversation may be given now, each with the reason and what is known of it: those that
+        the settings name first, then those of services that can be used."""
+        config, reasons = self._config, dict[str, str]()
+        for agent_id in dict.fromkeys(("main", *(one.id for one in config.agents.list))):
+            chosen = model_for_conversation(config, agent_id)
+            for name in () if chosen is None else (chosen.name, *chosen.fallbacks):
+                reasons.setdefault(name, f"the model of {agent_id}")
+        for service in await self._registry.service_models(config.models.providers):
+            for name in service.models if service.reason else ():
+                reasons.setdefault(name, service.reason)
+        return {name: (reason, self._catalog.find(name)) for name, reason in reasons.items()}
+
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Refused if the agent's conversation (with `spec`: such a child of it) could not think: no model is set, its
         name is wrong, its key unusable, or its workspace needs a person's yes."""

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from fledge.store.records import (
     COMPLETIONS,
+    AgentDay,
     Approval,
     ApprovalState,
     ChildrenPage,
@@ -51,6 +52,7 @@ T = TypeVar("T")
 
 __all__ = [
     "COMPLETIONS",
+    "AgentDay",
     "Approval",
     "ApprovalState",
     "ChildrenPage",

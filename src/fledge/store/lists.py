@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fledge.core.run import Instant
 from fledge.store.records import (
+    AgentDay,
     ChildrenPage,
     ListedRun,
     ListedSession,
@@ -122,14 +123,10 @@ class Lists:
         """Keys of runs that were told as stuck and have not moved since, oldest first."""
         return self._unit.column(f"SELECT key FROM ({_STUCK}) AS stuck ORDER BY created_at, id")
 
-    def crashes(self, run: str) -> int:
-        """How often a driver of this run was lost."""
-        row = self._unit.one(
-            "SELECT count(*) FROM runs r JOIN run_events e ON e.run = r.id"
-            " WHERE r.key = ? AND json_extract(e.event, '$.type') = 'LeaseLost'",
-            run,
-        )
-        return int(row[0])
+    def agent_days(self, since: int) -> list[AgentDay]:
+        """What each agent began and spent on each day from this one on, by day."""
+        sql = "SELECT agent, day, runs, cost_usd FROM agent_days WHERE day >= ? ORDER BY day, agent"
+        return [AgentDay(*row) for row in self._unit.all(sql, since)]
 
     # -- children of one session
 

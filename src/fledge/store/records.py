@@ -162,6 +162,17 @@ class ListedSession(Struct, frozen=True, gc=False):
     last_at: Instant
 
 
+class AgentDay(Struct, frozen=True, gc=False):
+    """What an agent began and spent on a day."""
+
+    agent: str
+    day: int
+    """Since the epoch, in UTC."""
+    runs: int
+    cost_usd: float | None
+    """None: nothing with a known price."""
+
+
 class Counts(Struct, frozen=True, gc=False):
     """A session's children."""
 

@@ -16,7 +16,7 @@ from fledge.core.announce import announce_key
 from fledge.core.events import Event
 from fledge.core.run import Instant, Run, TextId
 from fledge.errors import NotFound, StaleWrite
-from fledge.store.records import Happened, Spec
+from fledge.store.records import AgentDay, Happened, Spec
 from fledge.store.unit import Lines, Shape, Table, Unit, to_json
 
 SHORT: Final = 4096
@@ -121,11 +121,40 @@ _TALLIES: Final = Shape(
 )
 
 
+_DAYS: Final = Shape(
+    name="agent_days",
+    select="SELECT agent, day, runs, cost_usd FROM agent_days WHERE day = ? AND agent = ?",
+    read=lambda row: AgentDay(*row),
+    insert="INSERT INTO agent_days (agent, day, runs, cost_usd) VALUES (?,?,?,?)",
+    values=lambda one: (one.agent, one.day, one.runs, one.cost_usd),
+    update=lambda before, after: (
+        "UPDATE agent_days SET runs = ?, cost_usd = ? WHERE day = ? AND agent = ?",
+        (after.runs, after.cost_usd, after.day, after.agent),
+    ),
+    delete="DELETE FROM agent_days WHERE day = ? AND agent = ?",
+)
+_DAY_S: Final = 86400.0
+
+
+class Days:
+    """What agents began and spent, by day (UTC)."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._rows: Table[tuple[int, str], AgentDay] = Table(unit, _DAYS)
+
+    def count(self, session: str, at: Instant, runs: int = 0, cost_usd: float | None = None) -> None:
+        """The agent of this session began so many runs more, and spent so much more, at this time."""
+        agent, day = session.split(":", 2)[1] if session.startswith("agent:") else "", int(at // _DAY_S)
+        before = self._rows.get((day, agent)) or AgentDay(agent, day, 0, None)
+        cost = before.cost_usd if cost_usd is None else (before.cost_usd or 0) + cost_usd
+        self._rows.put((day, agent), AgentDay(agent, day, before.runs + runs, cost))
+
+
 class Runs:
     """Runs by their keys."""
 
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
+    def __init__(self, unit: Unit, days: Days) -> None:
+        self._unit, self._days = unit, days
         self.rows: Table[str, RunRow] = Table(unit, _RUNS)
         self.tallies: Table[tuple[str, str], Tally] = Table(unit, _TALLIES)
         self._attempts = Lines(unit, "attempts", "INSERT INTO attempts (run_id, run, attempt) VALUES (?,?,?)")
@@ -144,6 +173,7 @@ class Runs:
         self._specs[run.key] = spec
         self.rows.add(run.key, row)
         self._count(None, row)
+        self._days.count(run.key, event.at, runs=1)
         self._named(row)
         self._happened(row, event)
 

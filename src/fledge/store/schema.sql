@@ -93,6 +93,15 @@ CREATE TABLE tallies (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tallies_parents ON tallies (session) WHERE scope = 'parent';
 
+-- What each agent began and spent, by day (UTC).
+CREATE TABLE agent_days (
+  day         INTEGER NOT NULL,
+  agent       TEXT NOT NULL,
+  runs        INTEGER NOT NULL,
+  cost_usd    REAL,
+  PRIMARY KEY (day, agent)
+) STRICT, WITHOUT ROWID;
+
 -- Long texts that rows and runs refer to.
 CREATE TABLE texts (
   id          TEXT PRIMARY KEY,

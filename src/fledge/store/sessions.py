@@ -11,7 +11,7 @@ from fledge.core.goods import Goods
 from fledge.core.run import Instant
 from fledge.errors import NotFound
 from fledge.store.records import Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Used
-from fledge.store.runs import Runs
+from fledge.store.runs import Days, Runs
 from fledge.store.session_rows import SESSIONS, ActiveRow, SessionRow
 from fledge.store.unit import LAST, Lines, Table, Unit, to_json
 
@@ -160,8 +160,8 @@ class Sessions:
 class Transcripts:
     """What was said in sessions, and which files belong to that."""
 
-    def __init__(self, unit: Unit, sessions: Sessions) -> None:
-        self._unit, self._sessions = unit, sessions
+    def __init__(self, unit: Unit, sessions: Sessions, days: Days) -> None:
+        self._unit, self._sessions, self._days = unit, sessions, days
         self._entries = Lines(unit, "entries", "INSERT INTO entries (session, seq, at, kind, body) VALUES (?,?,?,?,?)")
 
     def append(
@@ -177,6 +177,7 @@ class Transcripts:
         self._sessions.rows.put(session, replace(row, last_entry=last, last_at=at, used=total))
         if used is not None and used.cost_usd:
             self._cost_above(session, used.cost_usd)
+            self._days.count(session, at, cost_usd=used.cost_usd)
         return last
 
     def _cost_above(self, session: str, cost_usd: float) -> None:

@@ -16,7 +16,7 @@ from fledge.store.inbox import Inbox
 from fledge.store.lists import Lists
 from fledge.store.outgoing import Outbox, Routes
 from fledge.store.people import Approvals, Asks, Commissions
-from fledge.store.runs import Deliveries, Events, Runs, Texts
+from fledge.store.runs import Days, Deliveries, Events, Runs, Texts
 from fledge.store.session_rows import ACTIVE, ActiveRow
 from fledge.store.sessions import Sessions, Transcripts
 from fledge.store.unit import Table, Unit
@@ -43,12 +43,13 @@ class Tx:
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         active: Table[str, ActiveRow] = Table(unit, ACTIVE)
-        self.runs = Runs(unit)
+        days = Days(unit)
+        self.runs = Runs(unit, days)
         self.events = Events(unit)
         self.texts = Texts(unit)
         self.deliveries = Deliveries(unit)
         self.sessions = Sessions(unit, self.runs, active)
-        self.transcripts = Transcripts(unit, self.sessions)
+        self.transcripts = Transcripts(unit, self.sessions, days)
         self.commissions = Commissions(unit, self.sessions, active)
         self.queue = Queue(unit, active, self.sessions)
         self.drivers = Drivers(unit, active, self.sessions)

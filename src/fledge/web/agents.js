@@ -1,13 +1,14 @@
 // Agents: who thinks with what, who may do what, and who may start whom. The settings say so; this view only shows it.
 
-import { page, block, command, facts, keeper, steps } from "./desk.js";
+import { bars, block, command, facts, keeper, page, steps } from "./desk.js";
 import { arrange, el, fill, icon } from "./dom.js";
-import { count, usd } from "./format.js";
+import { count, plural, usd } from "./format.js";
 import { call, reading } from "./gateway.js";
 
 /** How an agent stands to a tool: sign and words. */
 const STANDS = { may: ["check", "may use it"], asks: ["hand", "asks you first"], never: ["x", "may never use it"] };
 const COLOURS = 5;
+const EVERY_S = 30; // between two readings while the view is seen: what was spent has no event
 const BEFORE = "Who may do what. The settings say so (agents.list); this page only shows it.";
 
 export const title = () => "Agents";
@@ -30,7 +31,9 @@ export function mount(root, params, { store }) {
   read();
   const unsubscribe = store.subscribe(draw);
   const unlisten = store.listen((event) => { if (event.type === "connected") read(); }); // it may have other settings now
-  return () => { unsubscribe(); unlisten(); };
+  let seconds = 0;
+  const untick = store.everySecond(() => { seconds += 1; if (seconds % EVERY_S === 0) read(); });
+  return () => { unsubscribe(); unlisten(); untick(); };
 }
 
 function card(agent, busy) {
@@ -49,7 +52,16 @@ function card(agent, busy) {
       ["depth · children", maxDepth ? `${maxDepth} · ${maxChildren} at once` : "–"],
       ["budget of a child", budgetWords(budget)],
       ["sandbox", `${sandbox}${network ? `, network ${network}` : ""}`],
-    ]));
+    ]), weekLine(agent.week));
+}
+
+/** What it began and spent in the last seven days. */
+function weekLine(week) {
+  const runs = week.map((day) => day.runs);
+  const priced = week.filter((day) => day.costUsd !== null);
+  const all = runs.reduce((sum, times) => sum + times, 0);
+  return el("p", { class: "week" }, bars(runs, `Runs begun on each of the last seven days, today last: ${runs.join(", ")}`, { width: 112, height: 28 }),
+    el("span", { class: "soft grow" }, `${plural(all, "run")} in seven days`), el("b", { class: "num", title: "what its conversations and runs cost in seven days" }, usd(priced.length ? priced.reduce((sum, day) => sum + day.costUsd, 0) : null)));
 }
 
 const toolItem = (tool, how) => el("li", { class: `tool-${how}`, title: STANDS[how][1] }, icon(STANDS[how][0], 12), tool, el("span", { class: "sr" }, STANDS[how][1]));

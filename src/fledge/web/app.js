@@ -163,7 +163,7 @@ class Page {
     if (!this.isAway) { fill(this.banner); this.countdown = null; return; }
     if (!this.countdown) {
       this.countdown = el("span", { "aria-live": "off" });
-      fill(this.banner, icon("bolt"), el("span", { class: "grow" }, el("b", null, "The gateway does not answer."), ` What you see is as of ${clock(asOf)}; runs go on without this page. `, this.countdown),
+      fill(this.banner, icon("bolt"), el("span", { class: "grow" }, el("b", null, "The gateway does not answer."), ` What you see is as of ${clock(asOf)}. No run is lost: each goes on where it was. `, this.countdown),
         button("Try now", { kind: "small", ico: "retry", act: () => this.feed.hurry() }));
     }
     const words = state === "connecting" ? "Trying …" : `Trying again in ${Math.max(1, Math.ceil((retryAt - Date.now()) / 1000))} s.`;

@@ -16,7 +16,6 @@ import { sessionLink, shortKey } from "./names.js";
 const CALM_MS = 400;
 const MOST_WORDS = 4000;
 const MOST_PLAN = 100_000;
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 const byElement = new WeakMap();
 
@@ -76,7 +75,6 @@ class Ask {
     this.drawFrom();
     this.drawFoot();
     byElement.set(this.element, this);
-    setTimeout(() => { if (!this.isOver) this.store.readWaiting(); }, Math.min(one.expiresAt - Date.now(), LONGEST_TIMER_MS));
   }
 
   get who() { return this.one.label || "it"; }
@@ -257,7 +255,7 @@ class Question extends Ask {
   get head() { return askedFor(this.one.tool); }
   get name() { return `${this.who} asks to run ${this.one.tool}`; }
   get word() { return "asked"; }
-  get note() { return `until ${until(this.one.expiresAt)} · ${this.one.digest.slice(0, 12)}`; }
+  get note() { return `until ${until(this.one.expiresAt)} · call ${this.one.digest.slice(0, 12)}`; }
   get bound() { return { id: this.one.id, digest: this.one.digest }; }
 
   body() {

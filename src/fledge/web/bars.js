@@ -2,6 +2,7 @@
 // something else. Lists, cards and the timeline draw runs by these parts, so that they look alike everywhere.
 
 import { el, fill } from "./dom.js";
+import { clock } from "./format.js";
 import { standing } from "./standing.js";
 
 /** @typedef {{from: number, to: number, kind: string}} Part `kind` names its looks: `b-…` in base.css */
@@ -12,15 +13,20 @@ export function parts(row, now) {
   const { tone } = standing(row);
   const begun = row.startedAt ?? row.endedAt ?? now;
   const end = row.endedAt ?? now;
+  const since = row.now?.sinceAt ?? null;
   const found = [];
   if (begun > row.createdAt) found.push({ from: row.createdAt, to: begun, kind: "queue" });
-  if (row.startedAt !== null && end >= begun) found.push({ from: begun, to: end, kind: row.phase === "queued" ? "waiting" : tone });
-  const since = row.now?.sinceAt ?? null;
+  if (row.startedAt !== null && (row.phase === "queued" || tone === "waiting")) found.push({ from: begun, to: since ?? begun, kind: "running" }, { from: since ?? begun, to: end, kind: "waiting" });
+  else if (row.startedAt !== null) found.push({ from: begun, to: end, kind: tone });
   if ((tone === "you" || tone === "plan") && row.startedAt !== null) found.push({ from: since ?? begun, to: now, kind: "hold" });
   if (tone === "stuck") found.push({ from: since ?? row.stuckAt, to: now, kind: "stuckhold" });
   if (row.endedAt !== null && (tone === "giveup" || tone === "announcing")) found.push({ from: row.endedAt, to: tone === "giveup" ? since ?? now : now, kind: "try" });
   return found.filter((part) => part.to >= part.from);
 }
+
+/** What was done to a run, as marks on its bar: words and looks (`tick-…`). */
+const MARKS = { crashed: ["crashed", "bad"], steered: ["steered", "ink"], resumed: ["went on", "ink"] };
+export const marksOf = (row) => row.marks.filter(({ name }) => name in MARKS).map(({ at, name }) => ({ at, words: MARKS[name][0], looks: MARKS[name][1] }));
 
 /** A strip of the parts of a run on an axis; `time(now)` answers from when until when that is. Its words are elsewhere.
  * `place(now)` of the element moves it on. */
@@ -32,7 +38,7 @@ export function strip(row, time) {
     fill(element, parts(row, now).filter((part) => part.to >= from && part.from <= to).map((part) => {
       const left = percent(part.from);
       return el("span", { class: `bar b-${part.kind}`, css: { left: `${left}%`, width: `max(3px, ${percent(part.to) - left}%)` } });
-    }));
+    }), marksOf(row).filter(({ at }) => at >= from && at <= to).map(({ at, words, looks }) => el("span", { class: `tick tick-${looks}`, title: `${words} ${clock(at)}`, css: { left: `${percent(at)}%` } })));
   };
   element.place(Date.now());
   return element;

@@ -4,6 +4,7 @@
 import { strip } from "./bars.js";
 import { button, el, fail, fill, glyph, icon } from "./dom.js";
 import { age, bytes, clock, count, full, plural, span, usd } from "./format.js";
+import { download } from "./gateway.js";
 import { inline, markdown } from "./markdown.js";
 import { runLink, runPath } from "./names.js";
 import { costOfAll, purse } from "./spent.js";
@@ -62,7 +63,7 @@ export function spawnCard(store, row) {
     el("footer", { class: "cardfoot" },
       el("span", null, [row.agentId, row.model].filter(Boolean).join(" · ")), el("span", { class: "num" }, `${count(row.tokensIn + row.tokensOut)} tok`), costOfAll(row) !== null && purse(row, true, costOfAll(row)), el("span", { class: "grow" }),
       el("span", { class: "controls" },
-        button("Steer", { kind: "small ghost", ico: "steer", act: () => actions.steer(row) }),
+        !row.planId && button("Steer", { kind: "small ghost", ico: "steer", act: () => actions.steer(row) }),
         button("Kill", { kind: "small ghost danger", ico: "kill", act: () => actions.kill(row) }),
         el("a", { class: "btn small", href: runPath(row.sessionKey) }, "Open"))));
 }
@@ -74,6 +75,15 @@ function kidRow(row, from) {
   return el("li", null, el("a", { href: runPath(row.sessionKey), class: "kid" }, glyph(tone, 14),
     el("span", { class: "clip" }, nameOf(row), row.attempt > 1 && el("span", { class: "faint" }, ` · attempt ${row.attempt}`)),
     bars, el("span", { class: `kidstate c-${tone}` }, word), ageOf(row, "num kidage")));
+}
+
+/** A file that a run handed over, to download. */
+export function fileButton(runId, { name, bytes: size }) {
+  const parts = name.split("/");
+  const path = `/artifacts/${encodeURIComponent(runId)}/${parts.map(encodeURIComponent).join("/")}`;
+  const made = button(name, { kind: "attach", ico: "file", title: `Download ${name}`, act: () => download(path, parts.at(-1)) });
+  made.append(el("span", { class: "faint num" }, bytes(size)));
+  return made;
 }
 
 const OUTCOME_TONES = { ok: "ok", error: "error", timeout: "timeout", killed: "killed", unknown: "waiting" };
@@ -91,7 +101,7 @@ export function doneCard(completion, readAt, whole) {
     error && el("p", { class: "because c-error" }, icon("warn", 14), error),
     body,
     el("footer", { class: "cardfoot" },
-      artifacts.map((artifact) => el("span", { class: "attach" }, icon("file", 13), artifact.name, el("span", { class: "faint" }, bytes(artifact.bytes)))),
+      artifacts.map((artifact) => fileButton(completion.runId, artifact)),
       completion.moreArtifacts > 0 && el("span", null, `and ${plural(completion.moreArtifacts, "more file")}`),
       stats && el("span", { class: "num" }, `${count((stats.tokensIn ?? 0) + (stats.tokensOut ?? 0))} tok`),
       stats?.costUsd !== null && stats?.costUsd !== undefined && el("span", { class: "num" }, usd(stats.costUsd)),

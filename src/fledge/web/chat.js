@@ -7,10 +7,12 @@ import { count, plural, usd } from "./format.js";
 import { killBelow } from "./actions.js";
 import { waitingCards } from "./asks.js";
 import { composer } from "./composer.js";
+import { steps } from "./desk.js";
 import { Stream } from "./entries.js";
 import { call } from "./gateway.js";
 import * as layers from "./layers.js";
 import { markdown } from "./markdown.js";
+import { chooseModel } from "./models.js";
 import { conversationName } from "./names.js";
 import { panel } from "./panel.js";
 import { transcriptOf } from "./transcript.js";
@@ -108,6 +110,7 @@ class Chat {
     const folder = conversation?.workspace || transcript.folder;
     fill(this.folder, folder && [icon("folder", 12), ` ${folder}`]);
     this.composer.model([conversation?.agentId ?? this.key.split(":")[1], conversation?.model].filter(Boolean).join(" · "));
+    if (this.#atEnd) transcript.forgetOldest();
     this.stream.draw(this.list);
     if (transcript.isLoaded) this.log.setAttribute("aria-live", "polite"); // what comes from now on is read out
     this.older.hidden = !transcript.hasOlder;
@@ -156,7 +159,7 @@ class Chat {
     const below = this.store.below(this.key);
     const active = below.filter((row) => row.isActive && row.now?.kind !== "you").length;
     const isBusy = (conversation?.state ?? "idle") !== "idle";
-    const waits = this.waiting.childElementCount;
+    const waits = this.waiting.querySelectorAll(".ask:not(.answered)").length;
     const lost = below.filter((row) => row.phase === "completed_giveup").length;
     const late = conversation?.unanswered ?? "";
     this.late.hidden = late === "";
@@ -243,14 +246,14 @@ class Chat {
   }
 
   rename() {
-    const conversation = this.store.conversations.get(this.key);
-    ask("Rename this conversation", "edit", "Its name in the sidebar. Empty: as before.", conversation?.label ?? "", 128, (label) => this.#patch({ label }));
+    const value = this.store.conversations.get(this.key)?.label ?? "";
+    const box = el("input", { class: "field", type: "text", value, maxlength: 128, "aria-label": "Name of this conversation", "data-first": true });
+    const save = button("Save", { kind: "primary", act: async () => { await this.#patch({ label: box.value.trim() }); layers.close(); } });
+    box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); save.click(); } });
+    layers.dialog("Rename this conversation", "edit", [el("p", { class: "soft" }, "Its name in the sidebar. Empty: as before."), box], save);
   }
 
-  chooseModel() {
-    const conversation = this.store.conversations.get(this.key);
-    ask("Model of this conversation", "brain", "The model of its next turns, as provider/name. Empty: as configured.", conversation?.model ?? "", 256, (model) => this.#patch({ model }));
-  }
+  chooseModel() { chooseModel(this.store.conversations.get(this.key)?.model ?? "", (model) => this.#patch({ model })); }
 
   async #patch(given) {
     await call("sessions.patch", { session: this.key, ...given });
@@ -258,23 +261,14 @@ class Chat {
   }
 }
 
-/** Ask for one line. */
-function ask(words, ico, explanation, value, most, act) {
-  const box = el("input", { class: "field", type: "text", value, maxlength: most, "aria-label": words, "data-first": true });
-  const go = button("Save", { kind: "primary", act: async () => { await act(box.value.trim()); layers.close(); } });
-  box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); go.click(); } });
-  layers.dialog(words, ico, [el("p", { class: "soft" }, explanation), box], go);
-}
-
 function togglePanel() { document.documentElement.toggleAttribute("data-nopanel"); }
 
 /** What an empty conversation shows: what can be said, and what happens then. */
 function hello(put) {
-  const steps = [["you ask", "in this conversation"], ["it starts agents", "you see them live beside it"], ["results come back here", "each exactly once"]];
   return el("div", { class: "hello", id: "chat-empty", hidden: true },
     el("img", { src: "/page/icon.svg", alt: "", width: 48, height: 48 }),
     el("h2", null, "What should be done?"),
     el("p", { class: "soft" }, "Nothing has been said yet. Say it in your words: long jobs go on in the background, and you can go on talking."),
     el("ul", { class: "tips" }, EXAMPLES.map(([ico, name, words]) => el("li", null, el("button", { type: "button", class: "tipcard", on: { click: () => put(words) } }, icon(ico, 18), el("b", null, name), el("span", { class: "soft" }, `“${words}”`))))),
-    el("ol", { class: "how" }, steps.map(([name, words], n) => el("li", null, el("span", { class: "n", "aria-hidden": "true" }, String(n + 1)), el("div", null, el("b", null, name), el("span", { class: "soft" }, words))))));
+    steps([["you ask", "in this conversation"], ["it starts agents", "you see them live beside it"], ["results come back here", "each exactly once"]]));
 }

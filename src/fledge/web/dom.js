@@ -190,6 +190,35 @@ export function coalesced(work) {
   };
 }
 
+/** Fill an element anew; what was open or focused inside stays so. */
+export function refill(element, ...children) {
+  const give = held(element);
+  fill(element, children);
+  give(element);
+}
+
+/** Let what is open or focused in an element stay so in the one that takes its place. */
+export function takeOver(old, made) {
+  const give = held(old);
+  requestAnimationFrame(() => give(made)); // it is in the document by then
+}
+
+const STOPS = "a[href], button, summary, input, textarea, select";
+const spoken = (stop) => stop.getAttribute("href") ?? stop.getAttribute("aria-label") ?? stop.textContent;
+
+/** What is open and what is focused in an element. Answers what gives it to another: the focus goes to what is called the
+ * same, never to something else that may act; if there is nothing of that name, to what holds it all. */
+function held(element) {
+  const detailsOf = (one) => [...one.matches("details") ? [one] : [], ...one.querySelectorAll("details")];
+  const open = detailsOf(element).map((one) => one.open);
+  const focused = element.contains(document.activeElement) && document.activeElement !== element ? document.activeElement : null;
+  const around = focused && element.parentElement?.closest("[tabindex]");
+  return (other) => {
+    detailsOf(other).forEach((one, n) => { if (open[n]) one.open = true; });
+    if (focused && !focused.isConnected) ([...other.querySelectorAll(STOPS)].find((stop) => spoken(stop) === spoken(focused)) ?? around)?.focus({ preventScroll: true });
+  };
+}
+
 /** Let `parent` hold exactly the nodes of `wanted`, in this order. Nodes that stay are not touched, so that focus, text
  * selection and open details survive. */
 export function arrange(parent, wanted) {

@@ -1,7 +1,7 @@
 // Entries of a transcript as elements: a person's words, the agent's prose, tool calls in one line each, subagents,
 // completions, lines about what was done to a run. An element is made anew only when what it shows has changed.
 
-import { arrange, button, el, fill, glyph, icon } from "./dom.js";
+import { arrange, button, el, fill, glyph, icon, takeOver } from "./dom.js";
 import { bytes, clock, dayName, full, hm, short, span, usd } from "./format.js";
 import { download } from "./gateway.js";
 import { doneCard, spawnCard, toolIcon } from "./cards.js";
@@ -156,16 +156,6 @@ export class Stream {
     const name = entry.sessionKey === this.transcript.key ? "this run" : el("a", { class: "runlink", href: runPath(entry.sessionKey) }, entry.label || "a subagent");
     return item(entry, "line", "event", icon(ico, 14), el("span", { class: "min" }, name, ` ${verb}`, entry.reason && el("span", { class: "faint" }, ` · ${short(entry.reason, 160)}`)), stamp(entry.at));
   }
-}
-
-/** Let what is open or focused in an element stay so in the one that takes its place. */
-function takeOver(old, made) {
-  const details = made.matches("details") ? [made] : [...made.querySelectorAll("details")];
-  const before = old.matches("details") ? [old] : [...old.querySelectorAll("details")];
-  details.forEach((one, n) => { if (before[n]?.open) one.open = true; });
-  const stops = "a[href], button, summary";
-  const at = [...old.querySelectorAll(stops)].indexOf(document.activeElement);
-  if (at >= 0) requestAnimationFrame(() => made.querySelectorAll(stops)[at]?.focus({ preventScroll: true }));
 }
 
 /** The words of an entry; where they are cut, a button gets the rest. */

@@ -72,6 +72,9 @@ export function bytes(number) {
 /** 1 run, 2 runs */
 export const plural = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
+/** Words as a sentence: a capital first, a stop at the end. */
+export const sentence = (words) => (words ? `${words[0].toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}` : "");
+
 /** The beginning of a text in one line. */
 export function short(text, most = 80) {
   const line = text.slice(0, 4 * most).replace(/\s+/g, " ").trim();

@@ -1,5 +1,5 @@
 // Dialogs and menus above the page. A layer keeps the focus inside until it is closed, closes by Escape or a click
-// beside it, and gives the focus back to where it was. One layer is open at a time.
+// beside it, and gives the focus back to where it was, or to the view if that is gone. One layer is open at a time.
 
 import { byId, button, el, icon } from "./dom.js";
 
@@ -15,7 +15,7 @@ export function close() {
   byId("layer").replaceChildren();
   byId("root").inert = false;
   left?.();
-  if (before?.isConnected) before.focus();
+  (before?.isConnected ? before : byId("main"))?.focus();
 }
 
 function open(node, first, left) {
@@ -47,7 +47,7 @@ export function dialog(title, ico, body, buttons, left) {
 export function menu(anchor, label, items) {
   const box = el("div", { class: "menu", role: "menu", "aria-label": label }, items.map(([words, ico, act, kind]) =>
     button(words, { kind, ico, role: "menuitem", act: () => { close(); return act(); } })));
-  const cover = el("div", { class: "cover", on: { pointerdown: (event) => { if (event.target === cover) close(); } } }, box);
+  const cover = el("section", { class: "cover", "aria-label": label, on: { pointerdown: (event) => { if (event.target === cover) close(); } } }, box);
   cover.addEventListener("keydown", (event) => walk(event, box));
   open(cover, null);
   const at = anchor.getBoundingClientRect();

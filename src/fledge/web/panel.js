@@ -1,5 +1,6 @@
 // Beside the chat: what the conversation has at work and has spent, its runs as a live tree, and what happened just now.
 
+import { keeper } from "./desk.js";
 import { arrange, el, fill, glyph } from "./dom.js";
 import { clock, count, full, usd } from "./format.js";
 import { ageOf, doing } from "./cards.js";
@@ -7,19 +8,26 @@ import { runPath } from "./names.js";
 import { nameOf, standing } from "./standing.js";
 
 const MOST_NEWS = 200; // that are kept
+const MOST_KNOWN = 3000; // runs whose last row is kept, to tell what has changed
 const MOST_SHOWN = 8;
 const JUST_MS = 10_000;
 const MOST_TWIGS = 200;
 const HOT = ["you", "plan", "stuck", "giveup"];
 
+/** What has happened to a run, by the tone in which it stands now. */
+const NEWS = {
+  you: "needs your approval", plan: "has a plan for you", stuck: "is stuck", giveup: "found nobody for its result", spawning: "is being prepared", queued: "is queued", running: "is running",
+  waiting: "waits", ending: "is ending", announcing: "hands over its result", ok: "is done", error: "failed", timeout: "ran out of time", killed: "was killed",
+};
+
 /** What has happened to a run whose row changed, in words: null if nothing that is worth a line. */
 function news(before, row) {
   if (!before) return Date.now() - row.createdAt < JUST_MS ? "was started" : null;
-  const { word } = standing(row);
+  const { tone } = standing(row);
   if (row.attempt > before.attempt) return `began attempt ${row.attempt}`;
   if (row.crashes > before.crashes) return "crashed and goes on";
   if (row.delivery?.state !== before.delivery?.state && row.delivery?.state === "delivered") return "was delivered";
-  return word === standing(before).word ? null : `is now ${word}`;
+  return tone === standing(before).tone ? null : NEWS[tone];
 }
 
 /** The last events of runs, the newest first, kept while the page is open. */
@@ -31,7 +39,9 @@ function recentNews(shared) {
     shared.store.listen(({ type, row }) => {
       if (type !== "row") return;
       const words = news(known.get(row.sessionKey), row);
-      known.set(row.sessionKey, row);
+      known.delete(row.sessionKey);
+      known.set(row.sessionKey, row); // as the last
+      if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
       if (words === null) return;
       found.unshift({ at: Date.now(), row, words });
       found.length = Math.min(found.length, MOST_NEWS);
@@ -50,19 +60,16 @@ export function panel(key, shared) {
   const latest = el("section", { class: "ticker" }, el("h3", null, "Just now"), ticker);
   const empty = el("p", { class: "soft pad" }, "Subagents of this conversation show up here: what each does, what it waits for, what it costs.");
   const twigs = new Map();
+  const keep = keeper();
 
   const twig = (row) => {
     const below = store.children(row.sessionKey);
-    if (!twigs.has(row.sessionKey)) twigs.set(row.sessionKey, { is: "", element: el("li"), list: el("ul") });
-    const kept = twigs.get(row.sessionKey);
-    const is = JSON.stringify(row);
-    if (kept.is !== is) {
-      kept.is = is;
-      kept.line = line(row);
-    }
-    arrange(kept.list, below.map(twig));
-    arrange(kept.element, below.length ? [kept.line, kept.list] : [kept.line]);
-    return kept.element;
+    if (!twigs.has(row.sessionKey)) twigs.set(row.sessionKey, { element: el("li"), list: el("ul") });
+    const { element, list } = twigs.get(row.sessionKey);
+    const shown = keep(row.sessionKey, row, () => el("div", null, line(row)));
+    arrange(list, below.map(twig));
+    arrange(element, below.length ? [shown, list] : [shown]);
+    return element;
   };
 
   const draw = () => {

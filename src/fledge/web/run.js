@@ -5,7 +5,7 @@
 import * as actions from "./actions.js";
 import { waitingCards } from "./asks.js";
 import { ageOf, chip } from "./cards.js";
-import { arrange, button, el, fill, glyph, icon, oncePerFrame } from "./dom.js";
+import { arrange, button, el, fill, glyph, icon, oncePerFrame, refill } from "./dom.js";
 import { age, clock, count, full, plural, usd } from "./format.js";
 import { call, NOT_FOUND, reading, Refusal } from "./gateway.js";
 import { Stream } from "./entries.js";
@@ -62,7 +62,10 @@ class RunPage {
     this.#draw();
   }
 
-  end() { this.ends.forEach((end) => end()); }
+  end() {
+    this.ends.forEach((end) => end());
+    this.shared.kept.delete(`run ${this.key}`);
+  }
 
   get row() { return this.store.rows.get(this.key) ?? this.shared.kept.get(`run ${this.key}`) ?? null; }
 
@@ -104,7 +107,7 @@ class RunPage {
       const [story, spans] = await Promise.all([call("runs.info", { target: this.key }), call("runs.spans", { target: this.key })]);
       this.#story = story;
       this.#spans = spans;
-      if (!this.row) this.shared.kept.set(`run ${this.key}`, await this.#readRow(story.run));
+      if (!this.row) this.shared.kept.set(`run ${this.key}`, await call("runs.row", { target: this.key }));
     } catch (error) {
       if (!(error instanceof Refusal && error.code === NOT_FOUND)) throw error;
       this.#story = null;
@@ -115,19 +118,13 @@ class RunPage {
     this.draw();
   }
 
-  /** The row of a run that the store does not hold: the one of its requester from that moment. */
-  async #readRow({ requester, createdAt }) {
-    const { rows } = await call("runs.query", { requester, since: createdAt - 1, until: createdAt + 2, limit: 500 });
-    return rows.find((row) => row.sessionKey === this.key) ?? null;
-  }
-
   // ---- drawing
 
   /** Fill a part of the page only if what it shows has changed. */
   #show(part, is, make) {
     if (this.#shown.get(part) === is) return;
     this.#shown.set(part, is);
-    fill(part, make());
+    refill(part, make());
   }
 
   #draw() {
@@ -214,6 +211,7 @@ class RunPage {
     switch (this.#tab) {
       case "transcript":
         this.#show(this.panel, "transcript", () => [this.older, this.log]);
+        if (!this.transcript.isReadBack) this.transcript.forgetOldest();
         this.older.hidden = !this.transcript.hasOlder;
         this.stream.draw(this.log);
         break;

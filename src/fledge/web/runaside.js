@@ -1,17 +1,21 @@
 // Beside a run: how its result travels, the limits it was given, its files, and facts to copy.
 
-import { button, copyButton, el, icon } from "./dom.js";
-import { bytes, clock, count, full, plural, span, until, usd } from "./format.js";
-import { download } from "./gateway.js";
+import { fileButton } from "./cards.js";
+import { block } from "./desk.js";
+import { copyButton, el, icon } from "./dom.js";
+import { clock, count, full, plural, span, until, usd } from "./format.js";
 import { sessionLink } from "./names.js";
 import { isUndelivered } from "./standing.js";
-
-const block = (name, more, ...children) => el("section", { class: "block", "aria-label": name }, el("header", { class: "blockhead" }, el("h2", null, name), el("span", { class: "grow" }), more), children);
 
 // ---- delivery
 
 const SIGNS = { done: "check", bad: "x", skip: "x" };
 const SPOKEN = { done: "done", bad: "failed", todo: "to come", now: "next", skip: "left out" };
+
+/** Why a result was not announced. */
+const SKIPPED = { suppressed: "a kill, or the answer to its plan, made it moot", silent: "it had nothing to say", "announce-skip": "it asked for that" };
+/** Why an announcement waits. */
+const DEFERRED = { "descendants-active": "what it started is still at work", "missing-requester": "there is nobody to tell yet" };
 
 /** The way of a result, step by step: `[how, what, more]`. */
 function steps(row, story) {
@@ -20,11 +24,11 @@ function steps(row, story) {
   const last = story.tries.findLast(({ trace }) => trace.path)?.trace;
   const begin = [[frozen ? "done" : "now", "Result frozen", frozen ? clock(row.endedAt) : "when the run ends"]];
   switch (row.delivery?.state) {
-    case "skipped": return [...begin, ["skip", "Not announced", row.delivery.why]];
+    case "skipped": return [...begin, ["skip", "Not announced", SKIPPED[row.delivery.why] ?? row.delivery.why]];
     case "undelivered": return [...begin, ...failed, ["bad", "Given up", row.delivery.why], isUndelivered(row) ? ["todo", "Kept for you", `${story.due ? `until ${until(story.due.at)} · ` : ""}deliver it again or dismiss it`] : ["skip", "Dismissed", "nobody gets it"]];
     default: {
       const isRead = row.delivery?.state === "delivered";
-      const read = isRead ? [row.delivery.deliveredAt && clock(row.delivery.deliveredAt), last && `${last.path}, ${last.form ?? "whole"}`, last?.why].filter(Boolean).join(" · ") : row.delivery?.why || "once, whatever crashes";
+      const read = isRead ? [row.delivery.deliveredAt && clock(row.delivery.deliveredAt), last && `${last.path}, ${last.form ?? "whole"}`, last?.why].filter(Boolean).join(" · ") : DEFERRED[row.delivery?.why] || row.delivery?.why || "once, whatever crashes";
       return [...begin, [frozen ? "done" : "todo", "Written to the inbox of its requester", "in the same commit"], ...failed, [isRead ? "done" : frozen ? "now" : "todo", "Read by its requester", read]];
     }
   }
@@ -57,8 +61,7 @@ export function limits(row, story) {
 /** Files that a run handed over, each to download. */
 export function files(row, story) {
   if (!story.artifacts.length) return null;
-  const one = ({ name, bytes: size }) => el("li", null, button(name, { kind: "attach", ico: "file", title: `Download ${name}`, act: () => download(`/artifacts/${encodeURIComponent(row.runId)}/${name.split("/").map(encodeURIComponent).join("/")}`, name.split("/").at(-1)) }), el("span", { class: "faint num" }, bytes(size)));
-  return el("ul", { class: "artifacts", "aria-label": "Files" }, story.artifacts.map(one), story.moreArtifacts > 0 && el("li", { class: "soft" }, `and ${plural(story.moreArtifacts, "more file")}`));
+  return el("ul", { class: "artifacts", "aria-label": "Files" }, story.artifacts.map((artifact) => el("li", null, fileButton(row.runId, artifact))), story.moreArtifacts > 0 && el("li", { class: "soft" }, `and ${plural(story.moreArtifacts, "more file")}`));
 }
 
 // ---- facts

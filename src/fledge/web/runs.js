@@ -4,7 +4,7 @@
 import * as actions from "./actions.js";
 import { ticks } from "./axis.js";
 import { strip } from "./bars.js";
-import { announce, arrange, button, el, fill, glyph, icon, kbd } from "./dom.js";
+import { announce, button, el, fill, glyph, icon, kbd, refill } from "./dom.js";
 import { age, clock, count, full, hm, plural } from "./format.js";
 import { call } from "./gateway.js";
 import { conversationName, runPath, shortKey } from "./names.js";
@@ -180,7 +180,7 @@ class RunTable {
     const rows = this.list.urgent();
     this.urgent.hidden = rows.length === 0;
     const shown = rows.slice(0, MOST_URGENT);
-    fill(this.urgent, shown.map((row) => {
+    refill(this.urgent, shown.map((row) => {
       const { tone, word } = standing(row);
       return el("li", null, el("a", { class: `att c-${tone}`, href: runPath(row.sessionKey) }, glyph(tone),
         el("span", { class: "min" }, el("b", { class: "clip" }, nameOf(row)), el("span", { class: "clip" }, row.now?.text ?? word)), icon("right", 13)));

@@ -23,6 +23,13 @@
  * @property {Budget|null} budget
  * @property {string} sandbox
  * @property {string} network
+ * @property {(AgentWeekday)[]} week
+ */
+
+/** What an agent did on a day.
+ * @typedef {object} AgentWeekday
+ * @property {number} [runs]
+ * @property {number|null} [costUsd]
  */
 
 /** What was answered.
@@ -406,6 +413,16 @@
  * @property {(AttachmentShown)[]} [attachments]
  */
 
+/** A model that a conversation may be given.
+ * @typedef {object} ModelView
+ * @property {string} name
+ * @property {string} because
+ * @property {number|null} [window]
+ * @property {boolean|null} [images]
+ * @property {number|null} [inputUsd]
+ * @property {number|null} [outputUsd]
+ */
+
 /** An entry was appended to a transcript: the value that `sessions.history` has of it.
  * @typedef {object} NewEntry
  * @property {"entry"} type
@@ -670,6 +687,7 @@
  * @property {number} depth
  * @property {number} attempt
  * @property {number} crashes
+ * @property {(Mark)[]} marks
  * @property {number} createdAt
  * @property {number|null} startedAt
  * @property {number|null} endedAt

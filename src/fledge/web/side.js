@@ -1,6 +1,7 @@
 // The sidebar: views with their counts, conversations by project with a search, the connection, theme, sign out. A
 // conversation's sign is the most urgent thing about it: waits for you, stuck, busy, unread, else the time.
 
+import { keeper } from "./desk.js";
 import { announce, arrange, button, el, fail, fill, glyph, icon } from "./dom.js";
 import { plural, when } from "./format.js";
 import { chatPath, conversationName, MAIN } from "./names.js";
@@ -113,15 +114,13 @@ function drawConversations(store, groups, list, wanted, others, chosen) {
 
 /** A project's conversations. An item is made anew only if what it shows has changed. */
 function section(project) {
-  const items = new Map();
+  const keep = keeper();
   const list = el("ul");
   const name = project.split("/").filter(Boolean).at(-1) ?? "Conversations";
   const element = el("section", null, el("h2", { class: "group", title: project || null }, icon(project ? "folder" : "chat", 13), name), list);
   const item = (conversation, isChosen) => {
     const shown = shownOf(conversation);
-    const is = JSON.stringify([shown, isChosen]);
-    if (items.get(conversation.key)?.is !== is) items.set(conversation.key, { is, node: conversationItem(conversation, shown, isChosen) });
-    return items.get(conversation.key).node;
+    return keep(conversation.key, [shown, isChosen], () => conversationItem(conversation, shown, isChosen));
   };
   return { element, list, item };
 }

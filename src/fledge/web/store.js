@@ -10,6 +10,7 @@ const MOST_CONVERSATIONS = 100;
 const SOON_MS = 50;
 const CALM_MS = 400; // between two readings; more if a reading takes long
 const CHECK_MS = 30_000;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its title is seen
 
 /** True of the key of a run's own session, which has a page of its own. */
@@ -42,6 +43,7 @@ export class Store {
   #watched = new Map(); // by session key: how many views watch what is below it
   #isDue = false;
   #timer = 0;
+  #expiry = 0; // the timer of the question or plan that expires first
   #again = false;
   #readAt = -CALM_MS;
   #pauseMs = CALM_MS;
@@ -154,7 +156,10 @@ export class Store {
     this.#timer = setTimeout(() => this.#read(), Math.max(SOON_MS, this.#readAt + this.#pauseMs - performance.now()));
   }
 
-  end() { clearTimeout(this.#timer); }
+  end() {
+    clearTimeout(this.#timer);
+    clearTimeout(this.#expiry);
+  }
 
   #read = async () => {
     this.#again = false;
@@ -208,6 +213,9 @@ export class Store {
     const [questions, plans] = await Promise.all([call("approvals.list"), call("plans.list")]);
     this.questions = questions;
     this.plans = plans;
+    clearTimeout(this.#expiry);
+    const first = Math.min(...[...questions, ...plans].map(({ expiresAt }) => expiresAt));
+    if (first < Infinity) this.#expiry = setTimeout(() => this.readWaiting(), Math.max(SOON_MS, Math.min(first - Date.now(), LONGEST_TIMER_MS)));
     this.changed();
   }
 }

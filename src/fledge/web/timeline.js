@@ -3,7 +3,7 @@
 // are drawn as one, so that a long run costs no more than its picture is wide.
 
 import { ticks } from "./axis.js";
-import { parts } from "./bars.js";
+import { marksOf, parts } from "./bars.js";
 import { button, el, fill, svg } from "./dom.js";
 import { clock, count, plural, span as lasts } from "./format.js";
 import { runPath } from "./names.js";
@@ -17,7 +17,7 @@ const GAP = 3; // between rows of a lane
 const LEAST_MS = 200; // that a window shows
 const TWICE_MS = 500; // between the clicks of a double click
 const TICK_PX = 85;
-const LETTER_PX = 6.1;
+const LEAST_PX = 20; // that words on a span need
 const NARROW_PX = 520; // names of lanes stand above them
 const MOST_ROWS = 12; // of a lane; what would need more lies on each other
 
@@ -218,15 +218,17 @@ export class Timeline {
     return [one.name, row ? standing(row).word : one.status.replaceAll("_", " "), row?.crashes > 0 && "went on after a crash"].filter(Boolean).join(" · ");
   }
 
-  /** What a child waited for, drawn into its span. */
+  /** What a child waited for and what was done to it, drawn into its span. */
   #childParts(one, y, height) {
     const row = this.childRow(one.sessionKey);
     if (!row) return null;
-    return parts(row, Date.now()).filter(({ kind }) => ["queue", "waiting", "hold", "stuckhold"].includes(kind)).map(({ from, to, kind }) => {
+    const marked = marksOf(row).filter(({ at }) => at >= this.#time[0] && at <= this.#time[1]).map(({ at, looks }) => svg("line", { class: `childmark m-${looks}`, x1: this.#x(at), x2: this.#x(at), y1: y - 1, y2: y + height + 1 }));
+    const waited = parts(row, Date.now()).filter(({ kind }) => ["queue", "waiting", "hold", "stuckhold"].includes(kind)).map(({ from, to, kind }) => {
       const x = Math.max(0, this.#x(from));
       const width = Math.min(this.#width, this.#x(Math.min(to, one.to))) - x;
       return width > 2 && svg("rect", { class: "part", x, y, width, height, fill: `url(#hatch-${{ hold: "you", stuckhold: "stuck" }[kind] ?? "calm"})` });
     });
+    return [waited, marked];
   }
 
   #markLines() {
@@ -385,9 +387,21 @@ function spoken(one) {
 }
 
 function label(one, words, x, y, width, height) {
-  const room = Math.floor((width + Math.min(0, x) - 8) / LETTER_PX);
-  if (room < 4 || height < 14) return null;
-  return svg("text", { class: `lab l-${one.lane} k-${kindOf(one)}`, x: Math.max(x, 0) + 6, y: y + height / 2 + 3.8 }, words.length > room ? `${words.slice(0, room - 1)}…` : words);
+  const fitting = height < 14 ? "" : cut(words, width + Math.min(0, x) - 10);
+  return fitting && svg("text", { class: `lab l-${one.lane} k-${kindOf(one)}`, x: Math.max(x, 0) + 6, y: y + height / 2 + 3.8 }, fitting);
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** As many of the words as there is room for in so many pixels; empty if that is next to nothing. */
+function cut(words, room) {
+  if (room < LEAST_PX) return "";
+  pen.font = `11px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`; // as .lab in run.css
+  const wide = pen.measureText(words).width;
+  if (wide <= room) return words;
+  let most = Math.floor((words.length * room) / wide);
+  while (most > 0 && pen.measureText(`${words.slice(0, most)}…`).width > room) most -= 1;
+  return most < 2 ? "" : `${words.slice(0, most)}…`;
 }
 
 const patterns = () => svg("defs", null, ["calm", "you", "stuck"].map((tone) => svg("pattern", { id: `hatch-${tone}`, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },

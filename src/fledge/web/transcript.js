@@ -10,6 +10,8 @@ import { call, NOT_FOUND, reading, Refusal, unique, Unreachable } from "./gatewa
 
 export const PAGE = 100;
 const MOST = 500;
+const MOST_HELD = 600; // entries, before the oldest are forgotten
+const MOST_KEPT = 20; // transcripts that no view shows
 const COMMAND_MS = 120_000; // some wait for an answer
 const FILES_MS = 120_000; // they may be large, and the way slow
 const UNSENT = "fledge.unsent.";
@@ -28,6 +30,8 @@ export class Transcript {
   isLoaded = false;
   /** There are entries before the first. */
   hasOlder = false;
+  /** Somebody has gone back to earlier entries. */
+  isReadBack = false;
   /** What the turn is doing: null if nothing is known of one. `text` is being said, behind the entry `after`. */
   live = null;
   /** Messages of a person that are not entries yet: `{id, text, files, runId, state}`. */
@@ -42,7 +46,8 @@ export class Transcript {
 
   constructor(key) {
     this.key = key;
-    this.refresh = reading(() => this.#read());
+    const read = reading(() => this.#read());
+    this.refresh = async () => { if (this.isShown || this.unsent.length) await read(); }; // else the next view reads it
     this.older = reading(() => this.#readOlder());
     this.unsent = this.#keptUnsent();
     for (const message of this.unsent) this.#deliver(message).catch(fail);
@@ -53,6 +58,9 @@ export class Transcript {
     this.#changed.add(changed);
     return () => this.#changed.delete(changed);
   }
+
+  /** A view shows it. */
+  get isShown() { return this.#changed.size > 0; }
 
   /** Entries, lines and answers to commands, in order. */
   get shown() { return this.commands.length ? [...this.entries, ...this.commands].sort(inOrder) : this.entries; }
@@ -99,10 +107,20 @@ export class Transcript {
   async #readOlder() {
     const first = this.entries.find((entry) => !isBetween(entry));
     if (!first || !this.hasOlder) return;
+    this.isReadBack = true;
     const page = await this.#ask({ before: first.seq, limit: PAGE });
     this.hasOlder = page.older;
     this.#take(page);
     this.#tell();
+  }
+
+  /** Forget the oldest entries of a long transcript: they can be read again. */
+  forgetOldest() {
+    if (this.entries.length <= MOST_HELD) return;
+    this.entries = this.entries.slice(-MOST_HELD / 2);
+    this.#byKey = new Map(this.entries.map((entry) => [keyOf(entry), entry]));
+    this.hasOlder = true;
+    this.isReadBack = false;
   }
 
   #take(page) {
@@ -247,14 +265,18 @@ function carried(files) {
   return { ...(images.length && { images }), ...(attachments.length && { attachments }) };
 }
 
-/** The transcripts that views have opened, by key: they go on while another view is shown. */
+/** The transcript of a session, for a view that subscribes to it. Those that were shown last are kept, and so is each
+ * that has a message on its way. */
 export function transcriptOf(shared, key) {
-  const name = `transcript ${key}`;
-  if (!shared.kept.has(name)) {
-    const transcript = new Transcript(key);
-    shared.store.listen((event) => transcript.hear(event));
-    transcript.refresh();
-    shared.kept.set(name, transcript);
+  if (!shared.kept.has("transcripts")) {
+    shared.kept.set("transcripts", new Map());
+    shared.store.listen((event) => { for (const transcript of [...shared.kept.get("transcripts").values()]) transcript.hear(event); });
   }
-  return shared.kept.get(name);
+  const transcripts = shared.kept.get("transcripts");
+  const found = transcripts.get(key) ?? new Transcript(key);
+  transcripts.delete(key);
+  transcripts.set(key, found); // as the last
+  const idle = [...transcripts.values()].filter((transcript) => transcript !== found && !transcript.isShown && !transcript.unsent.length);
+  for (const transcript of idle.slice(0, -MOST_KEPT)) transcripts.delete(transcript.key);
+  return found;
 }

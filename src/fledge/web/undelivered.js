@@ -5,7 +5,7 @@
 import { foldable } from "./cards.js";
 import { command, page } from "./desk.js";
 import { announce, arrange, button, el, fail, fill, glyph, icon } from "./dom.js";
-import { age, full, plural, when } from "./format.js";
+import { age, full, plural, sentence, when } from "./format.js";
 import { call } from "./gateway.js";
 import * as layers from "./layers.js";
 import { markdown } from "./markdown.js";
@@ -76,8 +76,6 @@ function card(store, one) {
   made.gone = () => { made.hasLeft = true; done("Dealt with elsewhere, or no longer kept.", "waiting"); };
   return made;
 }
-
-const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}${/[.!?]$/.test(words) ? "" : "."}`;
 
 /** For whom it was: a session that the page knows, or an address. */
 function recipient(store, { to }) {

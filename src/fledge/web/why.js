@@ -3,7 +3,7 @@
 
 import { doing } from "./cards.js";
 import { el, glyph } from "./dom.js";
-import { age, plural, until } from "./format.js";
+import { age, plural, sentence, until } from "./format.js";
 import { standing } from "./standing.js";
 
 /** The first words and the rest, for each kind of standing still. `story` may be missing at first. */
@@ -20,8 +20,6 @@ const WORDS = {
   timeout: (row) => ["It ran out of time.", sentence(row.error)],
   killed: () => ["It was killed.", "Nobody was told. What it had said and done is kept: it can go on from there."],
 };
-
-const sentence = (words) => (words ? `${words[0].toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}` : "");
 
 /** The banner of a run; null if there is nothing to say. */
 export function why(row, story) {

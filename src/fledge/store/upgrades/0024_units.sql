@@ -224,3 +224,24 @@ DROP TABLE commissions;
 ALTER TABLE commissions_24 RENAME TO commissions;
 CREATE INDEX commissions_open ON commissions (session) WHERE ended_at IS NULL;
 CREATE INDEX commissions_due ON commissions (deadline_at) WHERE deadline_at IS NOT NULL AND ended_at IS NULL;
+
+-- What each agent began and spent, by day (UTC).
+CREATE TABLE agent_days (
+  day         INTEGER NOT NULL,
+  agent       TEXT NOT NULL,
+  runs        INTEGER NOT NULL,
+  cost_usd    REAL,
+  PRIMARY KEY (day, agent)
+) STRICT, WITHOUT ROWID;
+-- Of earlier days, those of the week that was last used.
+INSERT INTO agent_days
+  SELECT CAST(created_at / 86400 AS INTEGER), substr(key, 7, instr(substr(key, 7), ':') - 1), count(*), NULL
+  FROM runs WHERE created_at >= (SELECT max(created_at) FROM runs) - 8 * 86400 GROUP BY 1, 2;
+INSERT INTO agent_days
+  SELECT CAST(e.at / 86400 AS INTEGER), substr(e.session, 7, instr(substr(e.session, 7), ':') - 1), 0,
+         sum(json_extract(e.body, '$.cost_usd'))
+  FROM sessions s JOIN entries e ON e.session = s.key
+  WHERE s.last_at >= (SELECT max(last_at) FROM sessions) - 8 * 86400 AND e.kind = 'assistant'
+    AND e.at >= (SELECT max(last_at) FROM sessions) - 8 * 86400 AND json_extract(e.body, '$.cost_usd') IS NOT NULL
+  GROUP BY 1, 2
+  ON CONFLICT DO UPDATE SET cost_usd = excluded.cost_usd;
