@@ -301,19 +301,6 @@ def question(asked: Question) -> str:
     return f"waits for approval {short}: {call}  (fledge approve {short}, or reject{always})"
 
 
-def question_in_chat(asked: Question) -> str:
-    """What is asked, and how a chat answers it."""
-    short = short_id(asked.id)
-    always = f"; /allow {short} always: {_granted(asked)}" if asked.always else ""
-    return f"? {whole_call(asked.tool, asked.arguments)}\n  /allow {short} or /deny {short}{always}"
-
-
-def plan_in_chat(waits: Plan) -> str:
-    """A plan that waits, whole, and how a chat answers it."""
-    name = one_line(waits.label or waits.session_key, LABEL_CHARS)
-    return f"{name} has a plan: /subagents approve or reject it{quoted_lines(waits.text)}"
-
-
 def question_left(asked: Question, name: str, now: Instant) -> str:
     """What is asked, for whom, for how long it still waits, and how a chat answers it."""
     left_s = max(0.0, asked.expires_at - now)

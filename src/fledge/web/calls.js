@@ -9,7 +9,7 @@ import { code } from "./markdown.js";
 const MOST_SHOWN = 20_000; // characters of a block, until the person asks for all of them
 
 /** The arguments of a call as an object; null if they are anything else. */
-export function argumentsOf(text) {
+function argumentsOf(text) {
   try {
     const given = JSON.parse(text);
     return given !== null && typeof given === "object" && !Array.isArray(given) ? given : null;

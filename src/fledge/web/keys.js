@@ -25,10 +25,10 @@ export function bind(table) {
 }
 
 /** True of an element that takes letters. */
-export const isTyping = (target) => Boolean(target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]"));
+const isTyping = (target) => Boolean(target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]"));
 
 /** True if a single letter may act now, for this event. */
-export const mayAct = (event) => isOn("letters") && !isTyping(event.target) && !event.metaKey && !event.ctrlKey && !event.altKey && !layers.isOpen();
+const mayAct = (event) => isOn("letters") && !isTyping(event.target) && !event.metaKey && !event.ctrlKey && !event.altKey && !layers.isOpen();
 
 let first = "";
 let forget = 0;

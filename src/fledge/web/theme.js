@@ -4,7 +4,7 @@ const PREFIX = "fledge.";
 export const THEMES = ["auto", "light", "dark"];
 
 /** The switches of Settings, with their defaults. */
-export const SWITCHES = { letters: true, notices: false, fold: true, calm: false };
+const SWITCHES = { letters: true, notices: false, fold: true, calm: false };
 
 const stored = (name) => { try { return localStorage.getItem(PREFIX + name); } catch { return null; } };
 const store = (name, value) => { try { localStorage.setItem(PREFIX + name, value); } catch { /* a private window forgets */ } };
