@@ -17,6 +17,8 @@ from fledge.runtime.feed import Subscription, TurnEvent
 
 RunEvent = TurnEvent | TimelineEvent
 """What a run's stream tells; `kind` says which: a phase of its life is `phase`, all else happens in its turns."""
+_NEEDS_A_LOOK: Final = ("start", "lost")
+"""A turn begins, so the run's phase has changed; or words are missing, whose reply may be committed already."""
 
 
 class Words:
@@ -115,10 +117,6 @@ class _Moved(asyncio.Event):
     def set(self) -> None:
         super().set()
         self._woken.set()
-
-
-_NEEDS_A_LOOK: Final = ("start", "lost")
-"""A turn begins, so the run's phase has changed; or words are missing, whose reply may be committed already."""
 
 
 async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]:

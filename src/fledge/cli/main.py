@@ -352,8 +352,11 @@ def _chat(options: argparse.Namespace) -> int:
 
     gc.disable()  # nothing of a start is garbage, and looking for some takes a tenth of its time
     try:
+        from fledge.api.views import session_key
         from fledge.cli import chat
 
+        if options.session is not None:
+            session_key(options.session, "--session")
         settings = tuple(options.settings)
         return asyncio.run(chat.sit(_where(options), options.model, settings, options.session, gc.enable))
     finally:

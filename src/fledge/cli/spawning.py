@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.api.program import Fledge
+from fledge.api.spawning import on_wire
 from fledge.cli.printing import Shown
 from fledge.cli.settings import confirm_workspace, load_settings
 from fledge.cli.verbs import ask, with_client
@@ -22,8 +24,10 @@ from fledge.client.folder import Client
 from fledge.client.opening import open as open_folder
 from fledge.config import Config
 from fledge.core.keys import short_id
-from fledge.errors import FledgeError
+from fledge.core.params import as_written, read_params
+from fledge.errors import BadInput, FledgeError
 from fledge.ids import RandomIds
+from fledge.orchestrator.asked import Caller, SpawnParams, read_spawn
 from fledge.runtime.model_choice import settled_model
 from fledge.store.ways import HATCH
 
@@ -31,6 +35,16 @@ PROGRAM = "cli"
 """The program that is told of what `fledge spawn` started."""
 FAILED, AWAITS_A_PERSON = 1, 3
 LOOK_MS = 2000
+OPTIONS: Final = {
+    "task": "task",
+    "--label": "label",
+    "--agent": "agentId",
+    "--timeout": "runTimeoutSeconds",
+    "--plan": "planMode",
+    "--runtime": "runtime",
+}
+"""What `fledge spawn` takes, each with its name among the parameters of a spawn."""
+WRITTEN: Final = {name: option for option, name in OPTIONS.items()} | {"agent": "--agent"}
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -46,24 +60,13 @@ class Task(Struct, frozen=True, kw_only=True):
 
 def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
     """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
-    # Asked again under the same key it is the same run.
-    params: dict[str, object] = {
-        "task": asked.task,
-        "label": asked.label,
-        "planMode": asked.plan,
-        "runtime": asked.runtime,
-        "idempotencyKey": RandomIds().unique(),
-    }
-    if asked.agent_id != "main":
-        params["agent"] = asked.agent_id
-    if asked.timeout:
-        params["runTimeoutSeconds"] = asked.timeout
+    params = _params(asked)
     run_id = ""
 
     async def spawning(client: Client) -> Shown:
         nonlocal run_id
         given = {"program": PROGRAM, "defaultModel": model or "", "folder": where.project}
-        told = await client.call("runs.spawn", once=False, **given, **params)
+        told = await client.call("runs.spawn", once=False, **given, **on_wire(params))
         run_id = told["runId"]
         while True:
             result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
@@ -78,13 +81,33 @@ def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Tas
     def check(fl: Fledge) -> None:
         if run_id:  # another process began; whether this one can go on is known at once
             fl.check(asked.agent_id)
+            return
+        caller = Caller(session=fl.program, is_program=True, default_model=model or "")
+        objection = read_spawn(fl.config, params, caller, fl.profiles, params.idempotency_key).request.objection
+        if objection is not None:
+            raise objection
 
     try:
         return asyncio.run(with_client(_driven(where, model, settings, check), spawning))
     except FledgeError as error:
-        if not run_id:
-            raise
-        return _left_behind(where, run_id, str(error))
+        if run_id:
+            return _left_behind(where, run_id, str(error))
+        raise as_written(error, WRITTEN) if isinstance(error, BadInput) else error from None
+
+
+def _params(asked: Task) -> SpawnParams:
+    """The parameters of the run. Refused, by the option: a value that does not fit."""
+    given = {
+        "task": asked.task,
+        "--label": asked.label,
+        "--agent": None if asked.agent_id == "main" else asked.agent_id,
+        "--timeout": asked.timeout or None,
+        "--plan": asked.plan,
+        "--runtime": asked.runtime,
+    }
+    read = read_params(SpawnParams, given, "spawn", OPTIONS).params
+    # Asked again under the same key it is the same run.
+    return replace(read, idempotency_key=RandomIds().unique())
 
 
 def _left_behind(where: Where, run_id: str, error: str) -> Shown:
@@ -153,6 +176,8 @@ def _driven(
         settled = settled_model(config(), os.environ, model)
         named = None if settled is None or settled.by == "settings" else settled.model
         fl = open_folder(where.state, model=named, config=config(), program=PROGRAM, address=HATCH)
+        if model is not None:
+            fl.check_model(model)
         check(fl)
         return fl
 
