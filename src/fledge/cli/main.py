@@ -5,7 +5,9 @@ when they run, so that `--help` stays quick.
 """
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -31,6 +33,8 @@ FILTERS: Final = {
     "undelivered": "only runs with an undelivered result",
 }
 """Which runs `ps` and `tree` show."""
+DRIVING: Final = (None, "chat", "run", "spawn", "send")
+"""Commands that drive a folder while they wait: what they leave unfinished goes on later."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +71,11 @@ def _carry_out(options: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        note("stopped; `fledge run --continue` goes on")
+        # A second Ctrl-C ends the process at once: the first is answered, and nothing may become a traceback.
+        with contextlib.suppress(ValueError):  # only the main thread hears signals
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if options.name in DRIVING:
+            note("stopped; `fledge run --continue` goes on")
         return 130
 
 
