@@ -377,6 +377,7 @@ def _run(options: argparse.Namespace) -> int:
     from fledge.api.images import for_wire, read_files
     from fledge.api.views import session_key
     from fledge.cli import run
+    from fledge.cli.ending import until_ended
 
     refused = {"prompt": options.prompt is not None, "image": options.image, "attachment": options.attach}
     for wanted, given in refused.items():
@@ -401,7 +402,7 @@ def _run(options: argparse.Namespace) -> int:
         draws=not options.verbose,
     )
     conversing = run.converse(_where(options), request, tuple(options.settings))
-    return asyncio.run(run.run_until_ended(conversing))
+    return asyncio.run(until_ended(conversing))
 
 
 def _serve(options: argparse.Namespace) -> int:
