@@ -412,7 +412,7 @@ def plan(tx: Tx, key: str) -> Plan | None:
 
 
 def undelivered(tx: Tx) -> list[GivenUp]:
-    """Results that found nobody, and messages that could not be sent, each kind oldest first."""
+    """Undelivered results, and messages that could not be sent, each kind oldest first."""
     return [*(_given_up(tx, row) for row in tx.undelivered()), *map(_not_sent, tx.undelivered_posts())]
 
 
