@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from fledge.api import spawning as spawning_api
 from fledge.api.program import Fledge
-from fledge.api.spawning import on_wire
 from fledge.cli.printing import Shown
 from fledge.cli.settings import confirm_workspace, load_settings
 from fledge.cli.verbs import ask, with_client
@@ -24,10 +23,9 @@ from fledge.client.folder import Client
 from fledge.client.opening import open as open_folder
 from fledge.config import Config
 from fledge.core.keys import short_id
-from fledge.core.params import as_written, read_params
+from fledge.core.params import as_written
 from fledge.errors import BadInput, FledgeError
 from fledge.ids import RandomIds
-from fledge.orchestrator.asked import Caller, SpawnParams, read_spawn
 from fledge.runtime.model_choice import settled_model
 from fledge.store.ways import HATCH
 
@@ -42,6 +40,7 @@ OPTIONS: Final = {
     "--timeout": "runTimeoutSeconds",
     "--plan": "planMode",
     "--runtime": "runtime",
+    "idempotencyKey": "idempotencyKey",
 }
 """What `fledge spawn` takes, each with its name among the parameters of a spawn."""
 WRITTEN: Final = {name: option for option, name in OPTIONS.items()} | {"agent": "--agent"}
@@ -60,13 +59,13 @@ class Task(Struct, frozen=True, kw_only=True):
 
 def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
     """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
-    params = _params(asked)
+    params = spawning_api.read(_given(asked), OPTIONS)
     run_id = ""
 
     async def spawning(client: Client) -> Shown:
         nonlocal run_id
         given = {"program": PROGRAM, "defaultModel": model or "", "folder": where.project}
-        told = await client.call("runs.spawn", once=False, **given, **on_wire(params))
+        told = await client.call("runs.spawn", once=False, **given, **spawning_api.on_wire(params))
         run_id = told["runId"]
         while True:
             result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
@@ -82,10 +81,7 @@ def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Tas
         if run_id:  # another process began; whether this one can go on is known at once
             fl.check(asked.agent_id)
             return
-        caller = Caller(session=fl.program, is_program=True, default_model=model or "")
-        objection = read_spawn(fl.config, params, caller, fl.profiles, params.idempotency_key).request.objection
-        if objection is not None:
-            raise objection
+        spawning_api.check(params, fl.config, fl.profiles, fl.program, model or "")
 
     try:
         return asyncio.run(with_client(_driven(where, model, settings, check), spawning))
@@ -95,19 +91,18 @@ def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Tas
         raise as_written(error, WRITTEN) if isinstance(error, BadInput) else error from None
 
 
-def _params(asked: Task) -> SpawnParams:
-    """The parameters of the run. Refused, by the option: a value that does not fit."""
-    given = {
+def _given(asked: Task) -> dict[str, object]:
+    """What was asked, by the names of the options."""
+    return {
         "task": asked.task,
         "--label": asked.label,
         "--agent": None if asked.agent_id == "main" else asked.agent_id,
         "--timeout": asked.timeout or None,
         "--plan": asked.plan,
         "--runtime": asked.runtime,
+        # Asked again under the same key it is the same run.
+        "idempotencyKey": RandomIds().unique(),
     }
-    read = read_params(SpawnParams, given, "spawn", OPTIONS).params
-    # Asked again under the same key it is the same run.
-    return replace(read, idempotency_key=RandomIds().unique())
 
 
 def _left_behind(where: Where, run_id: str, error: str) -> Shown:
