@@ -158,6 +158,11 @@ class Host(Protocol):
         """Names of the runtimes that are configured besides `subagent`."""
         ...
 
+    @property
+    def program_runtimes(self) -> frozenset[str]:
+        """Those of them that a program brought, and no settings name."""
+        ...
+
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         """The folder in which a session of this agent works that was given this one, or none, in a conversation of
         that project, or of none."""
@@ -224,7 +229,11 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             output_schema=agent(config, target).output_schema if params.output_schema is None else params.output_schema,
             instructions=params.instructions.strip(),
             tools=params.tools,
-            needs=_needs(None if given is None else target, functions | frozenset(caller.brings)),
+            needs=_needs(
+                None if given is None else target,
+                functions | frozenset(caller.brings),
+                params.runtime if params.runtime in host.program_runtimes else None,
+            ),
             attachments=receipts(place.files),
             images=images_among(place.files),
             asked=_besides(params),
@@ -322,9 +331,12 @@ def tools_needed(spec: Spec) -> tuple[str, ...]:
     return tuple(need.removeprefix("tool:") for need in spec.needs if need.startswith("tool:"))
 
 
-def _needs(agent_id: str | None, functions: frozenset[str]) -> tuple[str, ...]:
-    """What a run needs of a program: its agent, if that was given as a value, and these functions."""
-    return (*([] if agent_id is None else [f"agent:{agent_id}"]), *(f"tool:{name}" for name in sorted(functions)))
+def _needs(agent_id: str | None, functions: frozenset[str], runtime: str | None) -> tuple[str, ...]:
+    """What a run needs of a program: its agent, if that was given as a value, these functions, and its runtime, if that
+    is in no settings."""
+    agents, runtimes = ([] if one is None else [one] for one in (agent_id, runtime))
+    kinds = {"agent": agents, "tool": sorted(functions), "runtime": runtimes}
+    return tuple(f"{kind}:{name}" for kind, names in kinds.items() for name in names)
 
 
 def _old_names(params: SpawnParams) -> str:

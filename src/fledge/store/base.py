@@ -480,6 +480,10 @@ class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
         """Its place in the queue, if it has one."""
         ...
 
+    def paused(self, at: Instant, after: str, limit: int) -> list[str]:
+        """Queued sessions that may not be claimed yet at this time, by key, those behind `after`."""
+        ...
+
     def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
         """Who waits for a slot at this time, lane by lane; lanes for which nobody waits are left out."""
         ...

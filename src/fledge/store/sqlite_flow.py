@@ -245,6 +245,11 @@ class SqliteTx(OutgoingVerbs, RowVerbs):
             places[session] = None if row is None else Place(row[0], row[1], row[2], bool(row[3]), row[4])
         return places[session]
 
+    def paused(self, at: Instant, after: str, limit: int) -> list[str]:
+        """The queue by session, without those that may be claimed."""
+        sql = "SELECT session FROM queue WHERE due_at > ? AND session > ? ORDER BY session LIMIT ?"
+        return [session for (session,) in self._db.execute(sql, (at, after, limit))]
+
     def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
         """The queue by lane; of the smallest number in each, SQLite answers the session."""
         sql = "SELECT lane, count(*), session, min(seq) FROM queue WHERE due_at IS NULL OR due_at <= ? GROUP BY lane"
