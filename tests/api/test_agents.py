@@ -310,6 +310,20 @@ def test_a_tool_that_asks_waits_for_a_person_unless_the_settings_say_never(place
     assert done == ["prod", "test"]
 
 
+@proves("3.params.27")
+def test_a_program_that_names_an_unknown_tool_is_refused_and_nothing_is_made(place: Place) -> None:
+    async def spawns(fl: fledge.Fledge) -> None:
+        with pytest.raises(
+            fledge.BadInput, match=r"^tools: must be names of tools: did you mean read\?.*\(got 'reed'\)$"
+        ):
+            await fl.spawn("Say hello", tools=["reed"])
+        assert await fl.runs() == []
+        for known in (["read", "shout"], ["sessions_*", "no_such_*"], ["Bash"], []):
+            await fl.spawn("Say hello", tools=known)
+
+    place.act(spawns, agents=[fledge.Agent("loud", tools=[shout])])
+
+
 # ---- restarts --------------------------------------------------------------------------------------------------------
 
 

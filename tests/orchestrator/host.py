@@ -44,6 +44,10 @@ class FakeHost:
         return self._runtimes
 
     @property
+    def tool_names(self) -> frozenset[str]:
+        return frozenset({"exec", "grep", "read", "write"})
+
+    @property
     def program_runtimes(self) -> frozenset[str]:
         return frozenset()
 

@@ -124,6 +124,17 @@ def test_a_model_without_a_sandbox_starts_a_runtime(tmp_path: Path) -> None:
     assert requester.answer["status"] == "accepted"
 
 
+@proves("3.params.27", "An unknown name in `tools` is refused with the names there are, and nothing is made")
+def test_a_model_that_names_an_unknown_tool_reads_which_there_are(tmp_path: Path) -> None:
+    requester = Requester(tools=["read", "reed"])
+    requester.play(tmp_path)
+    assert requester.answer["status"] == "error"
+    error = requester.answer["error"]
+    assert error.startswith("tools: must be names of tools: did you mean read? there are agents_list, edit, exec, ")
+    assert error.endswith("(got 'reed')")
+    assert requester.child == []
+
+
 HEAD = "[Subagent] Depth 1/1. Results are announced by themselves; do not poll for them."
 
 

@@ -30,7 +30,7 @@ from fledge.config import (
     with_default_model,
 )
 from fledge.core import policy
-from fledge.core.access import refuse_target
+from fledge.core.access import nearest_tools, refuse_target, unknown_tools
 from fledge.core.attachments import SETTING as ATTACHMENTS_SETTING
 from fledge.core.attachments import (
     AttachmentLimits,
@@ -163,6 +163,11 @@ class Host(Protocol):
         """Those of them that a program brought, and no settings name."""
         ...
 
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Names of all tools that there are here, whoever may use them."""
+        ...
+
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         """The folder in which a session of this agent works that was given this one, or none, in a conversation of
         that project, or of none."""
@@ -207,6 +212,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     if params.output_schema is not None:
         check_schema(params.output_schema)
     _check_runtime(params, host)
+    _check_tools(params, caller, host)
     place = _place(config, params, caller, host, unique)
     limits = subagent_limits(config, own)
     settings = with_default_model(config, caller.default_model) if caller.default_model else config
@@ -368,6 +374,16 @@ def _check_runtime(params: SpawnParams, host: Host) -> None:
     for field, value in unfit.items():
         if value:
             raise BadInput(field, f"cannot be applied to runtime {name}: it is for {NATIVE} only", value)
+
+
+def _check_tools(params: SpawnParams, caller: Caller, host: Host) -> None:
+    if params.tools is None:
+        return
+    known = host.tool_names | {*caller.brings}
+    unknown = unknown_tools(params.tools, known)
+    if unknown:
+        got = unknown[0] if len(unknown) == 1 else unknown
+        raise BadInput("tools", f"must be names of tools: {nearest_tools(unknown, known)}", got)
 
 
 def names_a_runtime(arguments: str) -> bool:

@@ -418,7 +418,13 @@ class ConfiguredProfiles:
 
     def spawner(self, engine: Engine) -> Spawner:
         """What spawns children of this engine's sessions, and of programs, under this configuration."""
+        self._use_engine(engine)
         return Spawner(engine, self._config, self)
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Names of all tools that there are here, whoever may use them."""
+        return self._tools_with("plain").names
 
     @property
     def has_sandbox(self) -> bool:
