@@ -9,8 +9,8 @@ import pytest
 
 import fledge
 from fledge.config.profiles_md import profile
-from fledge.models.base import Request, ToolMessage
-from fledge.models.scripted import Answer, Broke, last_text, use
+from fledge.models.base import Broke, Request, ToolMessage
+from fledge.models.scripted import Answer, last_text, use
 from fledge.runtime.base import Work
 from fledge.runtime.callable import CallableRuntime
 from fledge.testing import ScriptedModel

@@ -146,6 +146,9 @@ class Cast:
     def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
         return Caller(session=session.key)
 
+    program_runtimes: frozenset[str] = frozenset()
+    tool_names: frozenset[str] = frozenset()
+
     @property
     def runtimes(self) -> tuple[str, ...]:
         return self._witness.workers.names
