@@ -145,7 +145,14 @@ def send(where: Where, model: str | None, settings: tuple[str, ...], name: str |
             if reply["status"] != "pending" or reply["questions"]:
                 return _answered(reply)
 
-    return asyncio.run(with_client(_driven(where, model, settings), sending))
+    def check(fl: Fledge) -> None:
+        if model is not None and name in (
+            None,
+            "main",
+        ):  # it is for the agent main; whose a run is, only the folder knows
+            fl.check()
+
+    return asyncio.run(with_client(_driven(where, model, settings, check), sending))
 
 
 def _answered(reply: dict[str, Any]) -> Shown:
@@ -171,8 +178,6 @@ def _driven(
         settled = settled_model(config(), os.environ, model)
         named = None if settled is None or settled.by == "settings" else settled.model
         fl = open_folder(where.state, model=named, config=config(), program=PROGRAM, address=HATCH)
-        if model is not None:
-            fl.check_model(model)
         check(fl)
         return fl
 
