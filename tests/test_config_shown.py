@@ -7,6 +7,7 @@ import pytest
 
 from fledge.cli.main import main
 from fledge.config import check, describe
+from fledge.config.layers import with_default_model
 from fledge.config.places import discover
 from fledge.config.shown import SettingShown, shown, without_secrets
 
@@ -58,6 +59,20 @@ def test_the_layer_that_sets_a_value_last_is_its_source(tmp_path: Path) -> None:
     assert told["undelivered.retentionDays"] == ("3", "--set")
     assert told["gateway.port"] in (("1", str(user / "fledge.json5")), ("2", str(project / "fledge.json5")))
     assert told["gateway.host"][1] == "default"
+
+
+def test_a_model_that_is_written_as_a_name_comes_from_where_that_name_is_written(tmp_path: Path) -> None:
+    user, project = tmp_path / "user", tmp_path / "project"
+    user.mkdir()
+    project.mkdir()
+    (user / "fledge.json5").write_text('{agents: {defaults: {model: "given/a"}}}')
+    found = discover(project, ("agents.defaults.subagents.model=given/c",), user)
+    told = {one.key: (one.value, one.source) for one in shown(found.loaded.config, found.loaded.layers)}
+    assert told["agents.defaults.model.primary"] == ('"given/a"', str(user / "fledge.json5"))
+    assert told["agents.defaults.subagents.model.primary"] == ('"given/c"', "--set")
+    other = with_default_model(found.loaded.config, "given/d")
+    told = {one.key: (one.value, one.source) for one in shown(other, found.loaded.layers)}
+    assert told["agents.defaults.model.primary"] == ('"given/d"', "the program")
 
 
 def test_the_command_shows_every_setting_with_its_source(

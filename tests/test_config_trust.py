@@ -15,7 +15,7 @@ from fledge.config.places import (
     trusted_projects,
     user_folder,
 )
-from fledge.config.profiles_md import profile, read_profiles
+from fledge.config.profiles_md import profile, profile_files, profiles_of
 from fledge.config.shape import rows
 from fledge.config.tighten import RULES, tightened
 from fledge.errors import BadInput
@@ -352,13 +352,13 @@ def test_links_in_a_profile_folder_are_passed_over(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
     folder.mkdir()
     (folder / "link.md").symlink_to(tmp_path / "secret.md")
-    assert read_profiles(folder) == {}
+    assert profiles_of(profile_files(folder)) == {}
 
 
 def test_a_profile_that_is_too_long_or_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_bytes(b"x" * 70_000)
     with pytest.raises(BadInput, match="at most"):
-        read_profiles(tmp_path)
+        profiles_of(profile_files(tmp_path))
     (tmp_path / "a.md").write_bytes(b"\xff\xfe")
     with pytest.raises(BadInput, match="UTF-8"):
-        read_profiles(tmp_path)
+        profiles_of(profile_files(tmp_path))

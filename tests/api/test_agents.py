@@ -9,8 +9,10 @@ import pytest
 
 import fledge
 from fledge.config.profiles_md import profile
-from fledge.models.base import Request, ToolMessage
+from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, last_text, use
+from fledge.runtime.base import Work
+from fledge.runtime.callable import CallableRuntime
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.statements import proves
@@ -308,6 +310,20 @@ def test_a_tool_that_asks_waits_for_a_person_unless_the_settings_say_never(place
     assert done == ["prod", "test"]
 
 
+@proves("3.params.27")
+def test_a_program_that_names_an_unknown_tool_is_refused_and_nothing_is_made(place: Place) -> None:
+    async def spawns(fl: fledge.Fledge) -> None:
+        with pytest.raises(
+            fledge.BadInput, match=r"^tools: must be names of tools: did you mean read\?.*\(got 'reed'\)$"
+        ):
+            await fl.spawn("Say hello", tools=["reed"])
+        assert await fl.runs() == []
+        for known in (["read", "shout"], ["sessions_*", "no_such_*"], ["Bash"], []):
+            await fl.spawn("Say hello", tools=known)
+
+    place.act(spawns, agents=[fledge.Agent("loud", tools=[shout])])
+
+
 # ---- restarts --------------------------------------------------------------------------------------------------------
 
 
@@ -384,3 +400,92 @@ def test_a_run_that_waits_for_its_program_can_be_killed(place: Place) -> None:
 
     run_id = place.act(begins, agents=[judge])
     place.act(kills)
+
+
+@proves("4.code.15", "A run that waits for its program goes on as soon as a process brings what it waits for")
+def test_a_run_goes_on_at_once_when_its_program_opens_the_folder(place: Place) -> None:
+    judge = fledge.Agent("judge", tools=[count_letters])
+
+    async def begins(fl: fledge.Fledge) -> str:
+        return (await fl.spawn("Wait for me", agent=judge)).run_id
+
+    async def without(fl: fledge.Fledge) -> None:
+        await asyncio.sleep(3600)  # its pauses are as long as they get
+
+    async def again(fl: fledge.Fledge) -> None:
+        run = await fl.run(run_id)
+        assert (await run.result(timeout=1)).text == "done"
+        phases = [event.name async for event in run.events() if event.kind == "phase"]
+        assert phases.count("ProgramCame") == 1
+        assert phases[phases.index("ProgramCame") :][:3] == ["ProgramCame", "Claimed", "AttemptEnded"]
+
+    run_id = place.act(begins, agents=[judge])
+    place.act(without)
+    place.act(again, ScriptedModel(lambda request: "done"), agents=[judge])
+
+
+@proves("4.code.15")
+def test_runs_go_on_at_once_when_the_function_they_wait_for_is_registered(place: Place) -> None:
+    async def begins(fl: fledge.Fledge) -> list[str]:
+        return [(await fl.spawn(task, tools=[shout])).run_id for task in ("Wait for me", "Wait for you")]
+
+    async def registers(fl: fledge.Fledge) -> None:
+        await asyncio.sleep(3600)
+        await fl.spawn("three", tools=[shout])
+        assert [result.text for result in await fl.gather(run_ids, timeout=1)] == ["done", "done"]
+
+    run_ids = place.act(begins)
+    place.act(registers, ScriptedModel(lambda request: "done"))
+
+
+@proves("4.code.15")
+def test_a_pause_for_a_model_is_not_ended_by_a_program_that_comes(place: Place) -> None:
+    judge = fledge.Agent("judge", tools=[count_letters])
+
+    async def is_down(request: Request) -> Answer:
+        return Broke("retryable", "HTTP 503: busy", retry_after_s=100)
+
+    async def begins(fl: fledge.Fledge) -> str:
+        run = await fl.spawn("Judge", agent=judge)
+        await run.result(timeout=30)
+        return run.run_id
+
+    async def again(fl: fledge.Fledge) -> None:
+        run = await fl.run(run_id)
+        assert (await run.result(timeout=20)).status == "pending"
+        assert "HTTP 503" in (await run.info()).retry_reason
+        assert (await run.result(timeout=100)).text == "done"
+
+    run_id = place.act(begins, ScriptedModel(is_down), agents=[judge])
+    place.act(again, ScriptedModel(lambda request: "done"), agents=[judge])
+
+
+# ---- runtimes --------------------------------------------------------------------------------------------------------
+
+
+@proves("4.code.16", "A run whose runtime only a program has waits for that program, as for its agent and tools")
+def test_a_run_waits_for_the_program_that_has_its_runtime(place: Place) -> None:
+    async def carries(work: Work) -> str:
+        if is_first:
+            await asyncio.Event().wait()
+        return f"carried out {work.task}"
+
+    async def begins(fl: fledge.Fledge) -> str:
+        return (await fl.spawn("Dig", runtime="digger")).run_id
+
+    async def without(fl: fledge.Fledge) -> None:
+        run = await fl.run(run_id)
+        assert (await run.result(timeout=3600)).status == "pending"
+        info = await run.info()
+        assert (info.phase, info.stuck) == ("queued", False)
+        assert info.retry_reason.startswith("it waits for its program, which has the runtime digger: open the folder")
+
+    async def again(fl: fledge.Fledge) -> None:
+        assert (await (await fl.run(run_id)).result(timeout=1)).text == "carried out Dig"
+
+    digger = CallableRuntime(function=carries, repeatable=True)
+    is_first = True
+    run_id = place.act(begins, runtimes={"digger": digger})
+    is_first = False
+    place.act(without)
+    place.act(again, runtimes={"digger": digger})

@@ -303,7 +303,10 @@ def test_files_that_no_transcript_names_are_swept_at_the_start(place: Place) -> 
     place.act(look)
 
 
-@proves("3.images.12", "A missing or damaged image file is told as no longer there, and the turn goes on")
+@proves(
+    "3.images.12",
+    "For a missing or damaged image file the model reads that it is no longer there, and the turn goes on",
+)
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_a_lost_file_is_told_in_words(place: Place, damage: str) -> None:
     place.act(lambda fl: fl.session("main").send("Look.", images=[Image(CAT, "cat.png"), Image(DOG, "dog.jpg")]))

@@ -140,7 +140,7 @@ def test_words_before_a_last_step_without_any_are_the_reply(place: Place) -> Non
     assert len(model.heard) == 2, "nobody asked for more"
 
 
-@proves("2.hops.22", "The sender of a message that gets no words is told that there was no answer")
+@proves("2.hops.22", "The sender of a message that gets no words learns that there was no answer")
 def test_whoever_gets_no_words_for_a_message_is_told_so(place: Place) -> None:
     model = Mute("", "")
     assert talk(place, model, "Hello").told == [("notice", NO_ANSWER)]

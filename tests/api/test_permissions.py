@@ -281,7 +281,7 @@ def test_a_broken_file_never_counts_and_is_named(folder: Folder, words: str) -> 
 # ---- a no with words -------------------------------------------------------------------------------------------------
 
 
-@proves("8.approvals.7", "With a no the model is told the person's words, as theirs")
+@proves("8.approvals.7", "With a no the model reads the person's words, as theirs")
 def test_the_model_is_told_what_the_person_says_with_a_no(folder: Folder) -> None:
     async def body(fl: fledge.Fledge) -> None:
         reply = await say(fl, "rm -r build")

@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 import fledge
-from fledge.api.streams import Looked, Words, run_events
+from fledge.api.streams import Looked, Words, own, run_events
 from fledge.api.values import Message, TimelineEvent
-from fledge.models.base import Request, ToolMessage
+from fledge.models.base import Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, Cut, Reply, use
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 from fledge.testing import ScriptedModel, run_virtual
@@ -58,7 +58,8 @@ def shown(events: list[Any]) -> list[str]:
 
 @asynccontextmanager
 async def holder(state: Path, **options: Any) -> AsyncIterator[fledge.Fledge]:
-    async with fledge.open(state, config={}, workspace=state.parent, tools=[add], **options) as fl:
+    options.setdefault("config", {})
+    async with fledge.open(state, workspace=state.parent, tools=[add], **options) as fl:
         yield fl
 
 
@@ -145,6 +146,41 @@ def test_a_slow_reader_of_a_conversation_gets_every_reply_whole(door: str, tmp_p
         "message It is three.",
         "reply It is three.",
     ]
+
+
+@pytest.mark.parametrize("mode", ["followup", "steer"])
+@DOORS
+@proves("4.code.17", "conversation.stream() leaves out earlier turns and turns for other messages")
+def test_a_stream_shows_the_answer_to_its_own_message_alone(door: str, mode: str, tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    async def script(request: Request) -> Answer:
+        await release.wait()
+        if isinstance(request.messages[-1], ToolMessage):
+            return "It is three."
+        said = [one.text for one in request.messages if isinstance(one, UserMessage)]
+        if said == ["first"]:
+            return Reply(text="One moment.", calls=(use("add", a=1, b=2),))
+        return f"You said {said[-1]}."
+
+    async def main() -> list[str]:
+        settings = {"messages": {"queue": {"people": mode}}}
+        async with holder(tmp_path / "state", model=pieces(script), config=settings) as fl, AsyncExitStack() as stack:
+            other = await stack.enter_async_context(fledge.connect(tmp_path / "state")) if door == "guest" else fl
+            chat = other.session("main")
+            await chat.post("first")
+            streamed = asyncio.ensure_future(collected(chat.stream("second")))
+            await fl.until(lambda tx: tx.inbox.unread(chat.key, 1) or None)
+            if mode == "followup":
+                await chat.post("third")
+            release.set()
+            return shown(await streamed)
+
+    assert asyncio.run(main()) == ["> You said second.", "reply You said second."]
+
+
+async def collected(events: AsyncIterator[Any]) -> list[Any]:
+    return [event async for event in events]
 
 
 @DOORS
@@ -293,3 +329,50 @@ def test_what_moves_while_it_is_looked_at_is_looked_at_again_and_phases_come_bef
         *("start", "model:start", "assistant:text"),
         "announcing",
     ]
+
+
+# ---- which replies answer a message ----------------------------------------------------------------------------------
+
+
+def entries(*lines: str) -> list[Message]:
+    """A transcript: `me` and `other` are messages, `event` completions, `yield` and `call` replies with calls, all else
+    a final reply."""
+    found: list[Message] = []
+    for seq, line in enumerate(lines, 1):
+        if line in ("me", "other"):
+            found.append(Message(seq=seq, at=0.0, role="user", text=line, kind="send", run_id=line))
+        elif line == "event":
+            found.append(Message(seq=seq, at=0.0, role="event", text=line))
+        elif line in ("yield", "call"):
+            calls = ("sessions_yield {}" if line == "yield" else "read {}",)
+            found.append(Message(seq=seq, at=0.0, role="assistant", text=line, calls=calls))
+        else:
+            found.append(Message(seq=seq, at=0.0, role="assistant", text=line))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lines", "replies", "goes_on"),
+    [
+        ("other call", "", False),
+        ("other call me", "", True),
+        ("other call done me call", "call", True),
+        ("me call other call done", "call call done", False),
+        ("me done other call done", "done", False),
+        ("me done event done", "done", False),
+        ("me yield", "yield", True),
+        ("me yield other", "yield", False),
+        ("me yield other call done", "yield", False),
+        ("me yield other done event call", "yield call", True),
+        ("me yield event done", "yield done", False),
+    ],
+)
+def test_the_answer_to_a_message_begins_when_it_is_read_and_ends_with_a_final_reply(
+    lines: str, replies: str, goes_on: bool
+) -> None:
+    found = own(entries(*lines.split()), "me")
+    assert ([reply.text for reply in found.replies], found.goes_on) == (replies.split(), goes_on)
+
+
+def test_an_empty_reply_is_asked_for_again_and_ends_nothing() -> None:
+    assert own([*entries("me"), Message(seq=2, at=0.0, role="assistant", text="")], "me").goes_on

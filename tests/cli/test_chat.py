@@ -22,7 +22,8 @@ import pytest
 
 import fledge
 from fledge.channels.base import Channel
-from fledge.cli.chat import Chat, ScreenChannel, from_home
+from fledge.cli.chat import Chat, ScreenChannel
+from fledge.cli.chat_questions import from_home
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import Asked, Child, Item, Leave, Output, Sent, Spoken, Stop, Turn, Wish
 from fledge.cli.where import Where
@@ -691,7 +692,6 @@ def test_without_a_model_it_says_what_to_do(work: Path) -> None:
     assert "give --model NAME" in done.stderr
 
 
-def test_a_folder_is_written_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
+def test_a_folder_is_written_as_people_do() -> None:
     folders = ("/home/me/src", "/home/me", "/home/mercury", "/srv", "")
-    assert [from_home(folder) for folder in folders] == ["~/src", "~", "/home/mercury", "/srv", ""]
+    assert [from_home(folder, "/home/me") for folder in folders] == ["~/src", "~", "/home/mercury", "/srv", ""]

@@ -99,6 +99,10 @@ def test_unknown_and_ambiguous_names_each_say_so(world: World) -> None:
     child(world, "twin", None)
     assert refused(world, "info", "nobody") == "fledge: no subagent 'nobody'\n"
     assert refused(world, "info", "twin") == "fledge: 'twin' is ambiguous: #1 twin, #2 twin: give its number\n"
+    for line in (("tree", "--session"), ("ps", "--session"), ("log",), ("event", "it rains", "--session")):
+        assert refused(world, *line, "nobody") == "fledge: no conversation or subagent 'nobody'\n"
+        assert refused(world, *line, "twin").startswith("fledge: 'twin' is ambiguous")
+        assert refused(world, *line, "#3") == "fledge: no subagent number 3: there are 2\n"
 
 
 @proves("4.tools.28")

@@ -1,13 +1,18 @@
 """The command line: what it prints, and how it refuses."""
 
+import array
+import fcntl
 import os
+import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import fledge
+from tests.cli.command import PROGRAM, fledge
+from tests.cli.model_server import until
 from tests.statements import proves
 
 
@@ -99,3 +104,33 @@ def test_spawning_a_runtime_is_refused_where_a_sandbox_is_demanded(tmp_path: Pat
     why = 'subagents of agent "main" must be sandboxed (sandbox.mode is all)'
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"fledge: {why}, but runtime foreign runs outside any sandbox\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("run", "-", "--model", "scripted/echo"), "fledge: stopped; `fledge run --continue` goes on\n"),
+        (("event", "-"), ""),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on_only_where_something_was_under_way(
+    tmp_path: Path, line: tuple[str, ...], words: str
+) -> None:
+    pipe = subprocess.PIPE
+    begun = [*PROGRAM, *line, "--state", str(tmp_path / "state")]
+    with subprocess.Popen(begun, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("it rains")
+        process.stdin.flush()
+        until(process, lambda: _unread(process) == 0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130, "", words)
+
+
+def _unread(process: "subprocess.Popen[str]") -> int:
+    """How many bytes of its standard input a process has not read yet."""
+    assert process.stdin is not None
+    unread = array.array("i", [0])
+    fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, unread)
+    return unread[0]

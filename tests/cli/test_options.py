@@ -142,7 +142,6 @@ def test_an_option_that_a_command_does_not_take_is_refused_before_it_too(
 
 
 WITHOUT_END = {
-    ("serve", "model"),
     *((command, "verbose") for command in LINES),
     *((command, "json") for command in ("run", "spawn", "send")),
 }

@@ -1,9 +1,11 @@
 """`fledge run --json`: one event a line, of the types of `stream`, and `settled` with the exit code at the end."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,4 +151,28 @@ def test_a_run_that_is_called_off_is_settled_too(model: Model, work: Path, numbe
         process.send_signal(number)
         told, _ = process.communicate()
     assert (process.returncode, events(told)) == (code, [stream.Settled(exit=code)])
+    model.hold.unlink()
+
+
+def test_a_second_ctrl_c_ends_a_run_that_cannot_print_its_end_without_a_traceback(model: Model, work: Path) -> None:
+    model.hold.touch()
+    line = [*command.PROGRAM, "run", "--json", "--state", "../state", *MODEL, "hello"]
+    reads, full = os.pipe()
+    os.set_blocking(full, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(full, bytes(4096))
+    os.set_blocking(full, True)  # whatever the command prints waits for a reader
+    with (
+        os.fdopen(reads, "rb"),
+        os.fdopen(full, "wb") as stdout,
+        subprocess.Popen(line, cwd=work, env=model.env, stdout=stdout, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None
+        until(process, lambda: model.requests == 1)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == "fledge: stopped; `fledge run --continue` goes on\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == ""
+    assert process.returncode == -signal.SIGINT
     model.hold.unlink()

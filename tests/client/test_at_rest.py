@@ -51,7 +51,7 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-@proves("6.hooks.9", "What a command decides in a folder that nobody drives is told to the hooks of the settings")
+@proves("6.hooks.9", "A command that decides something in a folder that nobody drives calls the hooks of the settings")
 @pytest.mark.parametrize(("settings", "posts"), [(HOOK, 1), ("{}", 0)])
 def test_a_kill_is_told_to_the_hooks_of_the_settings(state: Path, tmp_path: Path, settings: str, posts: int) -> None:
     folder = tmp_path / "config"

@@ -333,7 +333,7 @@ def test_the_backoff_of_a_conversation_begins_anew_after_a_success(scene: Scene)
 
 
 @proves("0.lost.5", "Giving up is itself told")
-@proves("2.hops.18", "A given-up result is told at the next opportunity, once")
+@proves("2.hops.18", "A given-up result is announced at the next opportunity, once")
 def test_a_conversation_that_comes_back_is_told_once_of_what_was_given_up_meanwhile(scene: Scene) -> None:
     key = child_in(scene, "completed_giveup")
     for _ in range(2):

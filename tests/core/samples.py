@@ -109,6 +109,9 @@ RUNS: Final[dict[str, Run]] = {
     "queued, limited": run_in(Queued(due_at=1060.0), started_at=None, terms=terms(queue_timeout_s=60.0)),
     "queued, deadline": run_in(Queued(), deadline_at=1500.0),
     "queued, serving": run_in(Queued(serving=YIELD_WAIT)),
+    "queued, waits for its program": run_in(
+        Queued(retry=Retry(1008.0, "it waits for its program", "program")), failing=Failing(990.0, 3)
+    ),
     "queued, paused": run_in(Queued(retry=Retry(1008.0, "HTTP 429")), failing=Failing(990.0, 1)),
     "running": run_in(WORKING),
     "running, deadline": run_in(WORKING, deadline_at=1500.0),
@@ -260,6 +263,7 @@ SAMPLE_EVENTS: Final[tuple[ev.Event, ...]] = (
     settled(),
     settled(unsettled=1, settled=2),
     settled(unsettled=1, settled=0),
+    ev.ProgramCame(at=AT),
     ev.SendArrived(at=AT),
     ev.Steered(at=AT, next_run_id="run-2"),
     ev.Steered(at=AT, next_run_id="run-2", text="t-so-far"),

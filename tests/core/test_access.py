@@ -17,6 +17,7 @@ from fledge.core.access import (
     Visibility,
     child_tools,
     is_announced,
+    nearest_tools,
     next_speaker,
     planning_tools,
     refuse_agents,
@@ -27,6 +28,7 @@ from fledge.core.access import (
     refuse_tool,
     sandboxed_visibility,
     tool_name,
+    unknown_tools,
     visibility,
     why_asked,
 )
@@ -469,3 +471,28 @@ def test_announce_skip_alone_silences_the_closing_reply(reply: str, announced: b
 )
 def test_a_question_says_why_it_asks(tool: str, because: AsksBecause, is_boxed: bool, why: str) -> None:
     assert why_asked(tool, because, is_boxed) == why
+
+
+# ---- tools of a spawn ------------------------------------------------------------------------------------------------
+
+TOOLS = {"exec", "grep", "read", "write"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "unknown"),
+    [
+        ([], []),
+        (["read", " Read ", "BASH"], []),
+        (["re*", "*", "nothing_*"], []),
+        (["reed", "read", "deploy"], ["reed", "deploy"]),
+        (["[r]ead"], ["[r]ead"]),
+    ],
+)
+def test_a_name_that_no_tool_has_is_unknown_and_a_pattern_never_is(asked: list[str], unknown: list[str]) -> None:
+    assert unknown_tools(asked, TOOLS) == unknown
+
+
+def test_unknown_tools_are_told_with_those_they_may_mean_and_all_there_are() -> None:
+    all_of_them = "there are exec, grep, read, write"
+    assert nearest_tools(["reed", "writes"], TOOLS) == f"did you mean read or write? {all_of_them}"
+    assert nearest_tools(["zzz" * 100], TOOLS) == all_of_them

@@ -386,7 +386,7 @@ def test_any_other_nonce_marks_the_block(nonce: str) -> None:
 # ---- plans, and what came too late -----------------------------------------------------------------------------------
 
 
-@proves("3.plan.4", "A ready plan is told with heading, session, how to approve, how to reject, summary")
+@proves("3.plan.4", "A ready plan is announced with heading, session, how to approve, how to reject, summary")
 @pytest.mark.parametrize("style", STYLES)
 def test_a_ready_plan_tells_how_to_approve_and_reject(style: Style) -> None:
     assert render(completion(kind="plan", plan="planning"), style, NONCE) == (
@@ -398,7 +398,7 @@ def test_a_ready_plan_tells_how_to_approve_and_reject(style: Style) -> None:
     )
 
 
-@proves("3.plan.5", "A failed plan is told as [PLAN FAILED] and offers no approval")
+@proves("3.plan.5", "A failed plan is announced as [PLAN FAILED] and offers no approval")
 @pytest.mark.parametrize("kind", ["plan", "outcome"])
 @pytest.mark.parametrize(
     ("outcome", "words"),

@@ -235,64 +235,6 @@ def test_the_figures_read_as_one_line_with_what_is_known(stats: Stats, line: str
     assert stats_line(stats) == line
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (-5, "0s"),
-        (0.49, "0s"),
-        (0.5, "1s"),
-        (59.49, "59s"),
-        (59.5, "1m0s"),
-        (61, "1m1s"),
-        (3599, "59m59s"),
-        (3600, "1h0m"),
-        (3660, "1h1m"),
-        (7325, "2h2m"),
-        (90_000, "25h0m"),
-    ],
-)
-def test_a_runtime_reads_in_its_two_largest_units(seconds: float, shown: str) -> None:
-    assert stats_line(Stats(seconds)) == f"runtime {shown} • tokens n/a"
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [
-        (999, "999"),
-        (1000, "1.0k"),
-        (1049, "1.0k"),
-        (1050, "1.1k"),
-        (12_149, "12.1k"),
-        (999_949, "999.9k"),
-        (999_950, "1.0m"),
-        (1_000_000, "1.0m"),
-        (1_249_999, "1.2m"),
-        (1_250_000, "1.3m"),
-        (123_456_789, "123.5m"),
-    ],
-)
-def test_tokens_read_as_a_number_thousands_or_millions(count: int, shown: str) -> None:
-    assert stats_line(Stats(None, count, 0)) == f"runtime n/a • tokens {shown} (in {shown} / out 0)"
-
-
-@pytest.mark.parametrize(
-    ("usd", "shown"),
-    [
-        (-1.0, "$0.00"),
-        (0.00001, "<$0.0001"),
-        (0.00009, "<$0.0001"),
-        (0.0001, "$0.0001"),
-        (0.0042, "$0.0042"),
-        (0.0099, "$0.0099"),
-        (0.01, "$0.01"),
-        (0.014, "$0.01"),
-        (1234.5, "$1234.50"),
-    ],
-)
-def test_a_cost_reads_in_cents_and_below_a_cent_is_still_readable(usd: float, shown: str) -> None:
-    assert stats_line(Stats(None, None, None, usd)) == f"runtime n/a • tokens n/a • est {shown}"
-
-
 @proves("1.names.1")
 def test_figures_are_stored_under_their_wire_names() -> None:
     stats = Stats(1.5, 2, 3, 0.5, 4)

@@ -35,6 +35,7 @@ PLAN = "PlanApproved PlanRejected"
 ANSWERS = f"{PLAN} PersonAnswered Resumed"
 CLEANUP = "Removed CleanedUp CleanupFailed"
 DELIVERY = f"RowConsumed RowSuppressed RequesterLost HandedToProgram Retried Dismissed {CLEANUP}"
+LATE = "Withdrawn ProgramCame"
 BIRTH = "Admitted Prepared Imported Claimed"
 
 GRID: dict[str, dict[str, str]] = {
@@ -42,15 +43,15 @@ GRID: dict[str, dict[str, str]] = {
         "queued": "Prepared",
         "completed": "Imported",
         "gone": "Withdrawn KillOrdered CameDue",
-        IGNORED: f"{SIGNALS} ChildrenSettled Steered {ANSWERS} {DELIVERY} CameDue",
+        IGNORED: f"{SIGNALS} ProgramCame ChildrenSettled Steered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: "Admitted Claimed Yielded SendArrived PersonAsked Paused Progressed",
     },
     "queued": {
         "running": "Claimed",
-        "queued": "Steered SendArrived",
+        "queued": "Steered SendArrived ProgramCame",
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: "Admitted Prepared Imported Yielded PersonAsked Paused Progressed",
     },
     "running": {
@@ -62,21 +63,20 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded",
         "awaiting_approval": "AttemptEnded",
         "cleanup_pending": "AttemptEnded KillOrdered",
-        IGNORED: f"Withdrawn AttemptStarted Progressed Yielded ChildrenSettled SendArrived {ANSWERS} {DELIVERY} "
-        "CameDue",
+        IGNORED: f"{LATE} AttemptStarted Progressed Yielded ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: BIRTH,
     },
     "waiting": {
         "queued": "ChildrenSettled SendArrived Steered CameDue",
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled {ANSWERS} {DELIVERY} CameDue",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "waiting for a person": {
         "queued": "PersonAnswered Steered CameDue",
         "cleanup_pending": "KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {PLAN} Resumed {DELIVERY} CameDue",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived {PLAN} Resumed {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "ending, grace": {
@@ -86,7 +86,7 @@ GRID: dict[str, dict[str, str]] = {
         "ending": "KillOrdered",
         "announcing": "AttemptEnded CameDue",
         "cleanup_pending": "AttemptEnded KillOrdered",
-        IGNORED: f"Withdrawn AttemptStarted AttemptFaltered DriverStopped LeaseLost ChildrenSettled SendArrived "
+        IGNORED: f"{LATE} AttemptStarted AttemptFaltered DriverStopped LeaseLost ChildrenSettled SendArrived "
         f"{ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -94,7 +94,7 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "AttemptEnded",
         # A yield in the window is one of the ends that never win; it may come from a driver that did nothing wrong.
         "cleanup_pending": "AttemptEnded DriverStopped LeaseLost Yielded CameDue",
-        IGNORED: f"Withdrawn AttemptStarted AttemptFaltered ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} "
+        IGNORED: f"{LATE} AttemptStarted AttemptFaltered ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} "
         "CameDue",
         ILLEGAL: f"{BIRTH} SendArrived PersonAsked Paused Progressed",
     },
@@ -102,7 +102,7 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "AttemptEnded ChildrenSettled KillOrdered HandedToProgram",
         "announce_deferred": "RequesterLost",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
         "Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -110,7 +110,7 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "ChildrenSettled",
         "announce_deferred": "AttemptEnded KillOrdered",
         "cleanup_pending": "RowConsumed RowSuppressed",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "HandedToProgram Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -118,7 +118,7 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "HandedToProgram CameDue",
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -126,14 +126,14 @@ GRID: dict[str, dict[str, str]] = {
         "queued": PLAN,
         "awaiting_approval": "ChildrenSettled",
         "cleanup_pending": "KillOrdered CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} PersonAnswered Resumed ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
+        IGNORED: f"{LATE} {SIGNALS} PersonAnswered Resumed ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "cleanup_pending": {
         "cleanup_pending": "RowConsumed AttemptEnded ChildrenSettled KillOrdered CleanupFailed",
         "completed": "CleanedUp",
         "completed_giveup": "CleanedUp",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost HandedToProgram Retried Dismissed Removed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -141,26 +141,26 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "archived": "CameDue Removed",
         "queued": "Resumed",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "completed_giveup": {
         "announcing": "Retried",
         "completed": "RowConsumed Dismissed CameDue",
         "completed_giveup": "ChildrenSettled KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost HandedToProgram Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "archived": {
         "archived": "ChildrenSettled CameDue",
         "gone": "CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "gone": {
         "gone": "ChildrenSettled",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded SendArrived PersonAsked Paused Progressed",
     },
 }

@@ -127,7 +127,7 @@ def test_too_many_images_are_refused_and_a_bad_one_is_named_by_its_place() -> No
         read_images([good, Image(b"no")])
 
 
-@proves("3.images.3", 'An image is told in words as "[image cat.png, 640×480 PNG]"')
+@proves("3.images.3", 'The text for an image reads "[image cat.png, 640×480 PNG]"')
 def test_an_image_is_told_in_one_line() -> None:
     found = read_image(Image(images.png(640, 480), "cat.png"))
     assert found.words == "[image cat.png, 640×480 PNG]"

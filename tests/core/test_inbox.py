@@ -169,22 +169,20 @@ def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, how: How) -
 
 
 @pytest.mark.parametrize(
-    ("how", "path", "joins", "prefix"),
+    ("how", "path", "prefix"),
     [
-        ("direct", "direct", False, ""),
-        ("handle", "direct", False, ""),
-        ("queued", "queued", False, ""),
-        ("hold", "queued", False, ""),
-        ("steered", "steered", True, "[INTERRUPT]"),
-        ("interrupt", "steered", True, ""),
-        ("missing", None, False, ""),
+        ("direct", "direct", ""),
+        ("handle", "direct", ""),
+        ("queued", "queued", ""),
+        ("hold", "queued", ""),
+        ("steered", "steered", "[INTERRUPT]"),
+        ("interrupt", "steered", ""),
+        ("missing", None, ""),
     ],
 )
-def test_a_plan_says_its_path_and_whether_it_joins_a_live_turn(
-    how: How, path: Path | None, joins: bool, prefix: str
-) -> None:
+def test_a_plan_says_its_path_and_what_its_text_opens_with(how: How, path: Path | None, prefix: str) -> None:
     plan = Plan(how, ())
-    assert (plan.path, plan.joins_live_turn, plan.prefix) == (path, joins, prefix)
+    assert (plan.path, plan.prefix) == (path, prefix)
 
 
 # ---- when a drain starts ---------------------------------------------------------------------------------------------

@@ -299,6 +299,20 @@ PAUSED: dict[str, Row] = {
         (fx.Enqueue(),),
         {},
     ),
+    "a run that waits for its program is queued until later": (
+        RUNS["running"],
+        replace(PAUSE, waits_for="program"),
+        Queued(retry=Retry(1008.0, "HTTP 429", "program")),
+        (fx.FreeDriver(), fx.Enqueue(1008.0)),
+        {"failing": Failing(990.0, 1)},
+    ),
+    "its program ends the pause, and the next one is a first": (
+        RUNS["queued, waits for its program"],
+        ev.ProgramCame(at=AT),
+        Queued(),
+        (fx.Enqueue(),),
+        {"failing": None},
+    ),
     "a committed step starts patience anew": (
         RUNS["running, paused before"],
         ev.Progressed(at=AT),

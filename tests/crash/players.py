@@ -41,7 +41,7 @@ from fledge.runtime.base import Runtime, Work
 from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Session, Store, Tx
+from fledge.store.base import Post, Session, Spec, Store, Tx
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
@@ -241,6 +241,9 @@ class Cast:
 
         return CallableRuntime(function=work, repeatable=story.repeatable)
 
+    def check_needs(self, spec: Spec) -> None:
+        """Nothing is missing: every runtime here is in the settings."""
+
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         return self.workspace_of("", session.facts.workspace), {}
 
@@ -267,6 +270,9 @@ class Cast:
 
     def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
         return Caller(session=session.key)
+
+    program_runtimes: frozenset[str] = frozenset()
+    tool_names: frozenset[str] = frozenset()
 
     @property
     def runtimes(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def sample(step: int) -> tuple[str, ...]:
     return () if SOAK else ("--step", str(step), "--offset", str(step // 2))
 
 
-@proves("0.lost.1", "A result is a durable row before anyone is told")
+@proves("0.lost.1", "A result is a durable row before it is announced")
 @proves("0.crash.1", "After kill -9 and a restart every run continues or ends readably")
 @proves("2.phases.22")
 @proves("2.hops.2")

@@ -89,6 +89,8 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"session": MAIN, "line": "/focus planner", "address": ["ops", "u-1"]},
     ],
     "runs.spawn": [
+        {"requester": MAIN, "task": "dig", "tools": ["reed"]},
+        {"program": "new", "task": "dig", "tools": ["read", "nothing"]},
         {"requester": NOBODY, "task": "dig"},
         {"requester": NO_CHILD, "task": "dig"},
         {"requester": "agent:nobody:main", "task": "dig"},

@@ -150,6 +150,25 @@ def test_no_secret_of_the_settings_is_shown(tmp_path: Path) -> None:
     }
 
 
+def test_a_setting_that_is_a_group_is_shown_by_its_values_in_its_place(tmp_path: Path) -> None:
+    model = {"primary": "given/a", "fallbacks": ["given/b"]}
+    with serving(tmp_path / "state", settings={"agents": {"defaults": {"subagents": {"model": model}}}}) as server:
+        told = OverHttp(server).call("config.shown")
+    assert (told[0]["key"], told[0]["value"]) == ("agents.defaults.model.primary", '"given/model"')
+    assert told[0]["default"] == "not set"
+    assert told[0]["meaning"] == "model of the agent's own sessions; children use it if nothing else is set"
+    keys = [one["key"] for one in told]
+    assert len(keys) == len(set(keys))
+    assert not {"agents.defaults.model", "agents.defaults.subagents.model"} & set(keys)
+    at = keys.index("agents.defaults.subagents.model.primary")
+    assert [(one["key"], one["value"]) for one in told[at : at + 2]] == [
+        ("agents.defaults.subagents.model.primary", '"given/a"'),
+        ("agents.defaults.subagents.model.fallbacks", '["given/b"]'),
+    ]
+    assert told[at]["meaning"]
+    assert keys[at + 2].startswith("agents.defaults.subagents.")
+
+
 def test_slash_commands_are_told_with_name_and_arguments(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
         told = {one["name"]: one for one in OverHttp(server).call("slash.list")}

@@ -122,7 +122,7 @@ def test_responses_carry_images_where_they_belong() -> None:
     ]
 
 
-@proves("3.images.14", "A model that takes no images, or of which that is not known, is told of them in words")
+@proves("3.images.14", "A model that takes no images, or of which that is not known, gets a line of text for each")
 @pytest.mark.parametrize("card", [None, Card()], ids=["no card", "a card without images"])
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=IDS)
 def test_other_models_get_the_words(protocol: Protocol, card: Card | None) -> None:
@@ -150,7 +150,7 @@ def test_a_fallback_gets_what_it_takes(protocol: Protocol) -> None:
     run(main())
 
 
-@proves("3.images.16", "An image that its provider refuses is told in words from then on, and the turn goes on")
+@proves("3.images.16", "An image that its provider refuses is a line of text from then on, and the turn goes on")
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=IDS)
 def test_a_refused_image_does_not_end_the_conversation(protocol: Protocol) -> None:
     damaged = CAT[:29] + b"\0\0\0\0" + CAT[33:]

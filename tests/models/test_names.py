@@ -9,7 +9,7 @@ from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Ended, Request, UserMessage
 from fledge.models.catalog import Catalog
-from fledge.models.names import Registry, open_model
+from fledge.models.names import Registry
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import Provider
 from fledge.models.responses import ResponsesModel
@@ -33,7 +33,7 @@ from tests.models.serving import KEY
     ],
 )
 def test_a_name_opens_its_provider(name: str, kind: type, shown: str, provider_name: str) -> None:
-    model, called = open_model(name, env={})
+    model, called = Registry({}).open(name)
     assert isinstance(model, kind)
     assert called == provider_name
     assert f"({shown})" in repr(model)
@@ -53,7 +53,7 @@ def test_a_name_opens_its_provider(name: str, kind: type, shown: str, provider_n
 def test_openai_itself_is_asked_by_responses_and_a_compatible_server_by_chat_completions(
     base_url: str, kind: type
 ) -> None:
-    model, _ = open_model("openai/gpt-5.6-terra", env={"OPENAI_BASE_URL": base_url})
+    model, _ = Registry({"OPENAI_BASE_URL": base_url}).open("openai/gpt-5.6-terra")
     assert type(model) is kind
 
 
@@ -106,7 +106,7 @@ def test_the_catalogue_names_the_protocol_of_a_single_model() -> None:
 )
 def test_a_name_that_opens_nothing_is_refused_with_its_nearest(name: str, words: str) -> None:
     with pytest.raises(BadInput) as refused:
-        open_model(name, env={})
+        Registry({}).open(name)
     assert refused.value.field == "model"
     assert words in str(refused.value)
 
@@ -138,7 +138,7 @@ def test_addresses_and_keys_come_from_the_environment() -> None:
 
 @pytest.mark.parametrize(("name", "key"), [("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")])
 def test_without_a_key_it_is_said_which_one_is_missing(name: str, key: str) -> None:
-    model, _ = open_model(f"{name}/m", env={})
+    model, _ = Registry({}).open(f"{name}/m")
     broke = broke_of(run(ask(model)))
     assert broke.trouble == "auth"
     assert key in broke.message
@@ -170,7 +170,7 @@ def test_where_nobody_is_the_address_is_told() -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))  # and nobody listens
         at = f"http://127.0.0.1:{unheard.getsockname()[1]}/v1"
-        model, _ = open_model("openai/m", env={"OPENAI_BASE_URL": at})
+        model, _ = Registry({"OPENAI_BASE_URL": at}).open("openai/m")
         broke = broke_of(run(ask(model)))
         run(model.close())
     assert broke.trouble == "retryable"
@@ -181,7 +181,7 @@ def test_where_nobody_is_the_address_is_told() -> None:
 def test_a_server_on_this_machine_needs_no_key() -> None:
     async def main() -> None:
         async with OpenAIServer([Reply("hi")], key=None) as server:
-            model, _ = open_model("openai/m", env={"OPENAI_BASE_URL": server.base_url})
+            model, _ = Registry({"OPENAI_BASE_URL": server.base_url}).open("openai/m")
             assert text_of(await ask(model)) == "hi"
             await model.close()
 
@@ -193,7 +193,7 @@ def test_a_key_file_that_others_can_read_is_refused_on_opening(tmp_path: Path) -
     path.write_text("k")
     path.chmod(0o644)
     with pytest.raises(BadInput, match="chmod 600"):
-        open_model("openai/gpt-5", env={"OPENAI_API_KEY_FILE": str(path)})
+        Registry({"OPENAI_API_KEY_FILE": str(path)}).open("openai/gpt-5")
 
 
 def test_users_register_models_of_their_own() -> None:
@@ -222,7 +222,7 @@ def test_what_cannot_be_registered_is_refused() -> None:
 
 
 def test_echo_is_always_there() -> None:
-    model, called = open_model("scripted/echo", env={})
+    model, called = Registry({}).open("scripted/echo")
     events = run(ask(model, HELLO))
     assert (called, text_of(events), events[-1]) == ("echo", "hello", Ended("end", "m"))
 

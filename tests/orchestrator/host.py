@@ -43,6 +43,14 @@ class FakeHost:
     def runtimes(self) -> tuple[str, ...]:
         return self._runtimes
 
+    @property
+    def tool_names(self) -> frozenset[str]:
+        return frozenset({"exec", "grep", "read", "write"})
+
+    @property
+    def program_runtimes(self) -> frozenset[str]:
+        return frozenset()
+
     def check_model(self, name: str, thinking: str | None) -> None:
         if name not in (MODEL, PLAIN):
             raise BadInput("model", "no such model", name)

@@ -105,6 +105,8 @@ def test_the_model_is_the_asked_one_then_the_agents_then_the_defaults(
         ({"agentId": "../etc"}, "agentId: must be 1 to 64"),
         ({"mode": "session"}, 'mode: session needs "thread": true'),
         ({"thread": True, "planMode": True}, "planMode: is for one task"),
+        ({"tools": ["reed"]}, "tools: must be names of tools: did you mean read? there are exec, grep, read, write"),
+        ({"tools": ["read", "a", "b"]}, 'there are exec, grep, read, write (got ["a","b"])'),
         ({"runtime": "codex"}, "runtime: must be one that is configured: subagent, claude (got 'codex')"),
     ],
 )

@@ -358,7 +358,10 @@ def test_a_thread_that_spawns_hears_its_own_childs_answer_and_says_it_in_the_thr
     played(theatre, play, {"child": child}, Rules(widths=WIDE))
 
 
-@proves("4.session.7", "A bound child's final words are posted to its thread once, and its requester is told as always")
+@proves(
+    "4.session.7",
+    "A bound child's final words are posted to its thread once, and its requester gets its completion as always",
+)
 @pytest.mark.parametrize("mode", ["run", "session"])
 def test_a_thread_hears_the_last_words_of_the_child_it_was_made_for(theatre: Theatre, mode: str) -> None:
     async def play(world: World, outside: Outside) -> None:

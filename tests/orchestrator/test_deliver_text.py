@@ -124,7 +124,7 @@ def test_several_completions_are_one_text_in_order_with_one_instruction(scene: S
     "A main requester is asked to summarise in 1–2 sentences, without stats, NO_REPLY if nothing needs saying",
 )
 @proves("2.announce.16", "A nested requester is asked to use it for its own task, NO_REPLY if it is a duplicate")
-@proves("2.announce.17", "A fire-and-forget completion is told as a heartbeat")
+@proves("2.announce.17", "A fire-and-forget completion starts a heartbeat turn")
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("expects", [True, False])
 def test_the_instruction_is_for_whoever_reads(scene: Scene, nested: bool, expects: bool) -> None:
@@ -146,7 +146,7 @@ def test_the_instruction_is_for_whoever_reads(scene: Scene, nested: bool, expect
 
 
 @proves("2.announce.8")
-@proves("2.announce.9", "A longer one is told by its summary and how to read the rest")
+@proves("2.announce.9", "A longer one is announced by its summary and the call that reads the rest")
 @pytest.mark.parametrize(("length", "whole"), [(4000, True), (4001, False)])
 def test_a_result_longer_than_the_inline_limit_is_told_by_its_summary(scene: Scene, length: int, whole: bool) -> None:
     o = scene.orchestrator()

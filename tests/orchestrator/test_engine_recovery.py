@@ -478,7 +478,7 @@ def test_a_kill_that_was_undecided_at_the_crash_is_decided_by_the_next_process(t
     theatre.act(second)
 
 
-@proves("2.phases.7", "After a crash a reservation nobody was told of is deleted with all it prepared")
+@proves("2.phases.7", "After a crash a reservation that was never answered is deleted with all it prepared")
 def test_a_reservation_of_a_dead_process_is_gone_and_its_parents_count_is_right(theatre: Theatre) -> None:
     request = spawn.Request(
         spec=Spec(task="half made"), terms=Terms(parent=MAIN, leaves=("/made/for/it",)), limits=LIMITS

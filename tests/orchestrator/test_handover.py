@@ -73,7 +73,7 @@ def test_orders_to_a_run_that_ends_before_it_read_them_are_void(scene: Scene) ->
     assert not scene.claim()
 
 
-@proves("2.arbitration.19", "On a kill sends become void too, and their senders are told")
+@proves("2.arbitration.19", "On a kill sends become void too, and their senders get an error")
 def test_on_a_kill_sends_are_void_and_their_senders_are_told(scene: Scene) -> None:
     o = scene.orchestrator()
     sent = scene.send(o.session, "one more thing")

@@ -124,7 +124,7 @@ def test_the_answer_of_a_child_goes_to_whoever_asked_for_it_though_others_spoke_
     played(theatre, scene, {"main": main, "child": works(20)})
 
 
-@proves("2.arbitration.11", "A nested requester is told internally, never on a channel")
+@proves("2.arbitration.11", "A nested requester gets completions in its inbox, never on a channel")
 def test_a_nested_requester_never_speaks_to_a_channel(theatre: Theatre) -> None:
     async def below(stage: Stage) -> None:
         await stage.spawn("grandchild")

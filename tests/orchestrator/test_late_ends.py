@@ -20,7 +20,7 @@ def plan_key(scene: Scene, key: str, kind: str = "plan") -> str:
 # ---- the key has a kind ----------------------------------------------------------------------------------------------
 
 
-@proves("2.phases.33", "A plan expires after `plan.approvalHours`, 24 by default, and that is told")
+@proves("2.phases.33", "A plan expires after `plan.approvalHours`, 24 by default, and its requester reads that it did")
 def test_an_expired_plan_is_told_although_its_plan_was_told_before(scene: Scene) -> None:
     o = scene.orchestrator(plan=True)
     scene.finish(o, "1. look 2. do")

@@ -107,7 +107,7 @@ def test_a_conversation_posts_both_parts_as_one_reply(office: Office) -> None:
     assert office.act(body, model) == ("ok", "cut at the token limit", ["go", "half a sentence and"])
 
 
-@proves("2.asking.3", "A call that the token limit cut is dropped, and the model is told so")
+@proves("2.asking.3", "A call that the token limit cut is dropped, and the model reads that it was")
 def test_a_call_that_the_limit_cut_is_dropped_and_made_again(office: Office) -> None:
     kit = Kit()
     model = worker(lost_call(Text("I write. ")), Reply("", (use("write"),)), "done")

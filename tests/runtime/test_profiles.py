@@ -197,7 +197,7 @@ def test_commands_outside_a_sandbox_ask_by_default(tmp_path: Path) -> None:
     assert "exec" in look(tmp_path, "agents.defaults.sandbox.mode=off").asks
 
 
-@proves("2.announce.13", "`announce.style` and `announce.inlineChars` reach what is told")
+@proves("2.announce.13", "`announce.style` and `announce.inlineChars` shape a completion's text")
 @proves("3.limits.4")
 def test_settings_of_queue_announce_and_lanes_reach_the_commits() -> None:
     settings = (

@@ -49,7 +49,7 @@ async def notices(desk: Desk, key: str) -> list[str]:
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-@proves("4.progress.4", "At 30 repeated steps the model is told, once")
+@proves("4.progress.4", "At 30 repeated steps the model gets a warning, once")
 @proves("4.progress.5", "At `maxRepeatedSteps` (100) the attempt ends `error: no progress`")
 def test_a_run_that_spins_is_told_at_thirty_and_ends_at_a_hundred(office: Office) -> None:
     async def body(desk: Desk) -> tuple[str, str | None, list[str], str]:

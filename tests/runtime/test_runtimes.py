@@ -128,6 +128,9 @@ class House:
     def runtime(self, name: str) -> Runtime | None:
         return self.runtimes.get(name)
 
+    def check_needs(self, spec: Spec) -> None:
+        """Nothing is missing: every runtime here is in the settings."""
+
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         return self.folder, {"PATH": os.environ["PATH"]}
 

@@ -53,7 +53,7 @@ async def notices(desk: Desk) -> list[str]:
     return told + await desk.look(read)
 
 
-@proves("2.hops.7", "After 30 min the items show as `unanswered` and the user is told")
+@proves("2.hops.7", "After 30 min the items show as `unanswered` and the user gets a notice")
 def test_an_open_turn_shows_as_unanswered_after_half_an_hour_and_people_are_told_once(office: Office) -> None:
     failing = Failing()
 

@@ -197,7 +197,7 @@ def test_from_the_tenth_wake_on_the_result_of_a_yield_is_the_refusal(office: Off
 
 
 @proves("4.yield.9")
-@proves("4.yield.15", "At the deadline the run is told that time ran out, who answered, and who is missing")
+@proves("4.yield.15", "At the deadline the run reads that time ran out, who answered, and who is missing")
 def test_at_its_deadline_a_yield_says_who_answered_and_who_is_missing(office: Office) -> None:
     kit = Kit()
 

@@ -27,7 +27,7 @@ from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.base import Runtime
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Session
+from fledge.store.base import Post, Session, Spec
 from fledge.tools.base import Tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
@@ -126,6 +126,9 @@ class Cast:
     def runtime(self, name: str) -> Runtime | None:
         return self._runtimes.get(name)
 
+    def check_needs(self, spec: Spec) -> None:
+        """Nothing is missing: every runtime here is in the settings."""
+
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         return Path("/nowhere"), {}
 
@@ -144,6 +147,9 @@ class Cast:
 
     def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
         return Caller(session=session.key)
+
+    program_runtimes: frozenset[str] = frozenset()
+    tool_names: frozenset[str] = frozenset()
 
     @property
     def runtimes(self) -> tuple[str, ...]:

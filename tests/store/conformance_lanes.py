@@ -59,6 +59,16 @@ class LaneConformance:
 
         bench.do(job)
 
+    def test_sessions_that_may_not_be_claimed_yet_are_listed_by_key(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for session, due_at in (("d", AT + 5), ("a", AT + 9), ("b", None), ("c", AT), ("e", AT + 1)):
+                tx.queue.put(session, "subagent", MAIN, False, due_at)
+            assert tx.queue.paused(AT, "", 10) == ["a", "d", "e"]
+            assert tx.queue.paused(AT, "", 2) == ["a", "d"]
+            assert tx.queue.paused(AT, "d", 2) == ["e"]
+
+        bench.do(job)
+
     def test_sessions_of_one_spawner_are_claimed_in_order_of_arrival(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[str]:
             queue(tx, "z", "a", "m", "b")

@@ -124,6 +124,17 @@ def test_a_model_without_a_sandbox_starts_a_runtime(tmp_path: Path) -> None:
     assert requester.answer["status"] == "accepted"
 
 
+@proves("3.params.27", "An unknown name in `tools` is refused with the names there are, and nothing is made")
+def test_a_model_that_names_an_unknown_tool_reads_which_there_are(tmp_path: Path) -> None:
+    requester = Requester(tools=["read", "reed"])
+    requester.play(tmp_path)
+    assert requester.answer["status"] == "error"
+    error = requester.answer["error"]
+    assert error.startswith("tools: must be names of tools: did you mean read? there are agents_list, edit, exec, ")
+    assert error.endswith("(got 'reed')")
+    assert requester.child == []
+
+
 HEAD = "[Subagent] Depth 1/1. Results are announced by themselves; do not poll for them."
 
 
@@ -141,7 +152,7 @@ def test_a_forked_child_reads_its_context_line_after_what_was_said_before(tmp_pa
     assert told[1] == f"{HEAD}\n\nlook around"
 
 
-@proves("3.prompt.18", "A child in session mode is told that it stays open, and never that it is ephemeral")
+@proves("3.prompt.18", "The prompt of a child in session mode says that it stays open, and never that it is ephemeral")
 def test_a_child_that_stays_open_in_a_thread_is_told_so(tmp_path: Path) -> None:
     hooks = Hooks()
 
@@ -169,7 +180,7 @@ def test_people_see_the_task_as_it_was_given(tmp_path: Path) -> None:
     assert Place(tmp_path).act(body, ScriptedModel(lambda _: "found it")) == ["look around", "found it"]
 
 
-@proves("2.announce.26", "Tokens that the cache served or stored are told apart: `/ cached 196.0k`")
+@proves("2.announce.26", "Tokens that the cache served or stored are shown apart: `/ cached 196.0k`")
 def test_a_requester_is_told_cached_tokens_apart_from_input(tmp_path: Path) -> None:
     requester = Requester(says=Reply("found it", usage=Usage(12, 1000, 190_000, 6_000)))
     requester.play(tmp_path)
@@ -243,7 +254,7 @@ def test_an_agent_may_be_named_by_the_gateways_word(tmp_path: Path) -> None:
     assert 'there is no agent "nobody"' in requester.answer["error"]
 
 
-@proves("3.limits.28", "A subagent that may not spawn and tries is told that its depth forbids it, and which setting")
+@proves("3.limits.28", "A subagent that may not spawn and tries gets an error that names its depth and the setting")
 def test_a_leaf_that_tries_to_spawn_is_told_that_its_depth_forbids_it(tmp_path: Path) -> None:
     heard: list[str] = []
     requester = Requester()

@@ -1,4 +1,4 @@
-"""What waits for an answer from outside: tool calls, plans, and results that found nobody."""
+"""What waits for an answer from outside: tool calls, plans, and undelivered results."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -180,7 +180,7 @@ class Answering(Runs):
 
         return await self.engine.commit(answer)
 
-    # ---- what found nobody
+    # ---- undelivered
 
     async def undelivered(self) -> list[GivenUp]:
         """List undelivered results and messages, oldest first. Each can be retried or dismissed.

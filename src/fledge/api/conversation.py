@@ -122,8 +122,9 @@ class Conversation:
     ) -> AsyncGenerator[TurnEvent | Reply, None]:
         """Send a message and stream the answer: text, tools, retries. The last event is the whole `Reply`.
 
-        If a slow reader lost pieces of a text, the whole text comes again as a `message` event. Leaving the stream
-        early does not stop the turn.
+        The stream leaves out earlier turns, while the message waits, and turns for other messages; `fl.listen` has
+        everything. If a slow reader lost pieces of a text, the whole text comes again as a `message` event. Leaving the
+        stream early does not stop the turn.
 
         >>> async for event in fl.session("main").stream("Hello"):
         ...     if event.kind in ("assistant:text", "reply"):
@@ -143,7 +144,7 @@ class Conversation:
         async def entries() -> list[Message]:
             return await self._engine.store.read(lambda tx: views.messages(tx, self.key, after, views.LOOK_BACK))
 
-        async with aclosing(answer_events(self.key, after, heard, answer, entries)) as events:
+        async with aclosing(answer_events(self.key, run_id, after, heard, answer, entries)) as events:
             async for event in events:
                 yield event
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from fledge.api import views
 from fledge.api.streams import Looked, RunEvent, run_events
 from fledge.api.values import Plan, Result, RunInfo, quoted
-from fledge.core.freeze import duration
+from fledge.core.figures import duration
 from fledge.core.run import Instant
 from fledge.orchestrator import control
 from fledge.orchestrator.changes import Changes, deadline

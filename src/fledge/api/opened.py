@@ -22,7 +22,7 @@ from fledge.config import Config
 from fledge.core.images import ImageEntry
 from fledge.errors import BadInput, Refused
 from fledge.ids import Ids
-from fledge.orchestrator import spawn
+from fledge.orchestrator import spawn, turns
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
@@ -123,6 +123,7 @@ class Opened:
             self._engine = await engine.__aenter__() if parts.drives else engine
             if parts.drives:
                 await engine.commit(self._open_program)
+                await self._program_came()
         except BaseException:
             await self._let_go()
             raise
@@ -146,6 +147,13 @@ class Opened:
             if self._store is not None:
                 await self._store.close()
             await self._parts.profiles.close()
+
+    async def _program_came(self) -> None:
+        """Let runs go on that wait for what this process has brought."""
+        after: str | None = ""
+        while after is not None:
+            seen, brings = after, self._parts.profiles.brings
+            after = await self.engine.commit(lambda c: turns.program_came(c, brings, seen))  # noqa: B023 (awaited here)
 
     def _open_program(self, c: Commit) -> None:
         known = c.tx.sessions.get(self.program)

@@ -100,6 +100,8 @@ class Runs(Opened):
         if read.request.spec.runtime == NATIVE:
             self.check(read.request.spec.agent_id, read.request.spec)
         run = await self.spawner.admit(read.request)
+        if asked.functions:
+            await self._program_came()
         return self._handle(run.key, run.run_id, asked.output_type, read.request.spec.label)
 
     def _check_agent(self, value: Agent[Any] | None) -> None:

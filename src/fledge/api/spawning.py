@@ -4,7 +4,7 @@ A program is not a model that may run wild: it decides itself how many it starts
 So the depth and the retention limits hold for it, the number of active children does not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from fledge.api.agents import Agent, TextOrTool, read_tools
 from fledge.api.output_type import schema_for
+from fledge.config import Config
 from fledge.core.attachments import Attachment
 from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
-from fledge.orchestrator.asked import SpawnParams
+from fledge.orchestrator.asked import Caller, Host, SpawnParams, read_spawn
 from fledge.tools.base import Tool
 
 
@@ -106,10 +107,24 @@ def asked(
     if names is not None:
         given["tools"] = list(names)
     plain = {name: _plain(name, one) for name, one in given.items()}
-    params = read_params(SpawnParams, plain, "spawn", SPELLED).params
+    params = read(plain, SPELLED)
     if kind is None and value is not None and options.get("output_schema") is None:
         kind = value.output_type
     return Asked(params, tuple(functions), kind, value)
+
+
+def read(given: Mapping[str, object], spelled: Mapping[str, str]) -> SpawnParams:
+    """The parameters of a spawn, by the names that `spelled` gives to those of the wire. Raises BadInput that names the
+    parameter as it was written."""
+    return read_params(SpawnParams, given, "spawn", spelled).params
+
+
+def check(params: SpawnParams, config: Config, host: Host, program: str, default_model: str = "") -> None:
+    """Refused, as the spawn itself would be: what this program could not ask for, whatever is in the folder."""
+    caller = Caller(session=program, is_program=True, default_model=default_model)
+    objection = read_spawn(config, params, caller, host, params.idempotency_key).request.objection
+    if objection is not None:
+        raise objection
 
 
 def one_type(output_type: Any, result_type: Any) -> Any:

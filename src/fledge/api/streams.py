@@ -17,6 +17,12 @@ from fledge.runtime.feed import Subscription, TurnEvent
 
 RunEvent = TurnEvent | TimelineEvent
 """What a run's stream tells; `kind` says which: a phase of its life is `phase`, all else happens in its turns."""
+_NEEDS_A_LOOK: Final = ("start", "lost")
+"""A turn begins, so the run's phase has changed; or words are missing, whose reply may be committed already."""
+_BEGINS: Final = ("start", "model:start", "retry", "error")
+"""Events with which it may begin that a message is answered."""
+NO_TURN: Final = -1
+YIELD: Final = "sessions_yield "
 
 
 class Words:
@@ -117,10 +123,6 @@ class _Moved(asyncio.Event):
         self._woken.set()
 
 
-_NEEDS_A_LOOK: Final = ("start", "lost")
-"""A turn begins, so the run's phase has changed; or words are missing, whose reply may be committed already."""
-
-
 async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]:
     """Everything that happened to a run and will, until it has settled."""
     woken, words, told = asyncio.Event(), Words(key), 0
@@ -158,22 +160,67 @@ async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]
         source.unwatch(key, moved)
 
 
+class Own(Struct, frozen=True):
+    """What of a conversation belongs to the answer to one message."""
+
+    replies: Sequence[Message]
+    goes_on: bool
+    """A step that begins now does, too."""
+
+
+def own(messages: Sequence[Message], run_id: str) -> Own:
+    """What the transcript so far says of the message of this run id. Its answer begins once it is read and ends with a
+    final reply. If its turn yields instead, messages of others have turns of their own, until completions are read."""
+    replies: list[Message] = []
+    is_read = has_yielded = is_aside = False
+    for one in messages:
+        if one.run_id == run_id:
+            is_read = True
+        elif not is_read:
+            continue
+        elif one.role == "event":
+            has_yielded = is_aside = False
+        elif one.role == "user" and one.kind == "send":
+            is_aside = is_aside or has_yielded
+        elif one.role == "assistant" and not is_aside:
+            replies.append(one)
+            has_yielded = has_yielded or any(call.startswith(YIELD) for call in one.calls)
+            if one.text and not one.calls:
+                return Own(replies, goes_on=False)
+    return Own(replies, goes_on=is_read and not is_aside)
+
+
 async def answer_events(
     key: str,
+    run_id: str,
     after: int,
     heard: Subscription,
     answer: "asyncio.Future[Reply]",
     entries: Callable[[], Awaitable[Sequence[Message]]],
 ) -> AsyncGenerator[TurnEvent | Reply, None]:
-    """What happens in a conversation until this answer is there, and the answer. `entries` are those behind `after`."""
-    words = Words(key, after)
+    """What happens in a conversation while the message of this run id is answered, and the answer. Turns before it, and
+    turns for other messages, are left out. `entries` are those behind `after`."""
+    words, own_turn = Words(key, after), NO_TURN
     answer.add_done_callback(lambda _: heard.close())
     try:
         async for one in heard:
-            for event in words.heard(one):
-                yield event
+            is_own = one.turn == own_turn
+            if one.kind == "lost" and own_turn == NO_TURN:
+                mine = own(await entries(), run_id)
+                is_own = mine.goes_on or bool(mine.replies)  # something of it may be lost
+            elif one.kind == "lost":
+                is_own = True
+            elif one.session == key and not is_own:
+                own_turn = NO_TURN
+                if one.kind in _BEGINS:
+                    until = [entry for entry in await entries() if not one.entry or entry.seq <= one.entry]
+                    is_own = own(until, run_id).goes_on
+                    own_turn = one.turn if is_own else NO_TURN
+            if is_own:
+                for event in words.heard(one):
+                    yield event
         reply = answer.result()
-        for event in words.committed(await entries()):
+        for event in words.committed(own(await entries(), run_id).replies):
             yield event
         yield reply
     finally:

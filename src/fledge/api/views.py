@@ -418,7 +418,7 @@ def plan(tx: Tx, key: str) -> Plan | None:
 
 
 def undelivered(tx: Tx) -> list[GivenUp]:
-    """Results that found nobody, and messages that could not be sent, each kind oldest first."""
+    """Undelivered results, and messages that could not be sent, each kind oldest first."""
     return [*(_given_up(tx, row) for row in tx.inbox.undelivered()), *map(_not_sent, tx.outbox.undelivered())]
 
 

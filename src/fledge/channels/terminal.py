@@ -1,37 +1,13 @@
-"""The terminal as a channel: whoever sits there reads lines.
+"""The terminal as an address, and the channel of programs at which nobody sits.
 
-Replies and results go to one stream, what the system itself has to say to the other. Words of models are shown without
-control characters, so that none of them can move the cursor, hide a line or speak to the terminal itself.
+No channel prints: `fledge` and `fledge run` show what goes to the terminal themselves, from the feed.
 """
 
-from typing import TextIO
-
-from fledge.core.printable import printable
-from fledge.core.route import TERMINAL, About, Address, Message
+from fledge.core.route import TERMINAL, Address, Message
 from fledge.errors import Undeliverable
 
 HERE = Address(TERMINAL, "user")
-"""Whoever sits at the terminal."""
-
-
-class TerminalChannel:
-    """Prints. `left_out` names what the program shows by itself, so that nothing is shown twice."""
-
-    def __init__(self, said: TextIO, noticed: TextIO, left_out: frozenset[About] = frozenset()) -> None:
-        self._said, self._noticed, self._left_out = said, noticed, left_out
-
-    async def send(self, message: Message) -> None:
-        """Print the message. Raises OSError if nobody can read it any more."""
-        if message.about in self._left_out:
-            return
-        text = printable(message.text).rstrip("\n")
-        if message.about in ("reply", "result"):
-            print(text, file=self._said, flush=True)
-        else:
-            print(f"fledge: {text}", file=self._noticed, flush=True)
-
-    async def close(self) -> None:
-        """Nothing is held: the streams belong to the program."""
+"""The person at the terminal."""
 
 
 class NoTerminal:

@@ -26,12 +26,12 @@ from fledge.cli import chat_commands
 from fledge.cli.activity import Activity, card_of
 from fledge.cli.answers import Answers, attachment_line, message_text
 from fledge.cli.chat_commands import Completions, key_of
+from fledge.cli.chat_questions import Questions
 from fledge.cli.opening import opening
 from fledge.cli.term import shown
 from fledge.cli.term.opening import screen_here
 from fledge.cli.term.shown import (
     Answered,
-    Asked,
     Item,
     Leave,
     Notice,
@@ -51,7 +51,7 @@ from fledge.commands.reading import from_wire
 from fledge.commands.slash import Choice
 from fledge.commands.values import Below, SessionRow, Story
 from fledge.config.places import user_folder
-from fledge.core.calls import call_line, whole_call_text
+from fledge.core.calls import call_line
 from fledge.core.freeze import one_line
 from fledge.core.freeze import sound as to_valid_utf8
 from fledge.core.keys import agent_of, conversation_name, main_key
@@ -195,7 +195,8 @@ class Chat:
         self._showing = asyncio.Lock()
         """Held while something is said or shown, so that it is known whose words an entry has."""
         self._unread: dict[str, _Unread] = {}
-        self._asked = Questions()
+        self._home = os.path.expanduser("~")
+        self._asked = Questions(self._home)
         self._ended: set[str] = set()
         """Ends of runs that are shown."""
         self._names: dict[str, str] = {}
@@ -551,7 +552,7 @@ class Chat:
             self._names.clear()
             self._late = self._trouble = ""
             self._turn = self._stopped = 0
-            self._asked = Questions()
+            self._asked = Questions(self._home)
             self._show_turn()
             self._show_queued()
             self._screen.ask(())
@@ -754,58 +755,6 @@ class Chat:
             self._asked.plans = [one for one in told_plans if one.session_key in self._names]
         if news & {"questions", "plans"}:
             self._screen.ask(self._asked.shown(self._who))
-
-
-class Questions:
-    """What waits for the person. A question that is still open after it was answered is asked again, under a new id:
-    the screen shows no id twice."""
-
-    def __init__(self) -> None:
-        self.open: tuple[str, ...] = ()
-        """Ids of the calls that wait, as the feed tells them."""
-        self.questions: list[Question] = []
-        self.plans: list[Plan] = []
-        self._times: dict[str, int] = {}
-
-    def has_plan_of(self, session_key: str) -> bool:
-        """True if this subagent's plan waits."""
-        return any(plan.session_key == session_key for plan in self.plans)
-
-    def shown(self, who: Callable[[str], str]) -> tuple[Asked, ...]:
-        """All of them for the screen, the oldest first, plans last."""
-        return (
-            *(
-                shown.Question(
-                    self._id(one.id),
-                    who(one.session_key),
-                    whole_call_text(one.tool, one.arguments),
-                    place=from_home(one.cwd),
-                    always=one.always,
-                    for_subagents=one.for_subagents,
-                )
-                for one in self.questions
-            ),
-            *(shown.PlanQuestion(self._id(one.run_id), who(one.session_key), one.text) for one in self.plans),
-        )
-
-    def answered(self, shown_id: str) -> Question | Plan | None:
-        """What was answered; None if it is not open any more."""
-        known = {self._id(one.id): one for one in self.questions}
-        plans = {self._id(one.run_id): one for one in self.plans}
-        found: Question | Plan | None = known.get(shown_id) or plans.get(shown_id)
-        if found is not None:
-            key = found.id if isinstance(found, Question) else found.run_id
-            self._times[key] = self._times.get(key, 0) + 1
-        return found
-
-    def _id(self, key: str) -> str:
-        return f"{key}#{self._times.get(key, 0)}"
-
-
-def from_home(folder: str) -> str:
-    """A folder as people write it: with `~` for the home folder."""
-    home = os.path.expanduser("~")
-    return f"~{folder.removeprefix(home)}" if folder == home or folder.startswith(f"{home}/") else folder
 
 
 def _is_answer(entry: Entry) -> bool:

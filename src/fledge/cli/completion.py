@@ -2,8 +2,6 @@
 
 import argparse
 
-SHELLS = ("bash", "zsh", "fish")
-
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
     """What the shell is to read: `source <(fledge completion bash)`."""

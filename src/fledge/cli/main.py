@@ -5,7 +5,9 @@ when they run, so that `--help` stays quick.
 """
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -31,6 +33,8 @@ FILTERS: Final = {
     "undelivered": "only runs with an undelivered result",
 }
 """Which runs `ps` and `tree` show."""
+DRIVING: Final = (None, "chat", "run", "spawn", "send")
+"""Commands that drive a folder while they wait: what they leave unfinished goes on later."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +71,11 @@ def _carry_out(options: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        note("stopped; `fledge run --continue` goes on")
+        # A second Ctrl-C ends the process at once: the first is answered, and nothing may become a traceback.
+        with contextlib.suppress(ValueError):  # only the main thread hears signals
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if options.name in DRIVING:
+            note("stopped; `fledge run --continue` goes on")
         return 130
 
 
@@ -352,8 +360,11 @@ def _chat(options: argparse.Namespace) -> int:
 
     gc.disable()  # nothing of a start is garbage, and looking for some takes a tenth of its time
     try:
+        from fledge.api.views import session_key
         from fledge.cli import chat
 
+        if options.session is not None:
+            session_key(options.session, "--session")
         settings = tuple(options.settings)
         return asyncio.run(chat.sit(_where(options), options.model, settings, options.session, gc.enable))
     finally:
@@ -366,6 +377,7 @@ def _run(options: argparse.Namespace) -> int:
     from fledge.api.images import for_wire, read_files
     from fledge.api.views import session_key
     from fledge.cli import run
+    from fledge.cli.ending import until_ended
 
     refused = {"prompt": options.prompt is not None, "image": options.image, "attachment": options.attach}
     for wanted, given in refused.items():
@@ -390,7 +402,7 @@ def _run(options: argparse.Namespace) -> int:
         draws=not options.verbose,
     )
     conversing = run.converse(_where(options), request, tuple(options.settings))
-    return asyncio.run(run.run_until_ended(conversing))
+    return asyncio.run(until_ended(conversing))
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -6,9 +6,8 @@ other one leaves, this one goes on. Killed at any moment, `run --continue` goes 
 """
 
 import asyncio
-import signal
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 from msgspec import Struct, to_builtins
@@ -40,7 +39,6 @@ from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 
 FAILED, AWAITS_A_PERSON = 1, 3
-TERMINATED: Final = 128 + signal.SIGTERM
 WAIT_MS = 2000
 """How long one request waits; then it is made again."""
 PAGE = 1000
@@ -193,28 +191,6 @@ class RunChannel:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-async def run_until_ended(running: Coroutine[Any, Any, int]) -> int:
-    """What it comes to; 143 if the process is asked to end (SIGTERM), which calls it off like Ctrl-C."""
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(running)
-    asked: list[bool] = []
-
-    def end() -> None:
-        asked.append(True)
-        task.cancel()
-
-    with suppress(ValueError, RuntimeError):  # only the main thread hears signals
-        loop.add_signal_handler(signal.SIGTERM, end)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not asked:
-            raise
-        return TERMINATED
-    finally:
-        with suppress(ValueError, RuntimeError):
-            loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def converse(where: Where, request: Request, settings: tuple[str, ...] = (), **options: Any) -> int:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from fledge.cli.printing import note, say
 from fledge.cli.settings import confirm_workspace, settings_here
+from fledge.config import model_for_conversation, with_default_model
 from fledge.errors import StoreError
 from fledge.runtime.model_choice import settled_model
+from fledge.runtime.model_settings import configured_registry
 
 LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -32,6 +34,9 @@ def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str |
         say(f"fledge serves {state} at {address}; the token is in {state / 'gateway.token'}")
 
     settled = settled_model(config, os.environ, model)
+    used = None if model is None else model_for_conversation(with_default_model(config, model), "main")
+    if used is not None:
+        configured_registry(config, os.environ).check_key(used.name)
     named = None if settled is None or settled.by == "settings" else settled.model
     asyncio.run(gateway.serve(state, config, model=named, ready=ready, layers=loaded.layers))
     return 0

@@ -8,10 +8,11 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
+from fledge.api import spawning as spawning_api
 from fledge.api.program import Fledge
 from fledge.cli.printing import Shown
 from fledge.cli.settings import confirm_workspace, load_settings
@@ -22,7 +23,8 @@ from fledge.client.folder import Client
 from fledge.client.opening import open as open_folder
 from fledge.config import Config
 from fledge.core.keys import short_id
-from fledge.errors import FledgeError
+from fledge.core.params import as_written
+from fledge.errors import BadInput, FledgeError
 from fledge.ids import RandomIds
 from fledge.runtime.model_choice import settled_model
 from fledge.store.ways import HATCH
@@ -31,6 +33,17 @@ PROGRAM = "cli"
 """The program that is told of what `fledge spawn` started."""
 FAILED, AWAITS_A_PERSON = 1, 3
 LOOK_MS = 2000
+OPTIONS: Final = {
+    "task": "task",
+    "--label": "label",
+    "--agent": "agentId",
+    "--timeout": "runTimeoutSeconds",
+    "--plan": "planMode",
+    "--runtime": "runtime",
+    "idempotencyKey": "idempotencyKey",
+}
+"""What `fledge spawn` takes, each with its name among the parameters of a spawn."""
+WRITTEN: Final = {name: option for option, name in OPTIONS.items()} | {"agent": "--agent"}
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -46,24 +59,13 @@ class Task(Struct, frozen=True, kw_only=True):
 
 def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
     """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
-    # Asked again under the same key it is the same run.
-    params: dict[str, object] = {
-        "task": asked.task,
-        "label": asked.label,
-        "planMode": asked.plan,
-        "runtime": asked.runtime,
-        "idempotencyKey": RandomIds().unique(),
-    }
-    if asked.agent_id != "main":
-        params["agent"] = asked.agent_id
-    if asked.timeout:
-        params["runTimeoutSeconds"] = asked.timeout
+    params = spawning_api.read(_given(asked), OPTIONS)
     run_id = ""
 
     async def spawning(client: Client) -> Shown:
         nonlocal run_id
         given = {"program": PROGRAM, "defaultModel": model or "", "folder": where.project}
-        told = await client.call("runs.spawn", once=False, **given, **params)
+        told = await client.call("runs.spawn", once=False, **given, **spawning_api.on_wire(params))
         run_id = told["runId"]
         while True:
             result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
@@ -78,13 +80,29 @@ def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Tas
     def check(fl: Fledge) -> None:
         if run_id:  # another process began; whether this one can go on is known at once
             fl.check(asked.agent_id)
+            return
+        spawning_api.check(params, fl.config, fl.profiles, fl.program, model or "")
 
     try:
         return asyncio.run(with_client(_driven(where, model, settings, check), spawning))
     except FledgeError as error:
-        if not run_id:
-            raise
-        return _left_behind(where, run_id, str(error))
+        if run_id:
+            return _left_behind(where, run_id, str(error))
+        raise as_written(error, WRITTEN) if isinstance(error, BadInput) else error from None
+
+
+def _given(asked: Task) -> dict[str, object]:
+    """What was asked, by the names of the options."""
+    return {
+        "task": asked.task,
+        "--label": asked.label,
+        "--agent": None if asked.agent_id == "main" else asked.agent_id,
+        "--timeout": asked.timeout or None,
+        "--plan": asked.plan,
+        "--runtime": asked.runtime,
+        # Asked again under the same key it is the same run.
+        "idempotencyKey": RandomIds().unique(),
+    }
 
 
 def _left_behind(where: Where, run_id: str, error: str) -> Shown:
@@ -127,7 +145,14 @@ def send(where: Where, model: str | None, settings: tuple[str, ...], name: str |
             if reply["status"] != "pending" or reply["questions"]:
                 return _answered(reply)
 
-    return asyncio.run(with_client(_driven(where, model, settings), sending))
+    def check(fl: Fledge) -> None:
+        if model is not None and name in (
+            None,
+            "main",
+        ):  # it is for the agent main; whose a run is, only the folder knows
+            fl.check()
+
+    return asyncio.run(with_client(_driven(where, model, settings, check), sending))
 
 
 def _answered(reply: dict[str, Any]) -> Shown:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from fledge.cli import rendering, verbs
+from fledge.cli.ending import until_ended
 from fledge.cli.term.outputs import Outputs, draws_on, opened_outputs, stray_lines
 from fledge.cli.verbs import RunsWanted
 from fledge.cli.where import Where
@@ -56,13 +57,12 @@ def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -
     """Show it until everything has settled, or Ctrl-C. Without `draws` nothing is drawn anew: something else writes to
     the terminal, too."""
     try:
-        asyncio.run(_watch(where, what, wanted, draws))
+        return asyncio.run(until_ended(_watch(where, what, wanted, draws)))
     except KeyboardInterrupt:
         return INTERRUPTED  # what is watched goes on
-    return 0
 
 
-async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> None:
+async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> int:
     async with where.client(AtRest(where.state, _settings)) as client:
         first = await look(client, where, what, wanted)  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
@@ -70,8 +70,9 @@ async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> N
             if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
                     await _in_place(outputs, watched, first)
-                    return
+                    return 0
             await _in_lines(outputs, watched, first)
+            return 0
 
 
 def _settings() -> Config:

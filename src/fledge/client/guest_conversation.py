@@ -101,7 +101,7 @@ class GuestConversation(Conversation):
         async def entries() -> list[Message]:
             return await self.history(limit=MOST_ENTRIES, after=after)
 
-        async with aclosing(answer_events(self.key, after, heard, answer, entries)) as events:
+        async with aclosing(answer_events(self.key, said.run_id, after, heard, answer, entries)) as events:
             async for event in events:
                 yield event
 

@@ -11,7 +11,8 @@ from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, Timelin
 from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Standing, Story, Try, Unanswered
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
-from fledge.core.freeze import Stats, count_text, money, one_line, stats_line
+from fledge.core.figures import count_text, elapsed, money
+from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import conversation_name, short_id
 from fledge.core.permission import Permission
 from fledge.core.printable import printable, quoted_lines, whole_call
@@ -111,25 +112,11 @@ def row_cells(row: RunRow, now: Instant, numbered_for: str = "") -> tuple[str, .
     return (
         row_name(row, numbered_for),
         row_state(row),
-        age(now - row.created_at),
+        elapsed(now - row.created_at),
         printable(one_line(row.model, LABEL_CHARS)),
         count_text(tokens) if tokens else "",
         money(sum(costs)) if costs else "",
         short_id(row.run_id),
-    )
-
-
-def age(seconds: float) -> str:
-    """A duration in few signs: 41s, 3m12s, 2h05m, 3d4h."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    return (
-        f"{whole // 3600}h{whole % 3600 // 60:02}m"
-        if whole < 86_400
-        else f"{whole // 86_400}d{whole % 86_400 // 3600}h"
     )
 
 
@@ -312,19 +299,6 @@ def question(asked: Question) -> str:
     always = f"; --always: {_granted(asked)}" if asked.always else ""
     call = whole_call(asked.tool, asked.arguments)
     return f"waits for approval {short}: {call}  (fledge approve {short}, or reject{always})"
-
-
-def question_in_chat(asked: Question) -> str:
-    """What is asked, and how a chat answers it."""
-    short = short_id(asked.id)
-    always = f"; /allow {short} always: {_granted(asked)}" if asked.always else ""
-    return f"? {whole_call(asked.tool, asked.arguments)}\n  /allow {short} or /deny {short}{always}"
-
-
-def plan_in_chat(waits: Plan) -> str:
-    """A plan that waits, whole, and how a chat answers it."""
-    name = one_line(waits.label or waits.session_key, LABEL_CHARS)
-    return f"{name} has a plan: /subagents approve or reject it{quoted_lines(waits.text)}"
 
 
 def question_left(asked: Question, name: str, now: Instant) -> str:

@@ -12,6 +12,7 @@ from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats
 from fledge.core.keys import agent_of, is_main_key, main_key, project_key
 from fledge.core.limits import Above, Limit, limits, next_due
+from fledge.core.prompts import flattened
 from fledge.core.run import Instant, Run
 from fledge.core.targets import pick
 from fledge.errors import NotFound
@@ -78,11 +79,13 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
         return api.session_key(word, "target")
     try:
         return run_meant(tx, word, session)
-    except NotFound:
+    except NotFound as unknown:
         known = None if ":" in word else tx.sessions.get(f"agent:{agent_of(session)}:{word.strip()}")
-        if known is None or known.deleted or known.kind not in ("main", "named"):
+        if known is not None and not known.deleted and known.kind in ("main", "named"):
+            return known.key
+        if ":" in word or word.strip().lstrip("#").isdecimal() or "ambiguous" in str(unknown):
             raise
-        return known.key
+        raise NotFound(f"no conversation or subagent {flattened(word, 80)!r}") from None
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------

@@ -30,14 +30,9 @@ _KEY = re.compile(r"([A-Za-z][\w.-]*)\s*:\s*(.*)")
 _LISTS = {"tools": ("tools", "allow"), "disallowedTools": ("tools", "deny")}
 
 
-def read_profiles(folder: Path) -> Document:
-    """One layer of settings with every profile of the folder; empty if there is none. Refused: what `profile_files`
-    and `profiles_of` refuse."""
-    return profiles_of(profile_files(folder))
-
-
 def profiles_of(files: Iterable[tuple[Path, bytes]]) -> Document:
-    """The same of files that have been read. Refused, naming file and line: what is no profile."""
+    """One layer of settings with the profile of each file; empty without files. Refused, naming file and line: a file
+    that is no profile."""
     agents = [profile(path.stem, _text(path, raw), str(path)) for path, raw in files]
     return {"agents": {"list": agents}} if agents else {}
 

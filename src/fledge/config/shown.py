@@ -18,6 +18,7 @@ from fledge.config.reference import describe
 from fledge.config.schema import Config
 from fledge.core.redact import redacted
 
+_Path = tuple[str, ...]
 HIDDEN: Final = "(hidden)"
 DEFAULT: Final = "default"
 PROGRAM: Final = "the program"
@@ -40,32 +41,33 @@ class SettingShown(Struct, frozen=True, kw_only=True):
 
 def shown(config: Config, layers: Layers = ()) -> list[SettingShown]:
     """Every setting, in the order of the reference; those of agents, tools, providers and channels follow as they are
-    set."""
-    known = {one.key: one for one in describe() if "[]" not in one.key and "<" not in one.key}
+    set. A setting whose value is a group (a model with its fallbacks) is shown as the values of that group."""
+    known = {tuple(one.key.split(".")): one for one in describe() if "[]" not in one.key and "<" not in one.key}
     found = dict(_leaves(as_document(config), ()))
-    sources = [(name, {path for path, _ in _leaves(document, ())}) for name, document in layers]
-    listed = [tuple(key.split(".")) for key in known]
-    rows = []
-    for path in (*listed, *(path for path in found if path not in set(listed))):
-        key, said = ".".join(path), known.get(".".join(path))
-        default = "" if said is None else said.default
-        rows.append(
-            SettingShown(
-                key=key,
-                value=_value(path, found[path]) if path in found else default,
-                default=default,
-                source=_source(path, sources) if path in found else DEFAULT,
-                meaning="" if said is None else said.meaning,
-            )
-        )
-    return rows
+    sources = [(name, dict(_leaves(document, ()))) for name, document in layers]
+
+    def row(path: _Path, default: str = "", meaning: str = "") -> SettingShown:
+        value, source = default, DEFAULT
+        if path in found:
+            value, source = _value(path, found[path]), _source(path, found[path], sources)
+        return SettingShown(key=".".join(path), value=value, default=default, source=source, meaning=meaning)
+
+    below = {listed: [path for path in found if path[: len(listed)] == listed] for listed in known}
+    rows = [row(path, one.default, one.meaning) for at, one in known.items() for path in below[at] or [at]]
+    listed = {path for paths in below.values() for path in paths}
+    return rows + [row(path) for path in found if path not in listed]
 
 
-def _source(path: tuple[str, ...], sources: Sequence[tuple[str, set[tuple[str, ...]]]]) -> str:
-    return next((name for name, paths in reversed(sources) if path in paths), PROGRAM)
+def _source(path: _Path, value: object, sources: Sequence[tuple[str, Mapping[_Path, object]]]) -> str:
+    """The last layer that sets this value, by itself or as the short form of its group (`model: "name"`)."""
+    groups = [path[:length] for length in range(1, len(path))]
+    for name, document in reversed(sources):
+        if path in document or any(document.get(group) == value for group in groups):
+            return name
+    return PROGRAM
 
 
-def _leaves(value: object, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], object]]:
+def _leaves(value: object, path: _Path) -> list[tuple[_Path, object]]:
     """The values of a document by their path; agents stand by their id, other lists are one value."""
     if isinstance(value, Mapping):
         return [leaf for key, one in value.items() for leaf in _leaves(one, (*path, str(key)))]
@@ -75,7 +77,7 @@ def _leaves(value: object, path: tuple[str, ...]) -> list[tuple[tuple[str, ...],
     return [(path, value)]
 
 
-def _value(path: tuple[str, ...], value: object) -> str:
+def _value(path: _Path, value: object) -> str:
     if any(part in _MAPS for part in path[:-1]):
         return HIDDEN
     return json.dumps(without_secrets(value), ensure_ascii=False)

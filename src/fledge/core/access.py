@@ -26,6 +26,10 @@ NEVER_A_LEAFS: Final = frozenset(
 )
 """Denied besides to a child that may not spawn."""
 MAX_PING_PONG: Final = 5
+NEAR: Final = 3
+"""How many similar names the refusal of an unknown one gives."""
+NAME_CHARS: Final = 80
+"""How much of an unknown name is compared with others."""
 
 _ALIASES: Final = {"bash": "exec"}
 _IMPLIED_BY: Final = {"apply_patch": "exec", "sessions_history": "sessions_spawn"}
@@ -109,6 +113,18 @@ def tool_name(word: str) -> str:
     """The one name of a tool: outer space and letter case aside, `bash` is `exec`."""
     name = word.strip().lower()
     return _ALIASES.get(name, name)
+
+
+def unknown_tools(asked: Sequence[str], known: Collection[str]) -> list[str]:
+    """The names among these, of names and patterns, that no tool has. A pattern with `*` means whatever there is."""
+    return [word for word in asked if "*" not in word and tool_name(word) not in known]
+
+
+def nearest_tools(words: Sequence[str], known: Collection[str]) -> str:
+    """What these unknown names may mean, and all tools that there are."""
+    near = dict.fromkeys(one for word in words for one in _near(tool_name(word), known))
+    there_are = f"there are {', '.join(sorted(known))}"
+    return f"did you mean {' or '.join(near)}? {there_are}" if near else there_are
 
 
 def _denied_by_default(name: str, role: Role) -> bool:
@@ -218,8 +234,6 @@ def refuse_stopped(at_turn_start: Mapping[str, int], now: Mapping[str, int]) -> 
 
 # ---- spawn targets ---------------------------------------------------------------------------------------------------
 
-NEAR_AGENTS = 3
-"""How many agents with similar ids the refusal of an unknown one names."""
 SHOWN_AGENTS = 20
 """How many agents it names where none is similar."""
 
@@ -252,10 +266,14 @@ def refuse_target(
     )
 
 
-def _near_agents(wanted: str, known: Collection[str]) -> str:
+def _near(word: str, known: Collection[str]) -> list[str]:
     from difflib import get_close_matches  # needed only to explain a mistake
 
-    near = get_close_matches(wanted, sorted(known), n=NEAR_AGENTS)
+    return get_close_matches(word[:NAME_CHARS], sorted(known), n=NEAR)
+
+
+def _near_agents(wanted: str, known: Collection[str]) -> str:
+    near = _near(wanted, known)
     return f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(sorted(known)[:SHOWN_AGENTS])}"
 
 

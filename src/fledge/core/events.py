@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from fledge.core.run import Ended, Instant, Path, Terms, TextId
+from fledge.core.run import Ended, Instant, Path, Terms, TextId, WaitsFor
 
 Said = Literal["text", "empty", "silent", "skip"]
 """What a whole reply amounts to: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
@@ -144,13 +144,19 @@ class PersonAsked(_Event, frozen=True, kw_only=True, tag=True):
 
 
 class Paused(_Event, frozen=True, kw_only=True, tag=True):
-    """No model could answer the step: it is tried again later, and nothing is held meanwhile."""
+    """No model could answer the step, or what only a program can bring is missing: it is tried again later, and nothing
+    is held meanwhile."""
 
     attempt: int
     until_at: Instant
     since_at: Instant
     """When the step first failed."""
     reason: str
+    waits_for: WaitsFor = "model"
+
+
+class ProgramCame(_Event, frozen=True, kw_only=True, tag=True):
+    """A process has brought the agent, the functions and the runtime that the run needs of a program."""
 
 
 class PersonAnswered(_Event, frozen=True, kw_only=True, tag=True):
@@ -288,6 +294,7 @@ Event = (
     | PersonAsked
     | PersonAnswered
     | Paused
+    | ProgramCame
     | ChildrenSettled
     | SendArrived
     | Steered
@@ -328,6 +335,7 @@ _WORDS: dict[type[Event], str] = {
     PersonAsked: "asks a person",
     PersonAnswered: "person answered",
     Paused: "paused",
+    ProgramCame: "program came",
     ChildrenSettled: "child settled",
     SendArrived: "message came",
     Steered: "steered",

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from fledge.core.events import Said
+from fledge.core.figures import count_text, duration, money
 from fledge.errors import BadInput
 
 NO_REPLY = "NO_REPLY"
@@ -162,17 +163,6 @@ def stats_line(stats: Stats) -> str:
     return " • ".join(parts)
 
 
-def duration(seconds: float | None) -> str:
-    """A time for people: `2m34s`; `n/a` if it is not known."""
-    if seconds is None or not math.isfinite(seconds):
-        return "n/a"
-    minutes, rest_s = divmod(int(max(0.0, seconds) + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes}m"
-    return f"{minutes}m{rest_s}s" if minutes else f"{rest_s}s"
-
-
 def _tokens(stats: Stats) -> str:
     tokens_in, tokens_out, cached = stats.tokens_in, stats.tokens_out, stats.tokens_cached or 0
     if tokens_in is None and tokens_out is None:
@@ -180,23 +170,3 @@ def _tokens(stats: Stats) -> str:
     total = None if tokens_in is None or tokens_out is None else tokens_in + tokens_out + cached
     kept = f" / cached {count_text(cached)}" if cached else ""
     return f"{count_text(total)} (in {count_text(tokens_in)} / out {count_text(tokens_out)}{kept})"
-
-
-def count_text(number: int | None) -> str:
-    """A number in few signs: 340, 8.1k, 2.0m."""
-    if number is None:
-        return "n/a"
-    if number < 1000:
-        return str(number)
-    # In whole tenths, so that 999 950 reads 1.0m and never 1000.0k.
-    tenths, unit = (number + 50) // 100, "k"
-    if tenths >= 10_000:
-        tenths, unit = (number + 50_000) // 100_000, "m"
-    return f"{tenths // 10}.{tenths % 10}{unit}"
-
-
-def money(usd: float) -> str:
-    """Dollars, as they stand in a line."""
-    if usd >= 0.01 or usd <= 0:
-        return f"${max(0.0, usd):.2f}"
-    return f"${usd:.4f}" if usd >= 0.0001 else "<$0.0001"

@@ -109,11 +109,6 @@ class Plan(Struct, frozen=True, gc=False):
     starts: Starts = "nothing"
 
     @property
-    def joins_live_turn(self) -> bool:
-        """True if it may enter the turn that is being driven, at its next step boundary."""
-        return self.how in ("steered", "interrupt")
-
-    @property
     def prefix(self) -> str:
         """What the text opens with in a live turn; an interrupted one says so through its closed calls instead."""
         return INTERRUPT_PREFIX if self.how == "steered" else ""

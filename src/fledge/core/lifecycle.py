@@ -93,6 +93,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             return _person_answered(run, event)
         case ev.Paused():
             return _paused(run, event)
+        case ev.ProgramCame():
+            return _program_came(run)
         case ev.ChildrenSettled():
             return _children_settled(run, event)
         case ev.SendArrived():
@@ -227,9 +229,18 @@ def _paused(run: Run, event: ev.Paused) -> Step:
     if not isinstance(phase, Running) or event.attempt != run.attempt:
         raise IllegalTransition(run, event)
     pauses = 1 if run.failing is None else run.failing.pauses + 1
-    queued = Queued(serving=phase.serving, retry=Retry(event.until_at, event.reason))
+    queued = Queued(serving=phase.serving, retry=Retry(event.until_at, event.reason, event.waits_for))
     run = replace(run, failing=Failing(event.since_at, pauses))
     return move(run, queued, fx.FreeDriver(), fx.Enqueue(event.until_at))
+
+
+def _program_came(run: Run) -> Step:
+    """Its next pause, if it ever pauses again, is a first one."""
+    match run.phase:
+        case Queued(retry=Retry(waits_for="program")) as paused:
+            return move(replace(run, failing=None), replace(paused, retry=None), fx.Enqueue())
+        case _:
+            return ignore(run, "it does not wait for a program")
 
 
 def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | None) -> Step:

@@ -141,17 +141,23 @@ class Spawning(Struct, frozen=True, gc=False, tag="spawning"):
     due_at: Instant
 
 
-class Retry(Struct, frozen=True, gc=False):
-    """No model could answer: the step is tried again then."""
+WaitsFor = Literal["model", "program"]
+"""What a run pauses for: a model that can answer; a process that brings its agent, its functions or its runtime."""
+
+
+class Retry(Struct, frozen=True, gc=False, omit_defaults=True):
+    """No model could answer, or something is missing that only a program can bring: it is tried again then."""
 
     at: Instant
     reason: str
+    waits_for: WaitsFor = "model"
 
 
 class Queued(Struct, frozen=True, gc=False, tag="queued", omit_defaults=True):
-    """Means: accepted, waits for a slot in its lane; or no model could answer, and it pauses without a slot.
+    """Means: accepted, waits for a slot in its lane; or it pauses without a slot, because no model could answer or what
+    only a program can bring is missing.
     Ends by: claimed, after a pause not before its time; steered; killed; the queue timeout or the run's own deadline. A
-    send ends a pause.
+    send ends a pause; so does a process that brings what is missing.
     After a crash: claimed again.
     Kept: until claimed.
     """

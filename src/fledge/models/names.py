@@ -230,10 +230,3 @@ def _limits(provider: Provider, limits: Limits | None) -> Limits | None:
         return limits
     # Silence counts as much as the whole: a model that is still being loaded says nothing for minutes.
     return replace(limits or Limits(), request_s=provider.timeout_s, idle_s=provider.timeout_s)
-
-
-def open_model(
-    name: str, registry: Registry | None = None, *, env: Mapping[str, str] | None = None
-) -> tuple[Model, str]:
-    """The model a name stands for, and its provider's name for it. Close the model (or the registry) when done."""
-    return (registry or Registry(env)).open(name)

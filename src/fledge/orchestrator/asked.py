@@ -30,7 +30,7 @@ from fledge.config import (
     with_default_model,
 )
 from fledge.core import policy
-from fledge.core.access import refuse_target
+from fledge.core.access import nearest_tools, refuse_target, unknown_tools
 from fledge.core.attachments import SETTING as ATTACHMENTS_SETTING
 from fledge.core.attachments import (
     AttachmentLimits,
@@ -158,6 +158,16 @@ class Host(Protocol):
         """Names of the runtimes that are configured besides `subagent`."""
         ...
 
+    @property
+    def program_runtimes(self) -> frozenset[str]:
+        """Those of them that a program brought, and no settings name."""
+        ...
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Names of all tools that there are here, whoever may use them."""
+        ...
+
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         """The folder in which a session of this agent works that was given this one, or none, in a conversation of
         that project, or of none."""
@@ -202,6 +212,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     if params.output_schema is not None:
         check_schema(params.output_schema)
     _check_runtime(params, host)
+    _check_tools(params, caller, host)
     place = _place(config, params, caller, host, unique)
     limits = subagent_limits(config, own)
     settings = with_default_model(config, caller.default_model) if caller.default_model else config
@@ -224,7 +235,11 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             output_schema=agent(config, target).output_schema if params.output_schema is None else params.output_schema,
             instructions=params.instructions.strip(),
             tools=params.tools,
-            needs=_needs(None if given is None else target, functions | frozenset(caller.brings)),
+            needs=_needs(
+                None if given is None else target,
+                functions | frozenset(caller.brings),
+                params.runtime if params.runtime in host.program_runtimes else None,
+            ),
             attachments=receipts(place.files),
             images=images_among(place.files),
             asked=_besides(params),
@@ -322,9 +337,12 @@ def tools_needed(spec: Spec) -> tuple[str, ...]:
     return tuple(need.removeprefix("tool:") for need in spec.needs if need.startswith("tool:"))
 
 
-def _needs(agent_id: str | None, functions: frozenset[str]) -> tuple[str, ...]:
-    """What a run needs of a program: its agent, if that was given as a value, and these functions."""
-    return (*([] if agent_id is None else [f"agent:{agent_id}"]), *(f"tool:{name}" for name in sorted(functions)))
+def _needs(agent_id: str | None, functions: frozenset[str], runtime: str | None) -> tuple[str, ...]:
+    """What a run needs of a program: its agent, if that was given as a value, these functions, and its runtime, if that
+    is in no settings."""
+    agents, runtimes = ([] if one is None else [one] for one in (agent_id, runtime))
+    kinds = {"agent": agents, "tool": sorted(functions), "runtime": runtimes}
+    return tuple(f"{kind}:{name}" for kind, names in kinds.items() for name in names)
 
 
 def _old_names(params: SpawnParams) -> str:
@@ -356,6 +374,16 @@ def _check_runtime(params: SpawnParams, host: Host) -> None:
     for field, value in unfit.items():
         if value:
             raise BadInput(field, f"cannot be applied to runtime {name}: it is for {NATIVE} only", value)
+
+
+def _check_tools(params: SpawnParams, caller: Caller, host: Host) -> None:
+    if params.tools is None:
+        return
+    known = host.tool_names | {*caller.brings}
+    unknown = unknown_tools(params.tools, known)
+    if unknown:
+        got = unknown[0] if len(unknown) == 1 else unknown
+        raise BadInput("tools", f"must be names of tools: {nearest_tools(unknown, known)}", got)
 
 
 def names_a_runtime(arguments: str) -> bool:

@@ -4,7 +4,7 @@ one that was superseded changes nothing more, and finds out by `StaleWrite`.
 A *drive* is one driver's hold on one session: of a live run, or of a conversation that has something to read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, assert_never
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
 from fledge.core.route import address_of, is_apart
-from fledge.core.run import Ending, Queued, Run, Running, Stopping
+from fledge.core.run import Ending, Queued, Retry, Run, Running, Stopping
 from fledge.core.transcript import (
     Body,
     Noted,
@@ -36,7 +36,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.seat import Seat, seat_of
 from fledge.orchestrator.spawn import generations_of
-from fledge.store.base import Driver, Place, Turn
+from fledge.store.base import Driver, Place, Spec, Turn
 
 
 class Drive(Struct, frozen=True):
@@ -419,9 +419,31 @@ def needs_program(c: Commit, drive: Drive, reason: str) -> float:
         return fail(c, drive, reason)
     fence(c, drive)
     pause_s = program_pause_s(run.failing)
-    paused = ev.Paused(at=c.at, attempt=run.attempt, until_at=c.at + pause_s, since_at=c.at, reason=sound(reason))
-    c.apply(drive.session, paused)
+    until_at = c.at + pause_s
+    c.apply(
+        drive.session,
+        ev.Paused(
+            at=c.at,
+            attempt=run.attempt,
+            until_at=until_at,
+            since_at=c.at,
+            reason=sound(reason),
+            waits_for="program",
+        ),
+    )
     return pause_s
+
+
+def program_came(c: Commit, brings: Callable[[Spec], bool], after: str = "", limit: int = 100) -> str | None:
+    """End the pauses of runs that wait for what this process brings. Looks at so many that pause, behind this session;
+    answers the last one, or None when it has seen them all."""
+    paused = c.tx.queue.paused(c.at, after, limit)
+    for key in paused:
+        run = c.find(key)
+        match None if run is None else run.phase:
+            case Queued(retry=Retry(waits_for="program")) if brings(c.tx.runs.spec(key)):
+                c.apply(key, ev.ProgramCame(at=c.at))
+    return paused[-1] if len(paused) == limit else None
 
 
 def falter(

@@ -126,7 +126,16 @@ class Agent:
         self.foreign = Foreign(places, self.feed)
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
-        """Drive one turn to its end: by the model, or by the runtime that the child was spawned for."""
+        """Drive one turn to its end: by the model, or by the runtime that the child was spawned for. A run that needs
+        something of a program that is not here pauses instead."""
+        try:
+            await self._drive(engine, drive)
+        except NeedsProgram as needs:
+            reason = needs.reason
+            pause_s = await engine.commit(lambda c: turns.needs_program(c, drive, reason))
+            self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
+
+    async def _drive(self, engine: Engine, drive: Drive) -> None:
         if may_be_foreign(drive):
             spec = drive.seat.spec if drive.seat is not None else None
             if spec is None:
@@ -136,11 +145,8 @@ class Agent:
                 return
         try:
             profile = await self.profiles.profile(engine, drive)
-        except NeedsProgram as needs:
-            reason = needs.reason
-            pause_s = await engine.commit(lambda c: turns.needs_program(c, drive, reason))
-            self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
-            return
+        except NeedsProgram:
+            raise
         except Refused as refused:
             reason = refused.reason
             await engine.commit(lambda c: turns.fail(c, drive, reason))

@@ -47,6 +47,10 @@ class Places(Protocol):
         """The runtime of this name, if it is configured."""
         ...
 
+    def check_needs(self, spec: Spec) -> None:
+        """Raise NeedsProgram if the run needs something that only a program can bring, and that is not here."""
+        ...
+
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         """The folder in which work of this session is done, and the environment without secrets. Raises Refused if
         nothing may work there."""
@@ -69,7 +73,9 @@ class Foreign:
         self._places, self._feed = places, feed
 
     async def drive(self, engine: Engine, drive: Drive, spec: Spec) -> None:
-        """Drive one turn to its end."""
+        """Drive one turn to its end. Raises NeedsProgram if only a program has the runtime, and that is not here."""
+        if self._places is not None and spec.needs:
+            self._places.check_needs(spec)
         runtime = None if self._places is None else self._places.runtime(spec.runtime)
         if self._places is None or runtime is None:
             reason = f'runtime "{spec.runtime}" is not configured any more: runtimes'

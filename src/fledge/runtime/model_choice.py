@@ -69,14 +69,15 @@ def settled_model(
 ) -> Choice | None:
     """The model that somebody named, or that was remembered and can still be used; None: there is none.
 
-    What is named for a state folder is remembered there; `goes_on`: what is unfinished in that folder is finished.
+    A model that is named for a state folder, and can be used, is remembered for it. `goes_on`: what is unfinished in
+    that folder is finished.
     """
     user = user_folder(env)
     memory = _remembered(user)
     place = "" if state is None else os.path.realpath(state)
     if goes_on and named is None:
         named = memory.named.get(place)
-    elif place and named != memory.named.get(place):
+    elif place and named != memory.named.get(place) and (named is None or _is_usable(config, env, named)):
         folders = {other: model for other, model in memory.named.items() if other != place}
         folders |= {} if named is None else {place: named}
         _remember(user, replace(memory, named=dict(list(folders.items())[-MOST_FOLDERS:])))
@@ -85,7 +86,7 @@ def settled_model(
     settled = model_for_conversation(config, "main")
     if settled is not None:
         return Choice(settled.name, "settings")
-    if memory.model and _is_usable(configured_registry(config, env), memory.model):
+    if memory.model and _is_usable(config, env, memory.model):
         return Choice(memory.model, "memory", memory.because)
     return None
 
@@ -127,9 +128,9 @@ async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, en
     raise Refused("error", f"no model is set, and {words}. Or give --model NAME (`fledge models --all` lists them)")
 
 
-def _is_usable(registry: Registry, model: str) -> bool:
+def _is_usable(config: Config, env: Mapping[str, str], model: str) -> bool:
     try:
-        registry.check_key(model)
+        configured_registry(config, env).check_key(model)
     except FledgeError:
         return False
     return True

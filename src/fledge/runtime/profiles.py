@@ -216,6 +216,8 @@ class ConfiguredProfiles:
         named = environment(given, config.tools.exec.env)
         self._command_env = {name: value for name, value in named.items() if name not in secrets}
         self._runtimes = {**configured_runtimes(config, given), **(runtimes or {})}
+        self.program_runtimes: frozenset[str] = frozenset(runtimes or ())
+        """Names of the runtimes that a program brought; the others are in the settings."""
         for name in self._runtimes:
             check_runtime_name(name)
         home = os.path.realpath(given.get("HOME") or Path.home()).rstrip("/")
@@ -281,15 +283,13 @@ class ConfiguredProfiles:
         found = self._given.get(agent_id)
         return None if found is None else found.names - self._for_all
 
-    def _check_needs(self, spec: Spec) -> None:
+    def check_needs(self, spec: Spec) -> None:
         """Raise NeedsProgram if the run needs something that only a program can bring, and that is not here."""
-        agents = {f"agent:{one.id}" for one in self._config.agents.list}
-        tools = {f"tool:{name}" for name in (*self._brought, *self._for_all)}
-        missing = [need.replace(":", " ") for need in spec.needs if need not in agents | tools]
+        missing = self._missing(spec)
         if missing:
             raise NeedsProgram(
                 f"it waits for its program, which has the {' and the '.join(missing)}: open the folder with"
-                " fledge.open(agents=[…], tools=[…]) again, or kill it"
+                f" fledge.open({_options_for(spec)}) again, or kill it"
             )
 
     async def models(self) -> dict[str, tuple[str, Card | None]]:
@@ -304,6 +304,16 @@ class ConfiguredProfiles:
             for name in service.models if service.reason else ():
                 reasons.setdefault(name, service.reason)
         return {name: (reason, self._catalog.find(name)) for name, reason in reasons.items()}
+
+    def brings(self, spec: Spec) -> bool:
+        """True if everything is here that the run needs of a program."""
+        return not self._missing(spec)
+
+    def _missing(self, spec: Spec) -> list[str]:
+        agents = {f"agent:{one.id}" for one in self._config.agents.list}
+        tools = {f"tool:{name}" for name in (*self._brought, *self._for_all)}
+        runtimes = {f"runtime:{name}" for name in self._runtimes}
+        return [need.replace(":", " ") for need in spec.needs if need not in agents | tools | runtimes]
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Refused if the agent's conversation (with `spec`: such a child of it) could not think: no model is set, its
@@ -322,7 +332,7 @@ class ConfiguredProfiles:
             raise Refused("error", f"no session {drive.session}")
         session, spec = seat.session, seat.spec
         if spec is not None and spec.needs:
-            self._check_needs(spec)
+            self.check_needs(spec)
         agent_id = session.facts.agent_id
         choice, thinking = self._choice(agent_id, spec, [_set(session.facts), *seat.wishes])
         try:
@@ -422,7 +432,13 @@ class ConfiguredProfiles:
 
     def spawner(self, engine: Engine) -> Spawner:
         """What spawns children of this engine's sessions, and of programs, under this configuration."""
+        self._use_engine(engine)
         return Spawner(engine, self._config, self)
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Names of all tools that there are here, whoever may use them."""
+        return self._tools_with("plain").names
 
     @property
     def has_sandbox(self) -> bool:
@@ -727,6 +743,11 @@ class ConfiguredProfiles:
         """Let go of the models' and the channels' connections."""
         await self._registry.close()
         await self._outlet.close()
+
+
+def _options_for(spec: Spec) -> str:
+    """The options of `fledge.open` that bring what this run needs of its program."""
+    return "runtimes={…}" if spec.runtime != NATIVE else "agents=[…], tools=[…]"
 
 
 def configured_runtimes(config: Config, env: Mapping[str, str]) -> dict[str, Runtime]:

@@ -116,6 +116,11 @@ class Queue:
         sql = "SELECT session FROM active WHERE queue_lane = ? AND due_at IS NULL ORDER BY rank, seq LIMIT ?"
         return self._unit.column(sql, lane, limit)
 
+    def paused(self, at: Instant, after: str, limit: int) -> list[str]:
+        """Queued sessions that may not be claimed yet at this time, by key, those behind `after`."""
+        sql = "SELECT session FROM active WHERE due_at > ? AND session > ? ORDER BY session LIMIT ?"
+        return self._unit.column(sql, at, after, limit)
+
     def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:
         """Sessions that may be claimed now, in fair order: lane not full, no driver left, suspects one at a time."""
         found: list[Place] = []

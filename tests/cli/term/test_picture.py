@@ -71,7 +71,7 @@ def test_the_same_picture_again_writes_nothing_and_one_changed_row_writes_that_r
 def test_the_region_is_taken_away_and_what_follows_begins_where_it_stood() -> None:
     told = Told()
     told.paint(["stays"], ["one", "two", "›"])
-    told.glass.feed(told.painter.erase(WIDTH))
+    told.glass.feed(told.painter.paint([], [], Cursor(0, 0), WIDTH))
     told.glass.feed("next")
     assert told.glass.all() == ["stays", "next"]
 

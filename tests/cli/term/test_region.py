@@ -61,7 +61,7 @@ def test_a_turn_is_shown_with_what_it_does() -> None:
         return region_rows(View(turn=turn), width, 5, now, PLAIN)[0][1:]
 
     assert shown(Turn("thinking", 0)) == " thinking · 12s · esc stops"
-    assert shown(Turn("answering", 0, tokens=999_999)) == " answering · 12s · ↓ 1.0M tok · esc stops"
+    assert shown(Turn("answering", 0, tokens=999_999)) == " answering · 12s · ↓ 1.0m tok · esc stops"
     assert shown(Turn("tool", 0, "exec pytest -q")) == " exec pytest -q · 12s · esc stops"
     assert shown(Turn("tool", 0, "exec " + "x" * 90), width=40) == " exec xxxxxxxxxxxxxx… · 12s · esc stops"
     assert shown(Turn("answering", 0, tokens=9), width=29) == " answering · 12s · esc stops"

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.cli.term.cells import Theme, columns_of_row, plain
-from fledge.cli.term.figures import count, seconds
 from fledge.cli.term.scrollback import Scrollback, item_rows
 from fledge.cli.term.shown import Answer, Called, Card, Notice, PlanQuestion, Question, Spoken, Trouble
 
@@ -102,15 +101,6 @@ def test_a_notice_in_two_columns_keeps_them_where_the_terminal_is_narrow() -> No
     assert shown(line, 32) == ["/open <id|#>   the whole result", "               of a subagent"]
     assert shown(line, 20) == ["/open <id|#>", "    the whole result", "    of a subagent"]
     assert shown("no  " + "x" * 30, 20) == ["no  " + "x" * 16, "    " + "x" * 14]
-
-
-def test_durations_and_numbers_take_few_signs() -> None:
-    assert [seconds(took) for took in (-1, 0.9, 59, 60, 3599, 3600, 7500)] == [
-        *("0s", "0s", "59s", "1m00s", "59m59s", "1h00m", "2h05m"),
-    ]
-    assert [count(number) for number in (0, 999, 1000, 8100, 999_949, 999_950)] == [
-        *("0", "999", "1.0k", "8.1k", "999.9k", "1.0M"),
-    ]
 
 
 def test_a_notice_keeps_its_blanks_where_a_line_fits_and_its_indentation_where_it_does_not() -> None:

@@ -79,12 +79,6 @@ class Painter:
         self._rows, self._cursor, self._is_parked, self._columns = list(rows), goal, is_parked, width
         return "".join(out)
 
-    def erase(self, width: int) -> str:
-        """What takes the region away and leaves the cursor where it began."""
-        out = f"\r{_up(self._below_top(width))}{_CLEAR_ROW}{_CLEAR_BELOW}\x1b[?25h"
-        self.forget()
-        return out
-
     def _rows_above(self, above: Sequence[str], width: int) -> list[str]:
         """The rows that stay. One that is wider than the terminal is folded by it, over rows that must be empty."""
         out = []

@@ -12,7 +12,6 @@ import threading
 from contextlib import suppress
 from typing import Final, TextIO
 
-from fledge.cli.term.figures import count, seconds
 from fledge.cli.term.keys import READ_S, on_escape
 from fledge.cli.term.shown import (
     Answer,
@@ -34,6 +33,7 @@ from fledge.cli.term.shown import (
     Verbatim,
     Wish,
 )
+from fledge.core.figures import count_text, elapsed, money
 from fledge.core.printable import printable, quoted_lines
 
 ARMED_S: Final = 2.0
@@ -229,9 +229,9 @@ class PlainScreen:
 
 def card_line(card: Card) -> str:
     """How a subagent ended, on one line, made printable."""
-    facts = [card.label, card.status, seconds(card.seconds)]
-    facts += [f"{count(card.tokens)} tok"] if card.tokens else []
-    facts += [f"${card.cost:.2f}"] if card.cost else []
+    facts = [card.label, card.status, elapsed(card.seconds)]
+    facts += [f"{count_text(card.tokens)} tok"] if card.tokens else []
+    facts += [money(card.cost)] if card.cost else []
     return printable(" · ".join(facts))
 
 

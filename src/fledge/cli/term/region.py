@@ -10,8 +10,9 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from fledge.cli.term.cells import Theme, chop, columns, fit
-from fledge.cli.term.figures import count, next_try, seconds
+from fledge.cli.term.figures import next_try
 from fledge.cli.term.shown import Asked, Child, PlanQuestion, Question, Turn
+from fledge.core.figures import count_text, elapsed
 from fledge.core.printable import printable
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -65,7 +66,7 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
 def turn_row(turn: Turn, width: int, now: float, theme: Theme, reads_keys: bool = True) -> str:
     """What the turn does, since when, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
     stops = "esc stops" if reads_keys else "ctrl-c leaves"
-    tokens = [f"↓ {count(turn.tokens)} tok"] if turn.tokens else []
+    tokens = [f"↓ {count_text(turn.tokens)} tok"] if turn.tokens else []
     match turn.state:
         case "retrying":
             wait = next_try(turn.attempt, turn.retry_at, now)
@@ -77,7 +78,7 @@ def turn_row(turn: Turn, width: int, now: float, theme: Theme, reads_keys: bool 
         case state:
             first = state
     spin = "·" if turn.state == "waiting" else SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
-    since = seconds(now - turn.since)
+    since = elapsed(now - turn.since)
     if columns(" · ".join([first, since, *tokens, stops])) > width - 2:
         tokens = []
     return theme.paint(spin, "c") + " " + _facts([first], [since, *tokens, stops], width - 2)
@@ -104,9 +105,9 @@ def child_rows(
         is_last = child is shown[-1]
         room = width - 4 - (columns(hint) + 1 if is_last and hint else 0)
         doing = "waits for you" if child.waits else printable(child.doing)
-        tokens = [count(child.tokens)] if child.tokens else []
+        tokens = [count_text(child.tokens)] if child.tokens else []
         label = fit(printable(child.label), LABEL_COLUMNS)
-        facts = _facts([label, doing], [seconds(now - child.since), *tokens], room)
+        facts = _facts([label, doing], [elapsed(now - child.since), *tokens], room)
         row = f"  {'└' if is_last else '├'} " + (theme.paint(facts, "y") if child.waits else facts)
         if is_last and hint:
             row += " " * max(1, room + 1 - columns(facts)) + theme.paint(hint, "d")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
-from fledge.cli.term.figures import count, seconds, sign_of
+from fledge.cli.term.figures import sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import (
     Answer,
@@ -24,6 +24,7 @@ from fledge.cli.term.shown import (
     Trouble,
     Verbatim,
 )
+from fledge.core.figures import count_text, elapsed, money
 from fledge.core.printable import printable
 
 CARD_ROWS: Final = 3
@@ -138,9 +139,9 @@ def item_rows(
 
 def _card_rows(card: Card, width: int, theme: Theme, opens: Callable[[str], str]) -> list[str]:
     sign, style = sign_of(card.status)
-    facts = [card.status, seconds(card.seconds)]
-    facts += [f"{count(card.tokens)} tok"] if card.tokens else []
-    facts += [f"${card.cost:.2f}"] if card.cost else []
+    facts = [card.status, elapsed(card.seconds)]
+    facts += [f"{count_text(card.tokens)} tok"] if card.tokens else []
+    facts += [money(card.cost)] if card.cost else []
     label = fit(printable(card.label), max(1, width - 2 - columns(" · ".join(["", *facts]))))
     rows = [theme.paint(sign, style) + " " + fit(" · ".join([label, *facts]), width - 2)]
     lines = [line for line in printable(card.text).splitlines() if line.strip()]

@@ -1,0 +1,64 @@
+"""Tool calls and plans that wait for the person in a chat, as its screen shows them.
+
+Kept apart from the chat: what is open comes from the feed, what was answered from the screen, and nothing here asks
+anybody.
+"""
+
+from collections.abc import Callable
+
+from fledge.api.values import Plan, Question
+from fledge.cli.term import shown
+from fledge.cli.term.shown import Asked
+from fledge.core.calls import whole_call_text
+
+
+class Questions:
+    """What waits for the person whose home folder this is. A question that is still open after it was answered is asked
+    again, under a new id: the screen shows no id twice."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self.open: tuple[str, ...] = ()
+        """Ids of the calls that wait, as the feed tells them."""
+        self.questions: list[Question] = []
+        self.plans: list[Plan] = []
+        self._times: dict[str, int] = {}
+
+    def has_plan_of(self, session_key: str) -> bool:
+        """True if this subagent's plan waits."""
+        return any(plan.session_key == session_key for plan in self.plans)
+
+    def shown(self, who: Callable[[str], str]) -> tuple[Asked, ...]:
+        """All of them for the screen, the oldest first, plans last."""
+        return (
+            *(
+                shown.Question(
+                    self._id(one.id),
+                    who(one.session_key),
+                    whole_call_text(one.tool, one.arguments),
+                    place=from_home(one.cwd, self._home),
+                    always=one.always,
+                    for_subagents=one.for_subagents,
+                )
+                for one in self.questions
+            ),
+            *(shown.PlanQuestion(self._id(one.run_id), who(one.session_key), one.text) for one in self.plans),
+        )
+
+    def answered(self, shown_id: str) -> Question | Plan | None:
+        """What was answered; None if it is not open any more."""
+        known = {self._id(one.id): one for one in self.questions}
+        plans = {self._id(one.run_id): one for one in self.plans}
+        found: Question | Plan | None = known.get(shown_id) or plans.get(shown_id)
+        if found is not None:
+            key = found.id if isinstance(found, Question) else found.run_id
+            self._times[key] = self._times.get(key, 0) + 1
+        return found
+
+    def _id(self, key: str) -> str:
+        return f"{key}#{self._times.get(key, 0)}"
+
+
+def from_home(folder: str, home: str) -> str:
+    """A folder as people write it: with `~` for the home folder."""
+    return f"~{folder.removeprefix(home)}" if folder == home or folder.startswith(f"{home}/") else folder
