@@ -84,7 +84,7 @@ from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool
 from fledge.tools.subagents import subagents_tool
 from fledge.tools.web import Fetcher, fetch_tool
-from fledge.workspaces.documents import read_documents
+from fledge.workspaces.documents import BareFolders, read_documents
 
 log = logging.getLogger("fledge.profiles")
 
@@ -146,6 +146,14 @@ NO_MODEL = (
 
 Box = Literal["plain", "shared", "none"]
 """Where a session's commands run: in no sandbox, in one that shares the network, in one without network."""
+
+
+class _Held(Struct, frozen=True):
+    """The tools of a session, those that ask a person, and those about which nobody is asked."""
+
+    tools: ToolSet
+    asks: frozenset[str]
+    unasked: frozenset[str]
 
 
 class _Position(Struct, frozen=True):
@@ -258,7 +266,8 @@ class ConfiguredProfiles:
         """The engine that the session tools belong to."""
         self._folders: dict[tuple[str, str, str], Path] = {}
         """Where sessions of an agent work that were given a folder, or none."""
-        self._sets: dict[_Position, tuple[ToolSet, frozenset[str]]] = {}
+        self._sets: dict[_Position, _Held] = {}
+        self._bare = BareFolders()
         """The tools of sessions in the same position, and which of them ask a person: settings do not change."""
 
     # ---- what a program brings
@@ -344,7 +353,8 @@ class ConfiguredProfiles:
         place = _real(workspace)
         self._check_place(place)
         box = self._box(agent_id, session)
-        tools, asks = self._tools_in(_position(session, seat.run, box, card.search, spec))
+        held = self._tools_in(_position(session, seat.run, box, card.search, spec))
+        tools = held.tools
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
         own = self._system(session, spec, brief, workspace)
@@ -368,13 +378,13 @@ class ConfiguredProfiles:
             max_tokens=self._max_tokens(agent_id, choice.primary),
             most_tokens=self._most_tokens(choice.primary),
             window=card.window,
-            asks=asks,
+            asks=held.asks,
             rule_for=partial(self._rule_for, asker),
             step_limits=step_limits(self._config),
             patience_s=self._config.models.patience_seconds,
             approval_s=self._config.plan.approval_hours * 3600.0,
             compacts=any(wish.compact for wish in seat.wishes),
-            unasked=self._unasked(agent_id, tools.names),
+            unasked=held.unasked,
             boxed=box != "plain",
             offline=box == "none",
             is_budgeted=seat.is_budgeted,
@@ -453,7 +463,7 @@ class ConfiguredProfiles:
         """
         self._use_engine(engine)
         box = self._box(session.facts.agent_id, session)
-        tools, _ = self._tools_in(_position(session, run, box, searches=True))
+        tools = self._tools_in(_position(session, run, box, searches=True)).tools
         return Caller(
             session=session.key,
             tools=tools.names,
@@ -579,12 +589,13 @@ class ConfiguredProfiles:
         setting = sandbox_for(self._config, agent_id)
         wanted = setting.mode in ("auto", "all") and self._box_of(setting.network) is not None
         box: Box = setting.network if wanted else "plain"
-        held, asks = self._tools_in(_Position(agent_id, None, None, False, box, False))
+        held = self._tools_in(_Position(agent_id, None, None, False, box, False))
         every = self._tools_with(box)
-        never = every.names - every.hosted - held.names
-        return AgentTools(tuple(sorted(held.names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
+        names, asks = held.tools.names, held.asks
+        never = every.names - every.hosted - names
+        return AgentTools(tuple(sorted(names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
 
-    def _tools_in(self, position: "_Position") -> tuple[ToolSet, frozenset[str]]:
+    def _tools_in(self, position: "_Position") -> "_Held":
         if position not in self._sets:
             if len(self._sets) >= POSITIONS:
                 self._sets.clear()
@@ -595,7 +606,9 @@ class ConfiguredProfiles:
             # Nobody can be asked about what a provider does in the middle of its reply.
             left_out = every.hosted & asks if position.searches else every.hosted
             denied = self._denied(position, every)
-            self._sets[position] = every.only(names - left_out, denied), frozenset(asks - left_out)
+            tools = every.only(names - left_out, denied)
+            unasked = self._unasked(position.agent_id, tools.names)
+            self._sets[position] = _Held(tools, frozenset(asks - left_out), unasked)
         return self._sets[position]
 
     def _tools_with(self, box: Box) -> ToolSet:
@@ -685,6 +698,8 @@ class ConfiguredProfiles:
 
         All of them are judged at each turn, whoever loads them, so that no change goes unnoticed for long.
         """
+        if self._bare.has_none(place):
+            return []
         found = read_documents(Path(place))
         if not found:
             return []

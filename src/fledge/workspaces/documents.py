@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,10 @@ from fledge.errors import BadInput
 
 DOCUMENT_BYTES: Final = 64 * 1024
 """How much of a document is read; less of it enters a prompt."""
+SETTLED_NS: Final = 2_000_000_000
+"""How old the last change of a folder must be, so that a later one is seen by its time."""
+FOLDERS: Final = 256
+"""Of how many folders it is remembered that they hold no document."""
 JUDGED: Final = document_names("main")
 """The documents of which only accepted versions enter prompts."""
 
@@ -24,6 +29,30 @@ class Words(Struct, frozen=True):
 
     text: str
     version: Version
+
+
+class BareFolders:
+    """Folders that hold no document: looked at again only after something was made, renamed or removed in them."""
+
+    def __init__(self) -> None:
+        self._changed_ns: dict[str, int] = {}
+
+    def has_none(self, folder: str) -> bool:
+        """True if nothing in the folder has the name of a document."""
+        try:
+            changed_ns = os.stat(folder).st_mtime_ns
+        except OSError:
+            return False
+        if self._changed_ns.get(folder) == changed_ns:
+            return True
+        if any(os.path.lexists(f"{folder}/{name}") for name in JUDGED):
+            return False
+        # A change in the same tick of the clock as the last one would not show.
+        if time.time_ns() - changed_ns > SETTLED_NS:
+            if len(self._changed_ns) >= FOLDERS:
+                self._changed_ns.clear()
+            self._changed_ns[folder] = changed_ns
+        return True
 
 
 def read_documents(workspace: Path, names: Iterable[str] = JUDGED) -> dict[str, Words]:
