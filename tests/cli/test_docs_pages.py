@@ -17,7 +17,7 @@ NAMED = re.compile(r"\bdocs/([a-z/-]+\.md)|`?fledge docs ([a-z]+)")
 def test_without_a_page_all_pages_are_listed_with_their_titles(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "config              Settings" in lines
+    assert [line.split() for line in lines if line.startswith("config ")] == [["config", "Settings"]]
     assert {line.split()[0] for line in lines} == {str(Path(name).with_suffix("")) for name in packaged_pages()}
 
 

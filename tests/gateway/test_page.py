@@ -93,4 +93,4 @@ def test_every_file_the_page_names_is_there() -> None:
 
 def test_the_wheel_holds_the_page() -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    assert 'packages = ["src/fledge"]' in project, "everything in the package is packed, whatever its kind"
+    assert 'only-include = ["src/fledge", "docs"]' in project, "everything in the package is packed, whatever its kind"

@@ -5,7 +5,6 @@ from pathlib import Path
 import fledge
 from fledge.errors import BadInput
 
-WIDTH = 20
 FOR_DEVELOPERS = ("architecture", "contract", "contract-tests", "design")
 """Pages of a checkout that the package does not have."""
 
@@ -25,8 +24,9 @@ def names() -> list[str]:
 
 def listing() -> list[str]:
     """Each page with its title."""
-    titles = ((name, _text(name).splitlines()[0].removeprefix("# ")) for name in names())
-    return [f"{name:<{WIDTH}}{title}" for name, title in titles]
+    titles = [(name, _text(name).splitlines()[0].removeprefix("# ")) for name in names()]
+    width = 2 + max(len(name) for name, _ in titles)
+    return [f"{name:<{width}}{title}" for name, title in titles]
 
 
 def page(name: str) -> str:

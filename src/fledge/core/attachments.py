@@ -59,7 +59,14 @@ _TYPES: Final = {
 
 
 class Attachment(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """A file as it stands on the wire."""
+    """A file for a message or a subagent; `content` is its text, or its bytes in base64.
+
+    >>> notes = fledge.Attachment("notes.txt", "Bees sleep at night.")
+    >>> main = fl.session("main")
+    >>> reply = await main.send("What do my notes say?", attachments=[notes])
+    >>> (await main.history())[0].attachments[0].name
+    'notes.txt'
+    """
 
     name: Annotated[str, Meta(description="a plain file name")]
     content: str
