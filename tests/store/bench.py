@@ -26,6 +26,7 @@ pytest.register_assert_rewrite(
     "tests.store.conformance_inbox",
     "tests.store.conformance_lanes",
     "tests.store.conformance_leases",
+    "tests.store.conformance_people",
     "tests.store.conformance_rows",
     "tests.store.conformance_runs",
     "tests.store.conformance_sessions",

@@ -1,9 +1,8 @@
 """What every store promises, as tests against `Store` and `Tx` alone. A store is put through it by a class that derives
 from `StoreConformance` and answers the `open_store` fixture; see `test_conformance`.
 
-Here stands what is true of jobs; the verbs of `Tx` are in `conformance_runs`, `conformance_sessions`,
-`conformance_inbox`, `conformance_commissions`, `conformance_documents`, `conformance_exchanges`, `conformance_lanes`,
-`conformance_rows` and `conformance_leases`. Nothing here knows how a store stores.
+Here stands what is true of jobs; the verbs of `Tx` are in the modules `conformance_*`, by noun. Nothing here knows how a
+store stores.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from tests.store.conformance_inbox import InboxConformance
 from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
 from tests.store.conformance_outgoing import OriginConformance, OutboxConformance, RouteConformance
+from tests.store.conformance_people import ApprovalConformance, BudgetConformance, CoverConformance
 from tests.store.conformance_rows import RowConformance
 from tests.store.conformance_runs import RunConformance, TextConformance
 from tests.store.conformance_sessions import (
@@ -120,6 +120,9 @@ class StoreConformance(
     CountConformance,
     TranscriptConformance,
     UsedConformance,
+    ApprovalConformance,
+    BudgetConformance,
+    CoverConformance,
     CommissionConformance,
     ExchangeConformance,
     HeartbeatConformance,

@@ -7,6 +7,7 @@ import pytest
 from fledge.core.run import Path
 from fledge.errors import StoreError
 from fledge.store.base import COMPLETIONS, Row, RowKind, RowState, Tx
+from fledge.store.inbox import KEPT
 from tests.core.samples import AT
 from tests.statements import proves
 from tests.store.bench import MAIN, Bench, admit, close_row
@@ -365,3 +366,43 @@ class InboxConformance:
         bench.do(job)
         assert bench.see(lambda tx: tx.deliveries.of(RUN)) == [(AT, '{"path":"0"}'), (AT - 1, '{"path":"1"}')]
         assert bench.see(lambda tx: tx.deliveries.of("nobody")) == []
+
+    def test_a_crowded_inbox_is_told_like_a_small_one_while_it_fills_and_empties(self, bench: Bench) -> None:
+        many = KEPT + 40
+
+        def told(tx: Tx) -> tuple[object, ...]:
+            last, sent = tx.inbox.newest_unread(MAIN), tx.inbox.newest_unread(MAIN, "send")
+            return (
+                [row.key for row in tx.inbox.unread(MAIN, 3)],
+                [row.key for row in tx.inbox.unread_by_child(MAIN, 3)],
+                [row.key for row in (*last, *sent)],
+                tx.inbox.newest_unread(MAIN, "wake"),
+                tx.inbox.count_unread(MAIN),
+                (tx.inbox.count_waiting(MAIN, "send", ""), tx.inbox.count_waiting(MAIN, "notice", "")),
+            )
+
+        def fill(tx: Tx) -> tuple[object, ...]:
+            for number in range(many):
+                if number % 100 == 50:
+                    send(tx, f"m{number:05}")
+                else:
+                    announce(tx, f"c{number:05}", run=f"run {number}")
+            return told(tx)
+
+        sends = [f"m{number:05}" for number in range(many) if number % 100 == 50]
+        first, last = [f"c{number:05}" for number in range(3)], f"c{many - 1:05}"
+        by_child = (sends + first)[:3]
+        counted = (many - len(sends), len(sends))
+        full = (first, by_child, [last, sends[-1]], [], counted, (len(sends), 0))
+        assert bench.do(fill) == full
+        bench.reopen()
+        assert bench.do(told) == bench.see(told) == full
+
+        def empty(tx: Tx) -> tuple[object, ...]:
+            for row in tx.inbox.unread(MAIN)[:-2]:
+                assert tx.inbox.consume(row.key, AT)
+            return told(tx)
+
+        rest = [f"c{many - 2:05}", last]
+        assert bench.do(empty) == (rest, rest, [last], [], (2, 0), (0, 0))
+        assert bench.see(told) == (rest, rest, [last], [], (2, 0), (0, 0))

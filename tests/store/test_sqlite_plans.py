@@ -112,6 +112,29 @@ def test_nothing_that_happens_often_goes_through_a_whole_table(scene: Scene) -> 
         assert not set(scanned) & set(GROWING), (sql, plan)
 
 
+def test_the_words_of_a_statement_name_every_table_it_touches(scene: Scene) -> None:
+    """What waits for a table is written before a statement looks at it, so none may look at one unsaid."""
+    statements = statements_of(scene)
+    db, unit = scene.store._db, scene.store._tx.unit
+    seen: set[str] = set()
+
+    def note(action: int, first: str | None, second: str | None, *_: object) -> int:
+        if action in (sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE):
+            seen.add(first or "")
+        return sqlite3.SQLITE_OK
+
+    for sql, count in statements.items():
+        seen.clear()
+        db.set_authorizer(note)
+        try:
+            db.execute(f"EXPLAIN {sql}", (None,) * count)
+        finally:
+            db.set_authorizer(None)
+        plan = unit._plan(sql)
+        assert seen & set(unit.tables) <= set(plan.touches), sql
+        assert plan.changes in seen or not plan.changes, sql
+
+
 def test_a_scan_would_be_noticed(scene: Scene) -> None:
     plan = scene.store._db.execute("EXPLAIN QUERY PLAN SELECT key FROM runs WHERE phase = 'x' ORDER BY id").fetchall()
     assert [WHOLE.match(str(row[3])) is not None for row in plan] == [True]
