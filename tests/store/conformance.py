@@ -1,8 +1,8 @@
 """What every store promises, as tests against `Store` and `Tx` alone. A store is put through it by a class that derives
 from `StoreConformance` and answers the `open_store` fixture; see `test_conformance`.
 
-Here stands what is true of jobs; the verbs of `Tx` are in the modules `conformance_*`, by noun. Nothing here knows how a
-store stores.
+Here stands what is true of jobs; the verbs of `Tx` are in the modules `conformance_*`, by noun. Nothing here knows how
+a store stores.
 """
 
 from collections.abc import Callable, Iterator

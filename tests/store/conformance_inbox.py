@@ -393,7 +393,7 @@ class InboxConformance:
         first, last = [f"c{number:05}" for number in range(3)], f"c{many - 1:05}"
         by_child = (sends + first)[:3]
         counted = (many - len(sends), len(sends))
-        full = (first, by_child, [last, sends[-1]], [], counted, (len(sends), 0))
+        full: tuple[object, ...] = (first, by_child, [last, sends[-1]], [], counted, (len(sends), 0))
         assert bench.do(fill) == full
         bench.reopen()
         assert bench.do(told) == bench.see(told) == full
