@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,6 +25,7 @@ from fledge.models.scripted import ScriptedModel, echo
 from fledge.orchestrator.asked import SpawnParams
 from fledge.store.base import Tx
 from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore
 
 LIVED = 40
 """Runs that were really lived, in both folders."""
@@ -37,11 +39,16 @@ TIMEOUT_S = 120
 class Cost:
     """CPU in ms."""
 
+    opening: float
+    """By the wall: opening and closing the store of the folder."""
     page: float
     sessions: float
     week: float
     turn: float
     ps: float
+
+
+NAMES = ("opening", "page", "sessions", "week", "turn", "ps")
 
 
 def measured(runs: int, rounds: int) -> tuple[Cost, Cost]:
@@ -59,7 +66,7 @@ def measured(runs: int, rounds: int) -> tuple[Cost, Cost]:
 
 
 def _median(rounds: list[Cost]) -> Cost:
-    return Cost(*(median(getattr(one, name) for one in rounds) for name in ("page", "sessions", "week", "turn", "ps")))
+    return Cost(*(median(getattr(one, name) for one in rounds) for name in NAMES))
 
 
 async def _live(fl: fledge.Fledge) -> None:
@@ -72,7 +79,14 @@ async def _live(fl: fledge.Fledge) -> None:
 
 
 def _cost(state: Path) -> Cost:
-    return Cost(*fledge.run_sync(_asked, state, model=ScriptedModel(echo), config={}), _ps_ms(state))
+    opening_ms = asyncio.run(_opening_ms(state))
+    return Cost(opening_ms, *fledge.run_sync(_asked, state, model=ScriptedModel(echo), config={}), _ps_ms(state))
+
+
+async def _opening_ms(state: Path) -> float:
+    begun = time.perf_counter()
+    await SqliteStore.open(state).close()
+    return 1000 * (time.perf_counter() - begun)
 
 
 async def _asked(fl: fledge.Fledge) -> tuple[float, float, float, float]:

@@ -61,6 +61,7 @@ TALKING = Bar("at most", 250, "ms")
 FEW_BYTES = Bar("at most", 200, "bytes")
 ECHOED = Bar("at most", 60, "ms")
 FIRST_SHOWN = Bar("at most", 1000, "ms")
+OPENED = Bar("at most", 500, "ms")
 FEW_NODES = Bar("at most", 3000, "elements")
 FILTERED = Bar("at most", 100, "ms")
 
@@ -450,6 +451,8 @@ def on_the_page(sizes: Sizes) -> Iterator[Line]:
 def with_history(sizes: Sizes) -> Iterator[Line]:
     """Looking and talking in a folder with many finished runs, beside one with few."""
     many, few = growth.measured(sizes.existing, sizes.rounds)
+    what = f"opening a folder with {sizes.existing:,} finished runs"
+    yield Line(what, f"{many.opening:.0f} ms", f"{few.opening:.0f} ms without", many.opening, OPENED, "ms")
     for what, name, bar in (
         ("CPU a page of runs", "page", NEARLY_FLAT),
         ("  a page of sessions", "sessions", NEARLY_FLAT),

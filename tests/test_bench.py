@@ -74,6 +74,7 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "  CPU of 200 nested elements / 100",
         "hostile page of 1 MB, the slowest of 11",
         "  the most memory one took",
+        "opening a folder with 50 finished runs",
         "CPU a page of runs, 50 finished runs more / none",
         "  a page of sessions, 50 finished runs more / none",
         "  what agents did in a week, 50 finished runs more / none",

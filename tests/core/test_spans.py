@@ -8,6 +8,7 @@ from fledge.core.announce import DeliveryTrace, Tried
 from fledge.core.entries import CallValue, HistoryEntry, LineEntry, MessageEntry, ReplyEntry, Usage
 from fledge.core.spans import MOST_SPANS, Child, Lane, Mark, Span, spans
 from tests.core.samples import AT, KEY, terms
+from tests.statements import proves
 
 CHILD = "agent:main:subagent:2"
 
@@ -163,6 +164,7 @@ def test_children_and_tries_have_their_lanes() -> None:
     ]
 
 
+@proves("4.rows.6")
 def test_marks_are_what_was_done_to_the_run() -> None:
     lost = ev.LeaseLost(at=AT + 3, attempt=1, next_run_id="r", step_open=True)
     assert spans([admitted(), PREPARED, CLAIMED, lost, STEERED], [], [], []).marks == (

@@ -125,7 +125,7 @@ function errorBlock(store, errors) {
       el("span", { class: "grow min" }, sessionLink(store, sessionKey), words && ` ${words}`));
   };
   return wide(3, block("What went wrong lately", el("span", { class: "soft" }, "since it started, newest first"),
-    el("ul", { class: "errors" }, errors.length ? errors.map(row) : el("li", { class: "soft" }, "Nothing. Failed runs, crashes, models that do not answer and results that find nobody are listed here."))));
+    el("ul", { class: "errors" }, errors.length ? errors.map(row) : el("li", { class: "soft" }, "Nothing. Failed runs, crashes, models that do not answer and undelivered results are listed here."))));
 }
 
 function wide(columns, element) {

@@ -16,7 +16,7 @@ const HOT = ["you", "plan", "stuck", "giveup"];
 
 /** What has happened to a run, by the tone in which it stands now. */
 const NEWS = {
-  you: "needs your approval", plan: "has a plan for you", stuck: "is stuck", giveup: "found nobody for its result", spawning: "is being prepared", queued: "is queued", running: "is running",
+  you: "needs your approval", plan: "has a plan for you", stuck: "is stuck", giveup: "has an undelivered result", spawning: "is being prepared", queued: "is queued", running: "is running",
   waiting: "waits", ending: "is ending", announcing: "hands over its result", ok: "is done", error: "failed", timeout: "ran out of time", killed: "was killed",
 };
 

@@ -1,4 +1,4 @@
-// Undelivered: results that are safe but found nobody, and messages that could not be sent. Each says for whom it was,
+// Undelivered: results that could not be delivered, and messages that could not be sent. Each says for whom it was,
 // why it did not arrive and how long it is kept, and can be delivered again, given to another conversation, or dismissed.
 // A card that was dealt with stays where it is until the view is left, so that nothing moves under the pointer.
 
@@ -19,7 +19,7 @@ export const title = () => "Undelivered";
 export function mount(root, params, { store }) {
   const cards = el("div", { class: "stack", id: "undelivered-cards" });
   const empty = nothing();
-  fill(root, page("Undelivered", "Results that are safe but found nobody, and messages that could not be sent.", { kind: "narrow" }, cards, empty));
+  fill(root, page("Undelivered", "Results that are kept but could not be delivered, and messages that could not be sent.", { kind: "narrow" }, cards, empty));
   const made = new Map(); // cards by key
   const draw = () => {
     for (const one of store.undelivered) {

@@ -63,7 +63,7 @@ const stuckCard = (row) => lookCard("stuck", runLink(row, "strong"), row.now?.te
 const silentCard = (conversation) => lookCard("stuck", el("a", { class: "runlink strong", href: chatPath(conversation.key) }, conversationName(conversation)),
   `has not answered for ${conversation.unanswered}`, "It has read something and its turn fails again and again. It is tried again by itself; its page says what is wrong.", chatPath(conversation.key));
 
-const lostCard = (number) => lookCard("giveup", el("a", { class: "runlink strong", href: "#/undelivered" }, `${plural(number, "result")} found nobody`),
+const lostCard = (number) => lookCard("giveup", el("a", { class: "runlink strong", href: "#/undelivered" }, `${plural(number, "result")} undelivered`),
   "", "Each is kept: deliver it again, give it to another conversation, or let it go.", "#/undelivered");
 
 // ---- what was allowed for good
