@@ -335,7 +335,7 @@ def test_a_plan_that_was_replaced_meanwhile_is_not_approved_unseen(browser: Brow
         assert [one["sessionKey"] for one in desk.call("plans.list")] == [key]
 
 
-@proves("8.page.6", "For you names what is stuck or found nobody, and what a person can do")
+@proves("8.page.6", "For you names what is stuck or undelivered, and what a person can do")
 def test_what_does_not_move_is_named_with_what_a_person_can_do(browser: Browser, desk: Scene) -> None:
     desk.call("runs.spawn", task="wait", label="collector")
     desk.call("send", session="spike", message="hi")
@@ -346,7 +346,7 @@ def test_what_does_not_move_is_named_with_what_a_person_can_do(browser: Browser,
         stuck = person.see(".card.look", "collector")
         expect(stuck).to_contain_text("the model has not answered")
         expect(stuck).to_contain_text("steer or kill it, or let it go on")
-        lost = person.see(".card.look", "1 result found nobody")
+        lost = person.see(".card.look", "1 result undelivered")
         lost.get_by_role("link", name="Look").click()
         expect(page).to_have_title("Undelivered · fledge")
 
