@@ -65,6 +65,7 @@ _INBOX: Final = Shape(
     values=_values,
     update=_update,
     delete="DELETE FROM inbox WHERE key = ?",
+    keeps=lambda row: row.state == "unread",  # others may be many, and long
 )
 
 

@@ -65,6 +65,8 @@ class Shape(NamedTuple, Generic[V]):
     values: Callable[[V], tuple[Any, ...]]
     update: Callable[[V, V], tuple[str, tuple[Any, ...]]]
     delete: str
+    keeps: Callable[[V], bool] | None = None
+    """Which rows are worth keeping once they are written; None: all."""
 
 
 class Table(Generic[K, V]):
@@ -148,6 +150,11 @@ class Table(Generic[K, V]):
         for sql, rows in updates.items():
             if many(sql, rows).rowcount != len(rows):
                 raise StaleWrite(f"{shape.name}: a row is not as it was read")
+        if shape.keeps is not None:
+            for key in changed:
+                after = self.kept[key]
+                if after is None or not shape.keeps(after):
+                    del self.kept[key]
 
     def forget(self) -> None:
         """What is stored is not known any more; what was changed and not written is lost."""
