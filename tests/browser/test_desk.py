@@ -56,7 +56,7 @@ def test_a_result_that_found_nobody_says_for_whom_why_and_how_long_it_is_kept(br
         page = look(person, "undelivered")
         card = person.see("#undelivered-cards .card", "finder")
         expect(card).to_contain_text("was for gone")
-        expect(card.locator(".because")).to_contain_text("Nobody is left to tell.")
+        expect(card.locator(".because")).to_contain_text("No requester is left.")
         expect(card.locator(".because")).to_contain_text("Kept until")
         expect(card.locator("strong, b").filter(has_text="found")).to_have_count(1)
         fold = card.get_by_role("button", name="Show all")

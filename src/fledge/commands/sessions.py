@@ -42,7 +42,9 @@ Attachments = Annotated[
     tuple[Attachment, ...], Meta(description="files: a plain name, and content as text or, with encoding, in base64")
 ]
 Level = Literal["off", "minimal", "low", "medium", "high"]
-Place = Annotated[Address | None, Meta(description="where it is said, and so where its answer goes: [channel, to]")]
+Place = Annotated[
+    Address | None, Meta(description="where the message comes from, and so where its answer goes: [channel, to]")
+]
 
 
 async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Callable[[], Awaitable[T]]) -> T:
@@ -58,7 +60,7 @@ async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Cal
         await asyncio.gather(wanted, closing, return_exceptions=True)
 
 
-StopsWait = Annotated[bool, Meta(description="wait up to 6 s until what was told to stop has stopped")]
+StopsWait = Annotated[bool, Meta(description="wait up to 6 s until everything that must stop has stopped")]
 
 
 async def stopped(desk: Desk, done: Killing, wait: bool) -> Killing:
@@ -94,7 +96,7 @@ class Agent(Params, frozen=True, kw_only=True):
     images: Images = ()
     attachments: Attachments = ()
     address: Place = None
-    compact: Annotated[bool, Meta(description="first summarise what was said before")] = False
+    compact: Annotated[bool, Meta(description="first summarise the conversation so far")] = False
 
 
 @method("agent", Accepted)
@@ -169,8 +171,10 @@ class ReplyTo(Params, frozen=True, kw_only=True):
     session: SessionName
     run: RunId
     timeout_ms: Milliseconds = 30_000
-    failures: Annotated[int, Meta(ge=0, description="how often its turn had failed before: that is no answer")] = 0
-    asks: Annotated[bool, Meta(description="somebody answers the questions to a person: wait for that too")] = False
+    failures: Annotated[
+        int, Meta(ge=0, description="how often its turn had failed before; only a later failure counts as the answer")
+    ] = 0
+    asks: Annotated[bool, Meta(description="a person will answer questions: wait for the answers too")] = False
 
 
 @method("reply", Reply, reads=True)

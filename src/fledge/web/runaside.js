@@ -15,7 +15,7 @@ const SPOKEN = { done: "done", bad: "failed", todo: "to come", now: "next", skip
 /** Why a result was not announced. */
 const SKIPPED = { suppressed: "a kill, or the answer to its plan, made it moot", silent: "it had nothing to say", "announce-skip": "it asked for that" };
 /** Why an announcement waits. */
-const DEFERRED = { "descendants-active": "what it started is still at work", "missing-requester": "there is nobody to tell yet" };
+const DEFERRED = { "descendants-active": "what it started is still at work", "missing-requester": "no requester is left to receive the result" };
 
 /** The way of a result, step by step: `[how, what, more]`. */
 function steps(row, story) {
