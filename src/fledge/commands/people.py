@@ -65,7 +65,7 @@ class Deny(Answer, frozen=True, kw_only=True):
 
 @method("approvals.deny", Done)
 async def approvals_deny(desk: Desk, params: Deny) -> Done:
-    """Do not let the call be run; the model is told so, with the person's words."""
+    """Refuse the call; the model gets the refusal, with the person's words."""
     await desk.fl.deny(params.id, by=desk.signed(params.by), digest=params.digest, words=params.words)
     return Done()
 

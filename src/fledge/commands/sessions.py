@@ -179,7 +179,7 @@ class ReplyTo(Params, frozen=True, kw_only=True):
 
 @method("reply", Reply, reads=True)
 async def reply(desk: Desk, params: ReplyTo) -> Reply:
-    """The words that answered what was said under a run id; waits for them."""
+    """The answer to the message with this run id; waits for it."""
     session = conversation(desk, params.session)
 
     async def replied(wait_s: float) -> Reply:
@@ -335,7 +335,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 @method("sessions.focus", Bound)
 async def sessions_focus(desk: Desk, params: SessionsFocus) -> Bound:
-    """Bind a place on a channel to a session: what is said there is said to it from now on."""
+    """Bind a place on a channel to a session: messages from there go to it from now on."""
     key = session_key(params.session, "session")
     route = await desk.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.address, desk.client))
     return Bound(session_key=route.session)
@@ -351,7 +351,7 @@ class SessionsUnfocus(Params, frozen=True, kw_only=True):
 
 @method("sessions.unfocus", Bound)
 async def sessions_unfocus(desk: Desk, params: SessionsUnfocus) -> Bound:
-    """End the binding of a place: what is said there is said to the main conversation from now on."""
+    """End the binding of a place: messages from there go to the main conversation from now on."""
     key = session_key(params.session, "session")
     address = _checked(params.address)
     route = await desk.fl.engine.commit(lambda c: bindings.unfocus(c, key, address, desk.client))
