@@ -216,7 +216,7 @@ def test_an_answer_that_does_not_count_makes_no_rule(folder: Folder) -> None:
         question = await asked(fl, "echo hi")
         with pytest.raises(fledge.Refused, match="a different call than the one that was shown"):
             await fl.approve(question.id, digest="of another", always=True)
-        with pytest.raises(fledge.BadInput, match="children: goes with always"):
+        with pytest.raises(fledge.BadInput, match="children: needs always"):
             await fl.approve(question.id, children=True)
         with pytest.raises(fledge.NotFound):
             await fl.approve("nobody", always=True)

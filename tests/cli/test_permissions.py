@@ -46,7 +46,7 @@ def test_a_command_is_allowed_for_good_from_the_shell(model: Model, tmp_path: Pa
     assert "or reject; --always: `echo hi` here from now on)" in asked
     assert "always: applies to a tool call that waits for approval" in fledge("approve", "nobody", "--always").stderr
     assert "words: go with a no" in fledge("approve", asked[:8], "gladly", "--always").stderr
-    assert "children: goes with always" in fledge("approve", asked[:8], "--children").stderr
+    assert "children: needs always" in fledge("approve", asked[:8], "--children").stderr
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     allowed = fledge("approve", asked[:8], "--always", cwd=elsewhere).stdout.splitlines()
