@@ -156,7 +156,7 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
         ("/subagents info nobody", "no subagent 'nobody'"),
         ("/kill twi", "'twi' is ambiguous: #1 twin1, #2 twin2: give its number"),
         ("/steer 9 left", "no subagent number 9: there are 2"),
-        ("/subagents log", "/subagents log: say it like this"),
+        ("/subagents log", "/subagents log: write it like this"),
         ("/kil 1", "/kil: there is no such command: perhaps /kill"),
         ("/focus twin1", "you speak from no place that could be bound"),
         ("/unfocus", "nothing is bound here"),

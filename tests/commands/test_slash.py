@@ -114,7 +114,7 @@ def test_what_is_no_command_stays_a_message(line: str) -> None:
             "/subagents undelivered retry",
             "/subagents undelivered: write it like this: /subagents undelivered [retry|dismiss <id>]",
         ),
-        ("/subagents undelivered burn x", "/subagents undelivered: say it like this"),
+        ("/subagents undelivered burn x", "/subagents undelivered: write it like this"),
         ("/allow 1a2b for ever", "/allow: write it like this: /allow [id] [always [children]]"),
         ("/allow 1a2b children", "/allow: write it like this: /allow [id] [always [children]]"),
         ("/permissions revoke", "/permissions: write it like this: /permissions [revoke <id>]"),

@@ -137,7 +137,7 @@ def test_images_are_sent_over_the_wire(ask: Asks, chat: str, method: str) -> Non
 def test_no_image_is_read_from_the_gateways_machine_by_a_command(ask: Asks, chat: str, tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(images.png())
     done = ask.call("slash.run", session=chat, line=f"/image {tmp_path}/cat.png look")
-    assert (done["ok"], "in a terminal alone" in done["text"]) == (False, True)
+    assert (done["ok"], "in a terminal only" in done["text"]) == (False, True)
     assert ask.call("sessions.history", session=chat) == []
 
 
