@@ -99,8 +99,8 @@ def move_folder(user: Path, kept: Permission) -> None:
         (edit(b"/home/me/project", b"/home/me"), "must be a rule as fledge wrote it"),
         (edit(b'"children":false', b'"children":true'), "must be a rule as fledge wrote it"),
         (lambda user, kept: file_of(user, kept).rename(user / FOLDER / "x.json") and None, "must be a rule as fledge"),
-        (lambda user, kept: file_of(user, kept).chmod(0o620), "nobody else may be able to write it"),
-        (lambda user, kept: (user / FOLDER).chmod(0o777), "nobody else may be able to write it; no rule in it counts"),
+        (lambda user, kept: file_of(user, kept).chmod(0o620), "no other user may have write access"),
+        (lambda user, kept: (user / FOLDER).chmod(0o777), "no other user may have write access; no rule in it counts"),
         (move_folder, "no rule in it counts"),
     ],
 )

@@ -274,7 +274,7 @@ def test_a_change_is_told_though_what_was_trusted_is_not_there_any_more(
         kept.write_text(text)
     (project / "fledge.json5").write_text("{}")
     assert difference(project, tmp_path) == [
-        "what was trusted was not kept; there is now: fledge.json5, agents/critic.md"
+        "the trusted version was not kept; the files are now: fledge.json5, agents/critic.md"
     ]
 
 

@@ -227,7 +227,7 @@ READY = {"status": "ok", "threadBindingReady": True, "thread": "t"}
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ((), "thread: no channel here can bind a thread: nobody listens to subagent_spawning"),
+        ((), "thread: no channel here can bind a thread: no hook is registered for subagent_spawning"),
         (({"status": "error", "error": "not now"},), "thread: the subagent_spawning hook refused it: not now"),
         (({"status": "ok"},), "thread: the subagent_spawning hook made no thread ready"),
         ((None,), "thread: the subagent_spawning hook made no thread ready"),
@@ -287,7 +287,7 @@ def test_a_child_in_a_thread_announces_its_first_task_and_then_talks_there(place
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({}, "thread: no channel here can bind a thread: nobody listens to subagent_spawning"),
+        ({}, "thread: no channel here can bind a thread: no hook is registered for subagent_spawning"),
         ({"session": {"threadBindings": {"enabled": False}}}, "thread: session.threadBindings.enabled is false"),
     ],
 )

@@ -23,7 +23,7 @@ from fledge.core.protected import GUARDED_NAMES, UNPROTECTED, Protected, is_with
 from fledge.errors import BadInput
 
 HIDDEN: Final = "is hidden from tools: it holds secrets, or fledge's own settings or state"
-GUARDED: Final = "is written only with a person's yes, for it is run or counts with their rights"
+GUARDED: Final = "needs a person's approval to be written, because it runs or counts with their rights"
 MAX_LINKS: Final = 40
 MAX_DEPTH: Final = 128
 MAX_PATH: Final = 4096
@@ -223,7 +223,7 @@ class Confined:
             if not self._guards(names, guarded):
                 return
             if not approved:
-                raise BadInput("path", f"{GUARDED}, and none was asked", path)
+                raise BadInput("path", f"{GUARDED}, and no person was asked", path)
             if names != written[: len(names)]:
                 raise BadInput("path", f"{GUARDED}: name it by its own path, not through a link", path)
 

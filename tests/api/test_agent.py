@@ -198,7 +198,7 @@ def test_wishes_for_a_run_at_work_are_refused(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("wait 10")
         await asyncio.sleep(1)
-        with pytest.raises(fledge.BadInput, match=r"^timeout_seconds: cannot be wished for"):
+        with pytest.raises(fledge.BadInput, match=r"^timeout_seconds: cannot be changed"):
             await fl.agent("Hurry", session_key=run.session_key, timeout_seconds=3)
         asked = await fl.agent("Hurry", session_key=run.session_key)
         assert (await fl.agent_wait(asked.run_id)).status == "ok"

@@ -195,7 +195,7 @@ def test_a_function_of_one_run_works_and_a_name_that_is_taken_is_refused(place: 
     async def body(fl: fledge.Fledge) -> None:
         assert (await (await fl.spawn("Shout", tools=[shout]))).text == "HELLO"
         assert (await (await fl.spawn("Shout", tools=[fledge.tool(shout)]))).text == "HELLO", "the same function"
-        with pytest.raises(fledge.BadInput, match="tools: must be named otherwise than other tools here"):
+        with pytest.raises(fledge.BadInput, match="tools: must have a name that no other tool has"):
             await fl.spawn("Shout", tools=[fledge.tool(name="shout")(count_letters.function)])
         assert len(await fl.runs()) == 2
 

@@ -157,7 +157,7 @@ def test_an_answer_is_found_again_after_a_restart(place: Place) -> None:
 
     async def after(fl: fledge.Fledge) -> None:
         assert (await fl.session("main").reply(run_id)).text == "echo: wait 10"
-        with pytest.raises(fledge.NotFound, match="was not asked anything"):
+        with pytest.raises(fledge.NotFound, match="has no message with the run id"):
             await fl.session("other").reply(run_id)
 
     place.act(after)

@@ -131,7 +131,7 @@ def test_an_answer_of_another_form_is_no_value_and_its_words_are_kept(
         assert (result.ok, result.status, result.text) == (False, "ok", said)
         assert result.value_error is not None
         assert words in result.value_error
-        with pytest.raises(fledge.RunFailed, match='the answer of run "the job" is not what was asked for: '):
+        with pytest.raises(fledge.RunFailed, match='the answer of run "the job" does not fit its output type: '):
             result.unwrap()
 
     Place(tmp_path).act(body, ScriptedModel(lambda _: said))

@@ -267,7 +267,7 @@ def test_an_answer_that_a_hook_sends_to_a_terminal_where_nobody_is_is_undelivere
     place.act(body, ScriptedModel(delegating()), config={"announce": {"deliver": deliver}}, **options)
     assert ops.told == [("", "Under way.")]
     kind = "reply" if deliver == "turn" else "result"
-    assert lost(place, **options) == [(kind, "a hook named the terminal, and nobody is there")]
+    assert lost(place, **options) == [(kind, "a hook chose the terminal, and no terminal is open")]
 
 
 def test_words_for_somebody_who_left_the_terminal_wait_in_the_transcript(place: Place) -> None:
@@ -285,7 +285,7 @@ def test_a_result_that_found_nobody_says_why(place: Place) -> None:
         await fl.session("other").delete()
         await asyncio.sleep(60)
         (given_up,) = await fl.undelivered()
-        assert (given_up.text, given_up.reason) == ("42", "nobody is left to tell")
+        assert (given_up.text, given_up.reason) == ("42", "no requester is left")
 
     async def slow(request: Request) -> Answer:
         if "Subagent Context" in request.system:

@@ -214,9 +214,9 @@ def test_always_is_refused_where_no_rule_can_be_made_and_the_question_stays(fold
 def test_an_answer_that_does_not_count_makes_no_rule(folder: Folder) -> None:
     async def body(fl: fledge.Fledge) -> None:
         question = await asked(fl, "echo hi")
-        with pytest.raises(fledge.Refused, match="another call than the one that was shown"):
+        with pytest.raises(fledge.Refused, match="a different call than the one that was shown"):
             await fl.approve(question.id, digest="of another", always=True)
-        with pytest.raises(fledge.BadInput, match="children: goes with always"):
+        with pytest.raises(fledge.BadInput, match="children: needs always"):
             await fl.approve(question.id, children=True)
         with pytest.raises(fledge.NotFound):
             await fl.approve("nobody", always=True)

@@ -406,7 +406,9 @@ def test_a_typed_result_is_read_from_the_text_or_says_why_not(
             assert (await (await fl.run(run.run_id, result_type=Point))).value == value
             assert (await (await fl.run(run.run_id))).value == msgspec.json.decode(result.text)
         else:
-            with pytest.raises(fledge.RunFailed, match=r"not what was asked for: .*; `text` has its words") as failed:
+            with pytest.raises(
+                fledge.RunFailed, match=r"does not fit its output type: .*; `text` has the answer as text"
+            ) as failed:
                 result.value  # noqa: B018  (it raises)
             assert failed.value.result is result
             assert result.text == said

@@ -56,7 +56,7 @@ def test_a_result_that_found_nobody_says_for_whom_why_and_how_long_it_is_kept(br
         page = look(person, "undelivered")
         card = person.see("#undelivered-cards .card", "finder")
         expect(card).to_contain_text("was for gone")
-        expect(card.locator(".because")).to_contain_text("Nobody is left to tell.")
+        expect(card.locator(".because")).to_contain_text("No requester is left.")
         expect(card.locator(".because")).to_contain_text("Kept until")
         expect(card.locator("strong, b").filter(has_text="found")).to_have_count(1)
         fold = card.get_by_role("button", name="Show all")
@@ -87,7 +87,7 @@ def test_results_are_given_to_another_conversation_offered_again_and_dismissed(b
         expect(page.locator("#undelivered-cards .card")).to_have_count(3)  # nothing has moved
         desk.call("sessions.open", session="gone")
         second.get_by_role("button", name="Deliver again").click()
-        expect(second.locator(".outcome")).to_contain_text("Offered again.")
+        expect(second.locator(".outcome")).to_contain_text("It will be delivered again.")
         person.see("#undelivered-empty", "Everything has arrived")
         for session, words in (("other", "words of first"), ("gone", "words of second")):
             desk.until(lambda tx, one=session: True if len(tx.transcripts.entries(f"agent:main:{one}")) > 1 else None)  # type: ignore[misc]

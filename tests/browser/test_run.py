@@ -244,7 +244,7 @@ def test_an_undelivered_result_says_why_and_is_delivered_again(browser: Browser,
     scene.release("docs-release")
     with signed_in(browser, scene.gateway) as person:
         page = open_run(person, scene, "review")
-        person.see(".why", "The result is safe, but nobody has it.")
+        person.see(".why", "The result is safe, but it was not delivered.")
         person.see("section[aria-label=Delivery] li", "Kept for you")
         expect(page.locator(".runhead .acts button")).to_have_text(["Deliver again", "Dismiss"])
         assert_sound(page)

@@ -272,7 +272,7 @@ def test_what_expires_while_it_is_shown_says_so(browser: Browser, tmp_path: Path
         look(person)
         desk.ask("write", path="one.txt", content="1")
         card = card_of(person, "one.txt")
-        expect(card.locator(".outcome")).to_contain_text("Nobody answered in time.")
+        expect(card.locator(".outcome")).to_contain_text("No answer came in time.")
         expect(card.get_by_role("button", name="Allow once")).to_have_count(0)
 
 

@@ -298,8 +298,8 @@ def test_a_focus_that_stayed_is_told_at_the_next_start(model: Model, work: Path)
         subprocess.run(command, cwd=work, env=model.env, input=lines, capture_output=True, text=True, timeout=120)
         for lines in ("/subagents spawn main dig deep\n/focus last\n", "/unfocus\n", "")
     ]
-    assert "what is said here is said to dig deep; /unfocus ends that" in told[1].stdout
-    assert "is said to" not in told[2].stdout
+    assert "messages from here go to dig deep; /unfocus ends that" in told[1].stdout
+    assert "messages from here" not in told[2].stdout
 
 
 class Heard:
@@ -500,7 +500,7 @@ def test_an_image_is_shown_in_the_chat(tmp_path: Path) -> None:
     told = "\n".join(screen.lines)
     assert "What is it?\n[image my cat.png, 640×480 PNG]" in told
     assert "images[0]: must be a file that can be read" in told
-    assert "say it like this: /image <file> [words]" in told
+    assert "write it like this: /image <file> [words]" in told
 
 
 def beside(server: gateway.Server, screen: Heard) -> int:
@@ -547,7 +547,7 @@ def test_a_file_is_attached_in_the_chat(tmp_path: Path) -> None:
     assert "📎 my notes.txt (8 B)" in told
     assert f"attachments[0]: must be a file that can be read (No such file or directory) (got '{tmp_path}/my')" in told
     assert "attachments[0]: must have at most 1048576 bytes (tools.sessions_spawn.attachments.maxFileBytes)" in told
-    assert "say it like this: /attach <file> [words]" in told
+    assert "write it like this: /attach <file> [words]" in told
 
 
 @proves("3.attached.12")
@@ -651,7 +651,7 @@ def test_focus_beside_the_holder_lets_the_user_talk_with_a_subagent(tmp_path: Pa
         entries = server.client().call("sessions.history", session="main")
     # The end of the run, and what it says of its task, may come in between.
     told = [line for line in screen.lines if not line.startswith(("fledge ", "started ", "»", "this place", "dig"))]
-    assert told == ["what is said here is said to dig deep now; /unfocus ends that", "what is there?", "red"]
+    assert told == ["messages from here go to dig deep now; /unfocus ends that", "what is there?", "red"]
     assert "what is there?" not in [entry["text"] for entry in entries]
 
 

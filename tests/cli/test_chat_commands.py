@@ -234,7 +234,7 @@ def test_the_last_answer_is_copied_to_the_terminal_and_to_a_file(tmp_path: Path,
 def test_the_cost_is_told_and_the_terminal_cleared(tmp_path: Path, screen: Heard) -> None:
     lines = played(tmp_path, screen, "hello", "/cost", "/clear", "/quit now")
     assert any(line.startswith("this conversation: ") for line in lines)
-    assert lines[-2:] == ["(cleared)", "say it like this: /quit"]
+    assert lines[-2:] == ["(cleared)", "write it like this: /quit"]
 
 
 @proves("4.tools.50", "`/new` begins another conversation, `/resume` goes on with one by name or number")

@@ -123,7 +123,7 @@ def test_why_no_gateway_answers_is_one_line(server: Server, here: Path, line: li
     assert f"the gateway at {server.address} answered 401: the token is not its token" in refused(server.address, TOKEN)
     assert f"the gateway at {NOWHERE} does not answer" in refused(NOWHERE, TOKEN)
     with web_server() as address:
-        assert f"the gateway at {address} answered 501: it is no gateway of fledge" in refused(address, TOKEN)
+        assert f"the gateway at {address} answered 501: it is not a fledge gateway" in refused(address, TOKEN)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_runs_and_transcripts_become_history_and_importing_twice_is_importing_on
     assert done.stdout.splitlines()[1:] == [
         "skipped: 2 rows made no sense",
         f"skipped: {claw}/agents/main/sessions/sessions.json: 1 of 3 sessions have no transcript beside it",
-        f"skipped: {claw}/agents/main/sessions/s-b.jsonl: 1 lines are no JSON",
+        f"skipped: {claw}/agents/main/sessions/s-b.jsonl: 1 lines are not JSON",
     ]
     again = fledge("import", "openclaw", str(claw), "--state", state)
     assert "imported 0 runs and 0 conversations" in again.stdout
@@ -285,7 +285,7 @@ def test_json5_is_read_and_what_is_skipped_is_said(claw: Path, tmp_path: Path) -
         "skipped: 1 rows are older than another row of the same child or run",
         "skipped: 1 transcripts of subagents that are not in the registry",
         f"skipped: {other}/sessions.json: must be JSON or JSON5",
-        f"skipped: {sessions}/s-b.jsonl: 1 lines are no JSON",
+        f"skipped: {sessions}/s-b.jsonl: 1 lines are not JSON",
     ], done.stderr
     assert "worker" in fledge("tree", "--state", str(tmp_path / "state")).stdout
 

@@ -124,7 +124,7 @@ def test_a_result_that_found_nobody_is_listed_retried_and_dismissed(world: World
     for _ in range(5):
         world.clock.advance(10)
         world.let_time_act()
-    assert show(world, "undelivered") == [f"{key}  orphan  (ok; nobody is left to tell)"]
+    assert show(world, "undelivered") == [f"{key}  orphan  (ok; no requester is left)"]
     assert show(world, "undelivered", "retry", "orphan") == [
         f"{key} is offered again; `fledge run --continue` goes on with it"
     ]
@@ -196,11 +196,11 @@ def test_ps_shows_rows_with_what_each_waits_for_active_ones_first(world: World) 
     shown = show(world, "ps")
     assert shown[0].startswith("main · a turn is open")
     assert [cells(line)[:2] for line in shown[1:3]] == [
-        ["#1 digger", "queued: nobody drives this folder"],
+        ["#1 digger", "queued: no process drives this folder"],
         ["#2 survey", "done: its result is not read yet"],
     ]
     assert sorted(cells(line)[-1] for line in shown[1:3]) == sorted(one[:8] for one in ids.values())
-    assert shown[-1] == "nobody is at work here: `fledge run --continue` goes on"
+    assert shown[-1] == "no process is at work here: `fledge run --continue` continues"
     tree = show(world, "tree")
     assert [cells(line)[0] for line in tree[:2]] == ["├─ #2 survey", "└─ #1 digger"]
 
@@ -234,8 +234,8 @@ def test_ps_and_tree_show_what_is_asked_for_and_say_how_much_more_there_is(world
 def test_a_dry_run_of_a_kill_says_what_would_end_and_ends_nothing(world: World) -> None:
     child(world, "survey")
     child(world, "digger", None)
-    assert show(world, "kill", "--dry-run", "digger") == ["digger · queued: nobody drives this folder"]
-    assert show(world, "kill", "all", "--dry-run") == ["digger · queued: nobody drives this folder"]
+    assert show(world, "kill", "--dry-run", "digger") == ["digger · queued: no process drives this folder"]
+    assert show(world, "kill", "all", "--dry-run") == ["digger · queued: no process drives this folder"]
     assert show(world, "kill", "survey", "--dry-run") == ["nothing would end"]
     assert json.loads("\n".join(show(world, "kill", "all", "--dry-run", "--json")))[0]["label"] == "digger"
     assert show(world, "kill", "all") == ["killed 1"]

@@ -216,7 +216,7 @@ def test_without_a_model_here_a_sitting_says_where_its_words_are(tmp_path: Path)
         code, out, _ = do(tmp_path, "chat", given="dig\n")
     assert code == 1
     assert "no model is set" in out
-    assert "what was heard by then is kept: `fledge log` shows it, `fledge` goes on with it" in out
+    assert "the part that arrived is kept: `fledge log` shows it, `fledge` continues it" in out
     assert do(tmp_path, "run", "--continue", "--model", ECHO)[0] == 0
     assert rows.look(state, said) == ["dig", "dig"]
 

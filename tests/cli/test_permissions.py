@@ -44,9 +44,9 @@ def test_a_command_is_allowed_for_good_from_the_shell(model: Model, tmp_path: Pa
 
     asked = question("echo hi")
     assert "or reject; --always: `echo hi` here from now on)" in asked
-    assert "always: is for one tool call that waits" in fledge("approve", "nobody", "--always").stderr
+    assert "always: applies to a tool call that waits for approval" in fledge("approve", "nobody", "--always").stderr
     assert "words: go with a no" in fledge("approve", asked[:8], "gladly", "--always").stderr
-    assert "children: goes with always" in fledge("approve", asked[:8], "--children").stderr
+    assert "children: needs always" in fledge("approve", asked[:8], "--children").stderr
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     allowed = fledge("approve", asked[:8], "--always", cwd=elsewhere).stdout.splitlines()
@@ -60,5 +60,5 @@ def test_a_command_is_allowed_for_good_from_the_shell(model: Model, tmp_path: Pa
     assert fledge("permissions", "revoke", rule["id"]).stdout.startswith("asks again: ")
     assert fledge("permissions").stdout == "no rule lets a command run without a question\n"
     asked = question("echo hi")
-    assert "exec is not run; the model is told so" in fledge("reject", asked[:8], "use printf").stdout
+    assert "exec will not run; the model gets a refusal" in fledge("reject", asked[:8], "use printf").stdout
     assert "The person's words: use printf" in fledge("run", "--continue", *MODEL, *OFF).stdout

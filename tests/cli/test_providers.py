@@ -69,7 +69,9 @@ def test_a_key_may_be_in_a_file(place: Place) -> None:
     assert place.fledge("run", "hello").stdout == "You said: hello\n"
     key.chmod(0o644)
     done = place.fledge("run", "again")
-    assert done.stderr.startswith("fledge: models.providers.acme.apiKeyFile: others can open this file; chmod 600")
+    assert done.stderr.startswith(
+        "fledge: models.providers.acme.apiKeyFile: must be readable by its owner only: chmod 600"
+    )
 
 
 @proves("8.child.7")
@@ -91,7 +93,7 @@ def test_doctor_checks_the_provider_that_the_settings_name(place: Place) -> None
     assert "ACME_KEY is set" in said
     assert f"{place.base_url} answers" in said
     said = place.fledge("doctor", "--model", "azure/m").stdout
-    assert "models.providers.azure.baseUrl: is required: azure has no address of its own" in said
+    assert "models.providers.azure.baseUrl: is required: azure has no default address" in said
     said = place.fledge("doctor", "--model", "acne/m").stdout
     assert "no provider 'acne'; did you mean acme?" in said
 

@@ -72,7 +72,7 @@ def test_run_killed_with_minus_nine_goes_on_with_continue(model: Model, work: Pa
     command = [sys.executable, "-m", "fledge.cli.main", *arguments, "Please use list"]
     with killed_amid(model, work, command):
         assert fledge(model, work, "ps", "--state", "../state").stdout == (
-            f"{name_in(work)} · a turn is open\nnobody is at work here: `fledge run --continue` goes on\n"
+            f"{name_in(work)} · a turn is open\nno process is at work here: `fledge run --continue` continues\n"
         )
         done = fledge(model, work, *arguments, "--continue")
     assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
@@ -249,7 +249,7 @@ def test_a_question_of_a_subagent_ends_the_command_with_three_beside_the_process
     ("arguments", "error"),
     [
         ([""], "fledge: prompt: must not be empty: say what to do, or use --continue\n"),
-        (["--continue", "hello"], "fledge: --continue: takes no prompt: it finishes what is unfinished\n"),
+        (["--continue", "hello"], "fledge: --continue: takes no prompt: it continues unfinished work\n"),
         (
             ["hello", "--set", "agents.defaults.subagents.maxConcurent=3"],
             "fledge: agents.defaults.subagents.maxConcurent: unknown key (did you mean maxConcurrent?)",
@@ -365,7 +365,7 @@ def test_run_shows_images_through_the_process_that_holds_the_folder(work: Path) 
     [
         (("--image", "notes.txt", "Look."), "--image[0]: must be a PNG, JPEG, GIF or WebP image (got 'notes.txt')"),
         (("--image", "no.png", "Look."), "--image[0]: must be a file that can be read (No such file or directory)"),
-        (("--image", "notes.txt", "--continue"), "--continue: takes no image: it finishes what is unfinished"),
+        (("--image", "notes.txt", "--continue"), "--continue: takes no image: it continues unfinished work"),
     ],
 )
 def test_run_refuses_what_is_no_image(model: Model, work: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -400,7 +400,7 @@ def test_run_attaches_files_through_the_process_that_holds_the_folder(work: Path
     ("arguments", "words"),
     [
         (("--attach", "no.csv", "Look."), "--attach[0]: must be a file that can be read (No such file or directory)"),
-        (("--attach", "notes.txt", "--continue"), "--continue: takes no attachment: it finishes what is unfinished"),
+        (("--attach", "notes.txt", "--continue"), "--continue: takes no attachment: it continues unfinished work"),
         (("--attach", "empty", "Look."), "attachments[0].content: must not be empty (got 'empty')"),
     ],
 )

@@ -80,7 +80,7 @@ def test_nothing_goes_on_while_somebody_looks_or_decides(state: Path) -> None:
 @pytest.mark.parametrize("command_line", [["ps"], ["tree"]])
 def test_a_folder_that_nobody_drives_says_so(state: Path, command_line: list[str]) -> None:
     done = command(*command_line, "--state", str(state))
-    assert done.stdout.splitlines()[-1] == "nobody is at work here: `fledge run --continue` goes on"
+    assert done.stdout.splitlines()[-1] == "no process is at work here: `fledge run --continue` continues"
     assert "without a free slot" not in done.stdout
 
 

@@ -191,7 +191,7 @@ def test_a_gateway_says_why_it_lets_nobody_in(server: Server) -> None:
 
     async def main() -> None:
         assert "401: the token is not its token" in await refused(server.address, "wrong")
-        assert "403: it is no gateway of fledge" in await refused(f"{server.address}/nowhere", server.token)
+        assert "403: it is not a fledge gateway" in await refused(f"{server.address}/nowhere", server.token)
         assert "does not answer" in await refused("http://127.0.0.1:9", server.token)
 
     asyncio.run(main())

@@ -251,9 +251,9 @@ def test_a_process_that_shares_nothing_is_alone(tmp_path: Path, which: str) -> N
 def test_what_needs_the_rows_is_refused_in_a_guest(tmp_path: Path) -> None:
     async def body(guest: fledge.Fledge) -> None:
         for name in ("engine", "spawner", "messenger"):
-            with pytest.raises(fledge.Refused, match=f"`{name}` is for the process that holds the folder"):
+            with pytest.raises(fledge.Refused, match=f"`{name}` works only in the process that holds the folder"):
                 getattr(guest, name)
-        with pytest.raises(fledge.Refused, match="`until` is for"):
+        with pytest.raises(fledge.Refused, match="`until` works only in"):
             await guest.until(lambda tx: True)
         assert guest.state == tmp_path / "state"
 

@@ -124,7 +124,7 @@ def test_a_killed_subagent_is_resumed_and_another_is_started_like_it(place: Plac
         assert (await say("/subagents again 1")).startswith("started agent:main:subagent:")
         first, second = await fl.runs(requester=MAIN)
         assert (second.task, second.label, second.status) == (first.task, first.label, "queued")
-        assert "say it like this: /subagents again <id|#>" in await say("/subagents again")
+        assert "write it like this: /subagents again <id|#>" in await say("/subagents again")
 
     play(place, body)
 
@@ -204,7 +204,7 @@ def test_a_conversation_is_summarised_when_its_person_wants_it(place: Place) -> 
     async def body(fl: fledge.Fledge) -> None:
         await fl.session("main").send("remember the cat")
         told = (await run_command(fl, MAIN, "/compact and the dog")).text
-        assert told == "what was said so far is summarised before the next answer"
+        assert told == "the conversation so far is summarised before the next answer"
         await fl.session("main").settled()
         await fl.session("main").send("go on")
 

@@ -156,7 +156,7 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
         ("/subagents info nobody", "no subagent 'nobody'"),
         ("/kill twi", "'twi' is ambiguous: #1 twin1, #2 twin2: give its number"),
         ("/steer 9 left", "no subagent number 9: there are 2"),
-        ("/subagents log", "/subagents log: say it like this"),
+        ("/subagents log", "/subagents log: write it like this"),
         ("/kil 1", "/kil: there is no such command: perhaps /kill"),
         ("/focus twin1", "you speak from no place that could be bound"),
         ("/unfocus", "nothing is bound here"),
@@ -323,7 +323,7 @@ def test_undelivered_is_listed_retried_and_dismissed(tmp_path: Path) -> None:
         await chat.pass_time(150.0)
         await chat.engine.commit(lambda c: spawn.open_conversation(c, MAIN))
         lines = [
-            f"{key}  {name}  (timeout; nobody is left to tell)" for key, name in zip(keys, ("one", "two"), strict=True)
+            f"{key}  {name}  (timeout; no requester is left)" for key, name in zip(keys, ("one", "two"), strict=True)
         ]
         assert await chat("/subagents undelivered") == "\n".join(lines)
         assert await chat("/subagents undelivered retry one") == f"{keys[0]} is offered again"
@@ -343,14 +343,14 @@ def test_a_thread_is_bound_to_a_subagent_and_let_go_by_whoever_bound_it(tmp_path
         key = await chat.child("eyes", f"{SAY}done")
         thread = Address("board", "me", "t1")
         chat.me = Person("me", thread)
-        assert await chat("/focus eyes") == "what is said here is said to eyes now; /unfocus ends that"
+        assert await chat("/focus eyes") == "messages from here go to eyes now; /unfocus ends that"
         assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) == key
         assert await chat("/agents") == (
             "Agents you may start:\n  main · given/model\n  helper · looks things up · given/model\n"
             "Bound to a thread:\n  eyes · done"
         )
         chat.me = Person("somebody else", thread)
-        assert "was bound by somebody else" in await chat.refused("/unfocus")
+        assert "was bound by another owner" in await chat.refused("/unfocus")
         chat.me = Person("me", thread)
         assert await chat("/unfocus") == f"this place is not bound to {key} any more"
         assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) is None

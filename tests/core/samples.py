@@ -96,7 +96,7 @@ SERVING: Final = Running(due_at=1200.0, serving=YIELD_WAIT)
 OK: Final = ended(Ok())
 DELIVERED: Final = Delivered("direct")
 SUPPRESSED: Final = Skipped("suppressed")
-LOST: Final = Undelivered("nobody is left to tell")
+LOST: Final = Undelivered("no requester is left")
 
 SESSION: Final = terms(mode="session")
 PROGRAM: Final = terms(parent="program:p", program=True)

@@ -279,7 +279,7 @@ ACTIONS: list[Action] = ["list", "steer", "kill", "approve", "reject", "remove"]
     ("caller", "role", "reason"),
     [
         ("boss", "orchestrator", None),
-        ("boss", "leaf", "{}: boss is a leaf and controls nobody: role stored at its spawn"),
+        ("boss", "leaf", "{}: boss is a leaf and controls no other session: role stored at its spawn"),
         ("peer", "orchestrator", "{}: child is controlled by another session, not by peer"),
         ("child", "leaf", "{0}: a session may not {0} itself (child)"),
         ("child", "orchestrator", "{0}: a session may not {0} itself (child)"),

@@ -51,7 +51,7 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
             Doing(kind="queue", text="queued behind 2", since_at=990.0),
         ),
         (Queued(due_at=1090.0), DRIVEN, Doing(kind="queue", text="next in its lane", until_at=1090.0)),
-        (Queued(), AT_REST, Doing(kind="undriven", text="nobody drives this folder")),
+        (Queued(), AT_REST, Doing(kind="undriven", text="no process drives this folder")),
         (
             Queued(retry=Retry(1008.0, "HTTP 429: slow\ndown")),
             ENTERED,
@@ -70,7 +70,7 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
             Facts(is_driven=True, is_stuck=True),
             Doing(kind="stuck", text="no step for 0 min: the model has not answered"),
         ),
-        (RUNNING, AT_REST, Doing(kind="undriven", text="nobody drives this folder")),
+        (RUNNING, AT_REST, Doing(kind="undriven", text="no process drives this folder")),
         (
             Waiting(None, 1500.0),
             Facts(is_driven=True, spawned=5, unsettled=3, entered_at=970.0),
@@ -112,17 +112,19 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (
             AnnounceDeferred(ENDED, "missing-requester", 0, 960.0, 2000.0, 1005.0),
             DRIVEN,
-            Doing(kind="delivery", text="there is nobody to tell", since_at=960.0, until_at=1005.0),
+            Doing(kind="delivery", text="no requester is left to receive it", since_at=960.0, until_at=1005.0),
         ),
         (
             AnnounceDeferred(ENDED, "missing-requester", 1, 960.0, 2000.0, 1005.0),
             DRIVEN,
-            Doing(kind="delivery", text="there is nobody to tell, tried once", since_at=960.0, until_at=1005.0),
+            Doing(
+                kind="delivery", text="no requester is left to receive it, tried once", since_at=960.0, until_at=1005.0
+            ),
         ),
         (
             AnnounceDeferred(ENDED, "missing-requester", 2, 960.0, 2000.0, None),
             DRIVEN,
-            Doing(kind="delivery", text="there is nobody to tell, tried 2 times", since_at=960.0),
+            Doing(kind="delivery", text="no requester is left to receive it, tried 2 times", since_at=960.0),
         ),
         (
             AnnounceDeferred(ENDED, "descendants-active", 0, 960.0, 2000.0, None),
@@ -132,7 +134,7 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (
             CompletedGiveup(ENDED, Undelivered("HTTP 503"), 970.0, 9000.0),
             DRIVEN,
-            Doing(kind="lost", text="nobody has its result: HTTP 503", since_at=970.0),
+            Doing(kind="lost", text="its result was not delivered: HTTP 503", since_at=970.0),
         ),
         (Completed(ENDED, Delivered("direct"), 970.0, None), DRIVEN, None),
         (Archived(ENDED, Delivered("direct"), None), AT_REST, None),

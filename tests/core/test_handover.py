@@ -68,4 +68,4 @@ def test_a_kill_suppresses_the_inbox_instead(name: str, mode: str) -> None:
 
 def test_a_run_whose_row_nobody_is_left_to_read_is_deferred_and_given_up() -> None:
     run = play(RUNS["announcing"], ev.RequesterLost(at=AT), *(came_due(at) for at in (1001.0, 1003.0, 1007.0)))
-    assert run.phase == CleanupPending(OK, Undelivered("nobody is left to tell"), 0, 1007.0)
+    assert run.phase == CleanupPending(OK, Undelivered("no requester is left"), 0, 1007.0)

@@ -63,7 +63,7 @@ RUN = Run(key=KEY, terms=TERMS, run_id="r", phase=Running(due_at=AT + 300))
 @pytest.mark.parametrize(
     ("run", "due"),
     [
-        (RUN, Due(at=AT + 300, what="it is told as stuck if it has not got through a step")),
+        (RUN, Due(at=AT + 300, what="it is reported as stuck if it has not finished a step")),
         (replace(RUN, phase=Running(due_at=None)), None),
         (replace(RUN, deadline_at=AT + 60), Due(at=AT + 60, what="its time is up: it ends")),
         (

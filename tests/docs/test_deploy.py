@@ -101,7 +101,7 @@ def test_health_metrics_backup_and_restore_work_as_shown_while_the_gateway_runs(
         told = machine.sh(block)
         assert told.returncode == 0, told.stdout + told.stderr
     assert re.findall(r"^fail .*", told.stdout, re.MULTILINE) == []  # of the doctor; the turn may have failed by then
-    assert "nobody is at work here: `fledge run --continue` goes on" in told.stdout
+    assert "no process is at work here: `fledge run --continue` continues" in told.stdout
     assert (machine.folder / "work" / "restored" / "gateway.token").read_text() == (
         machine.state / "gateway.token"
     ).read_text()

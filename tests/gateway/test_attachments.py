@@ -131,7 +131,7 @@ def test_a_request_beyond_the_bound_is_answered_with_the_setting_that_bounds_it(
 def test_no_file_is_read_from_the_gateways_machine_by_a_command(ask: Asks, chat: str, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("private")
     done = ask.call("slash.run", session=chat, line=f"/attach {tmp_path}/secret.txt look")
-    assert (done["ok"], "in a terminal alone" in done["text"]) == (False, True)
+    assert (done["ok"], "in a terminal only" in done["text"]) == (False, True)
     assert ask.call("sessions.history", session=chat) == []
 
 

@@ -137,7 +137,7 @@ def test_images_are_sent_over_the_wire(ask: Asks, chat: str, method: str) -> Non
 def test_no_image_is_read_from_the_gateways_machine_by_a_command(ask: Asks, chat: str, tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(images.png())
     done = ask.call("slash.run", session=chat, line=f"/image {tmp_path}/cat.png look")
-    assert (done["ok"], "in a terminal alone" in done["text"]) == (False, True)
+    assert (done["ok"], "in a terminal only" in done["text"]) == (False, True)
     assert ask.call("sessions.history", session=chat) == []
 
 
@@ -442,7 +442,7 @@ def test_plans_are_listed_and_answered(ask: Asks, chat: str) -> None:
     assert (plan[0]["label"], plan[0]["text"]) == ("planner", "echo: Say hello")
     again = ask.call("plans.reject", target=accepted["runId"], reason="too short")
     wait_for(lambda: [one for one in ask.call("plans.list") if one["runId"] == again["runId"]])
-    with pytest.raises(fledge.Refused, match="another plan waits now than the one that was shown"):
+    with pytest.raises(fledge.Refused, match="the plan has changed since it was shown"):
         ask.call("plans.approve", target=accepted["childSessionKey"], run=accepted["runId"])
     approved = ask.call("plans.approve", target=again["runId"], run=again["runId"])
     assert ask.call("agent.wait", run=approved["runId"])["status"] == "ok"
@@ -520,7 +520,7 @@ def test_a_given_up_result_is_delivered_to_another_conversation(server: Server, 
 
     key = server.do(lose())
     for nobody in (f"{chat}nobody", key):
-        with pytest.raises(fledge.BadInput, match="to: must be a conversation that is there"):
+        with pytest.raises(fledge.BadInput, match="to: must be a conversation that exists"):
             ask.call("undelivered.retry", target=key, to=nobody)
     ask.call("undelivered.retry", target=key, to=chat)
     assert ask.call("sessions.wait", session=chat)["settled"]

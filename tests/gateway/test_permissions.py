@@ -33,7 +33,7 @@ def test_a_rule_is_made_listed_and_revoked_over_the_wire(server: Server, tmp_pat
     (question,) = ask.call("approvals.list")
     assert (question["always"], question["forSubagents"]) == ("echo hi", False)
     shown = {"id": question["id"], "digest": question["digest"]}
-    with pytest.raises(fledge.BadInput, match="children: goes with always"):
+    with pytest.raises(fledge.BadInput, match="children: needs always"):
         ask.call("approvals.approve", **shown, children=True)
     made = ask.call("approvals.approve", **shown, by="ann", always=True)["permission"]
     assert (made["words"], made["folder"], made["agent"]) == (["echo", "hi"], str(tmp_path), "main")

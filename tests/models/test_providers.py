@@ -47,7 +47,7 @@ def test_azure_without_an_address_says_which_setting_or_variable_gives_one() -> 
     with pytest.raises(BadInput) as refused:
         Registry({}).open("azure/m")
     assert str(refused.value) == (
-        "models.providers.azure.baseUrl: is required: azure has no address of its own,"
+        "models.providers.azure.baseUrl: is required: azure has no default address,"
         " or AZURE_OPENAI_BASE_URL in the environment"
     )
     with pytest.raises(BadInput, match=r"^AZURE_OPENAI_ENDPOINT: must be an address"):
@@ -86,7 +86,9 @@ def test_a_key_may_be_in_a_file_that_only_its_owner_can_read(tmp_path: Path) -> 
     registry.check_key("mine/m")
     path.chmod(0o640)
     registry.add_provider(Provider(name="other", base_url="https://a.example/v1", key_file=str(path)))
-    with pytest.raises(BadInput, match=r"^models.providers.other.apiKeyFile: others can open this file; chmod 600"):
+    with pytest.raises(
+        BadInput, match=r"^models.providers.other.apiKeyFile: must be readable by its owner only: chmod 600"
+    ):
         registry.open("other/m")
 
 

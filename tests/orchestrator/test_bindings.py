@@ -238,12 +238,12 @@ def test_what_somebody_else_has_bound_is_theirs(scene: Scene) -> None:
     ]
     for act in acts:
         for owner in ("bob", ""):
-            with refused(scene, "forbidden", f"{key} was bound by somebody else"):
+            with refused(scene, "forbidden", f"{key} was bound by another owner"):
                 scene.commit(partial(act, owner=owner))
 
 
 def test_without_a_place_or_a_binding_there_is_nothing_to_do(scene: Scene) -> None:
-    with refused(scene, "error", f"nobody has spoken to {MAIN} from a channel: there is no place to bind"):
+    with refused(scene, "error", f"{MAIN} has received no message from a channel: there is no place to bind"):
         scene.commit(lambda c: bindings.focus(c, MAIN, MAIN))
     with refused(scene, "error", "nothing is bound here"):
         scene.commit(lambda c: bindings.unfocus(c, MAIN))

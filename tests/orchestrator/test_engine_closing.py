@@ -442,7 +442,7 @@ def test_a_result_that_nobody_is_left_to_hear_is_tried_three_times_and_then_unde
     async def body(world: World) -> None:
         key = await orphan(world)
         run = await world.run(key)
-        assert (run.phase.name, run.delivery) == ("completed_giveup", Undelivered("nobody is left to tell"))
+        assert (run.phase.name, run.delivery) == ("completed_giveup", Undelivered("no requester is left"))
         assert [row.source for row in await world.look(lambda tx: tx.inbox.undelivered())] == [key]
         assert [at for name, at in await world.timeline(key) if name == "CameDue"] == [2.0, 4.0, 8.0]
         assert await world.result(key) == "answer of a"

@@ -69,7 +69,7 @@ def test_a_row_that_cannot_be_taken_up_keeps_no_other_waiting(
     with closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
         db.execute("UPDATE runs SET state = '{' WHERE key = ?", (damaged,))
     theatre.act(body)
-    assert "a due row could not be taken up" in caplog.text
+    assert "processing a due row failed" in caplog.text
 
 
 class Absent(ScriptedPerformer):

@@ -40,7 +40,7 @@ def test_every_try_that_finds_nobody_is_traced_and_so_is_giving_up(scene: Scene)
         scene.pass_time(wait_s)
     assert scene.phase(o.session) == "completed_giveup"
     traces = scene.traces(key)
-    assert [trace.why for trace in traces] == ["missing-requester"] * 3 + ["nobody is left to tell"]
+    assert [trace.why for trace in traces] == ["missing-requester"] * 3 + ["no requester is left"]
     assert {(trace.requester, trace.depth, trace.route, trace.path) for trace in traces} == {
         (MAIN, "main", "fallback", None)
     }

@@ -244,6 +244,6 @@ def test_another_run_is_for_whoever_asked_or_the_nearest_above_that_is_there(sce
         scene.exit(drive)
     assert scene.read(requester) == MAIN
     scene.delete()
-    words = f"nobody who asked for {w.session} is left to hear an answer: spawn it from a conversation"
+    words = f"no requester of {w.session} is left to receive an answer: spawn it from a conversation"
     with refused(scene, "error", words):
         scene.read(requester)

@@ -223,7 +223,7 @@ def test_a_run_that_has_ended_spawns_nothing_because_it_could_not_hear_the_answe
             scene.finish(drive, "the answer")
     if end == "delivered":
         scene.read_main()
-    reason = f"{drive.session} has ended and could not hear an answer: spawn from its requester"
+    reason = f"{drive.session} has ended and cannot receive an answer: spawn from its requester"
     assert refusal(scene, request(drive.session)) == ("forbidden", reason)
 
 
@@ -437,7 +437,7 @@ def test_a_tree_whose_budget_is_used_up_takes_no_more_children(scene: Scene) -> 
 def test_a_call_that_is_being_prepared_is_not_answered_twice(scene: Scene) -> None:
     asked = replace(request(MAIN), key="k")
     scene.commit(lambda c: spawn.reserve(c, asked))
-    assert refusal(scene, asked) == ("error", "idempotencyKey: k is being prepared: ask again in a moment")
+    assert refusal(scene, asked) == ("error", "idempotencyKey: k is being prepared: try again in a moment")
 
 
 # ---- forks -----------------------------------------------------------------------------------------------------------

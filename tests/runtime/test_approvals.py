@@ -136,9 +136,9 @@ def test_an_answer_is_bound_to_the_call_that_was_shown(office: Office) -> None:
     async def body(desk: Desk) -> None:
         key = await desk.spawn("worker")
         found = await question(desk)
-        with pytest.raises(Refused, match="another call than the one that was shown"):
+        with pytest.raises(Refused, match="a different call than the one that was shown"):
             await desk.answer(found, digest=steps.digest("push", '{"word":"else"}'))
-        with pytest.raises(Refused, match="another call than the one that was shown"):
+        with pytest.raises(Refused, match="a different call than the one that was shown"):
             await desk.answer(found, digest=steps.digest("pull", found.arguments))
         await desk.rest()
         assert kit.begun == []

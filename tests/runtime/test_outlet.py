@@ -100,14 +100,14 @@ def test_a_secret_that_is_missing_weak_or_open_to_others_is_refused_by_its_setti
     secret.chmod(0o644)
     in_file = {"kind": "webhook", "url": "https://example.org/in", "secretFile": str(secret)}
     said = refusal(channels_of, check({"channels": {"ops": in_file}}).config, {})
-    assert said == f"channels.ops.secretFile: others can open this file; chmod 600 {secret} (got '644')"
+    assert said == f"channels.ops.secretFile: must be readable by its owner only: chmod 600 {secret} (got '644')"
 
 
 @pytest.mark.parametrize(
     ("document", "said"),
     [
         ({"channels": {"Ops": CHANNEL}}, "channels.Ops: must be 1 to 64 lower-case letters, digits, '-' or '_'"),
-        ({"channels": {"terminal": CHANNEL}}, "channels.terminal: is there already, and needs no settings"),
+        ({"channels": {"terminal": CHANNEL}}, "channels.terminal: is built in and needs no settings"),
         ({"channels": {"ops": {**CHANNEL, "secretFile": "x"}}}, "channels.ops: must have a secretEnv or a secretFile"),
         ({"channels": {"ops": {"kind": "webhook", "url": "https://x.org"}}}, "channels.ops: must have a secretEnv or"),
         (

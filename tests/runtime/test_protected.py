@@ -125,7 +125,7 @@ def test_where_nobody_is_asked_it_is_refused_with_the_reason(here: Place) -> Non
     make_repository(here.work)
     (told,) = here.results(HOOK, config={**PLAIN, "tools": {"write": {"approval": "never"}}})
     assert told.startswith(
-        "write: path: is written only with a person's yes, for it is run or counts with their rights"
+        "write: path: needs a person's approval to be written, because it runs or counts with their rights"
     )
     assert here.questions == []
     assert not (here.work / ".git" / "hooks" / "post-checkout").exists()
@@ -141,7 +141,7 @@ def test_a_link_leads_to_nothing_guarded_with_or_without_a_yes(here: Place) -> N
     for text in told:
         assert "name it by its own path, not through a link" in text
     for text in here.results(*calls):
-        assert "is written only with a person's yes" in text
+        assert "needs a person's approval to be written" in text
     assert not (here.work / ".git" / "hooks" / "post-checkout").exists()
     assert not (here.work / ".envrc").exists()
 
@@ -243,7 +243,7 @@ def test_a_person_is_asked_before_a_command_may_write_what_is_guarded(here: Plac
     assert run_git(here.work, "log", "-1", "--format=%s") == "mine"
     assert len(here.questions) == 2
     (told,) = here.results(call, config={"tools": {"exec": {"approval": "never"}}})
-    assert told.startswith("exec: writable: needs a person's yes, and none was asked")
+    assert told.startswith("exec: writable: needs a person's approval, and no person was asked")
 
 
 @proves("8.exec.9", "Commands see the usual variables of the environment, and those that `tools.exec.env` names")

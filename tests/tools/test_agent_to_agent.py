@@ -333,7 +333,7 @@ def test_a_stop_of_the_one_who_asked_ends_it(tmp_path: Path) -> None:
         ((*OPEN, "tools.agentToAgent.allow=['main','c*']"), B, "forbidden", "tools.agentToAgent.allow"),
         ((*OPEN, "tools.agentToAgent.allow=['bob']"), B, "forbidden", "tools.agentToAgent.allow"),
         ((*OPEN, "agents.defaults.sandbox.mode=all"), B, "forbidden", "tools.sessions.visibility"),
-        (OPEN, A, "forbidden", f"{A} cannot send to itself: just go on"),
+        (OPEN, A, "forbidden", f"{A} cannot send to itself"),
         (OPEN, "agent:nobody:main", "error", "no session agent:nobody:main"),
         (OPEN, "agent:dog:notes", "error", "no session agent:dog:notes"),
     ],

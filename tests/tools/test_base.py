@@ -473,7 +473,9 @@ def test_a_tool_out_of_time_is_stopped_and_says_so() -> None:
             stopped.append(True)
             raise
 
-    assert run(wait, "") == ToolResult("wait: stopped after 0.01 s: its time was over; what it did is not known", True)
+    assert run(wait, "") == ToolResult(
+        "wait: stopped after 0.01 s: it reached its timeout; its effects are unknown", True
+    )
     assert stopped == [True]
 
 

@@ -370,7 +370,9 @@ def test_a_command_that_a_person_has_allowed_to_writes_what_it_names(execute: To
     context.workspace.rmdir()
     make_repository(context.workspace)
     asked = {"command": "echo more > more.txt && git add . && git commit -qm more", "writable": [".git"]}
-    assert error(execute, context, **asked).startswith("exec: writable: needs a person's yes, and none was asked")
+    assert error(execute, context, **asked).startswith(
+        "exec: writable: needs a person's approval, and no person was asked"
+    )
     allowed = replace(context, approved=True)
     text(execute, allowed, **asked)
     assert run_git(context.workspace, "log", "--format=%s") == "more\nfirst"

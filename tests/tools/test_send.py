@@ -421,7 +421,7 @@ def test_a_message_that_a_kill_made_void_is_told_to_the_sender_once(tmp_path: Pa
         ({"message": "x", "label": "nobody"}, "error", "no session labelled 'nobody' that you may see"),
         ({"message": "x", "sessionKey": "last", "agentId": "main"}, "error", "agentId: goes with label"),
         ({"message": "x", "sessionKey": "agent:main:subagent:none"}, "forbidden", "may not see"),
-        ({"message": "x", "sessionKey": MAIN}, "forbidden", f"{MAIN} cannot send to itself: just go on"),
+        ({"message": "x", "sessionKey": MAIN}, "forbidden", f"{MAIN} cannot send to itself"),
         ({"message": "x", "sessionKey": "agent:main:notes"}, "forbidden", "tools.sessions.visibility"),
         ({"message": "x", "label": "twin"}, "error", "'twin' is ambiguous: agent:main:subagent:"),
         ({"message": "x", "label": "gone"}, "error", "no session labelled 'gone'"),

@@ -149,11 +149,11 @@ def test_a_folder_cannot_claim_somebody_elses_repository(root: Path, repo: Path,
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / ".git").write_text(f"gitdir: {repo}/.git\n")
-    with pytest.raises(Refused, match="does not know of it"):
+    with pytest.raises(Refused, match="does not list the workspace"):
         make_worktree(root, LEAF, mine)
     run_git(repo, "worktree", "add", "-q", str(tmp_path / "theirs"))
     (mine / ".git").write_text((tmp_path / "theirs" / ".git").read_text())
-    with pytest.raises(Refused, match="does not know of it"):
+    with pytest.raises(Refused, match="does not list the workspace"):
         make_worktree(root, LEAF, mine)
     (mine / ".git").unlink()
     run_git(mine, "init", "-q")
@@ -162,7 +162,7 @@ def test_a_folder_cannot_claim_somebody_elses_repository(root: Path, repo: Path,
         make_worktree(root, LEAF, mine)
     shutil.rmtree(mine / ".git")
     (mine / ".git").symlink_to(repo / ".git")
-    with pytest.raises(Refused, match="does not know of it"):
+    with pytest.raises(Refused, match="does not list the workspace"):
         make_worktree(root, LEAF, mine)
     assert os.listdir(root) == []
     assert branches(repo) == ["main", "theirs"]

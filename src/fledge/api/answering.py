@@ -92,7 +92,7 @@ class Answering(Runs):
         """
         if not always:
             if children:
-                raise BadInput("children", "goes with always: it says whom a rule covers", children)
+                raise BadInput("children", "needs always: it says whether the new rule covers subagents", children)
             await self.engine.commit(lambda c: steps.answer(c, question_id, True, by, digest))
             return None
         now, user = self.engine.clock.now(), self._parts.profiles.user

@@ -114,7 +114,7 @@ class Conversation:
         at = deadline(self._engine, timeout)
         known = await self._engine.store.read(lambda tx: tx.commissions.get(run_id))
         if known is None or known.session != self.key:
-            raise NotFound(f"{self.key} was not asked anything under the run id {run_id!r}")
+            raise NotFound(f"{self.key} has no message with the run id {run_id!r}")
         return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
 
     async def stream(

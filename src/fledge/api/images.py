@@ -47,7 +47,7 @@ async def kept(files: EntryFiles | None, given: Sequence[GivenImage]) -> AsyncIt
         yield ()
         return
     if files is None:
-        raise Refused("error", "images need a state folder, and there is none here")
+        raise Refused("error", "images need a state folder, and this fledge was opened without one")
     images = await asyncio.to_thread(read_files, given)
     with files.holding() as hold:
         try:
@@ -73,7 +73,7 @@ async def carried(
             yield Carried(entries)
         return
     if profiles.images is None:
-        raise Refused("error", "attachments need a state folder, and there is none here")
+        raise Refused("error", "attachments need a state folder, and this fledge was opened without one")
     files = await asyncio.to_thread(read_attached, attachments, profiles.attachment_limits)
     shown = [*images, *images_in(files)[: max(0, MAX_IMAGES - len(images))]]
     try:

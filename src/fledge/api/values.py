@@ -90,7 +90,9 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
         if not self.done:
             return f"{name} has not ended: it is {self.phase}"
         if self.status == "ok":
-            return f"the answer of {name} is not what was asked for: {self.value_error}; `text` has its words"
+            return (
+                f"the answer of {name} does not fit its output type: {self.value_error}; `text` has the answer as text"
+            )
         return f"{name} ended with status {self.status}" + (f": {self.error}" if self.error else "")
 
     def __repr__(self) -> str:

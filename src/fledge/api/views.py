@@ -81,7 +81,7 @@ def named(tx: Tx, name: str) -> str:
     if known is not None:
         return known[0]
     if tx.runs.find(name) is None:
-        raise NotFound(f"no run {name!r}: give a run id or a session key as spawn answered it")
+        raise NotFound(f"no run {name!r}: give a run id or a session key as spawn returned it")
     return name
 
 

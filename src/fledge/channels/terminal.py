@@ -17,7 +17,7 @@ class NoTerminal:
     async def send(self, message: Message) -> None:
         """Nobody is there to read it. Raises Undeliverable if a hook sent it here."""
         if message.route == "hook":
-            raise Undeliverable("a hook named the terminal, and nobody is there")
+            raise Undeliverable("a hook chose the terminal, and no terminal is open")
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -107,7 +107,7 @@ def verify(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Inst
     for signature in proof.signatures:
         fits |= hmac.compare_digest(signature.encode("utf-8", "replace"), expected)
     if not fits:
-        raise Refused("forbidden", "the webhook's signature does not fit")
+        raise Refused("forbidden", "the webhook's signature is wrong")
     return proof.id
 
 

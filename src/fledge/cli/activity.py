@@ -168,7 +168,7 @@ def _how(run: RunInfo) -> str:
     """How a run ended, in a word."""
     if run.ended_reason == "killed":
         return "killed"
-    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, nobody knows how")
+    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, outcome unknown")
 
 
 def _cause(event: Event) -> str:

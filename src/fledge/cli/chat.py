@@ -71,7 +71,7 @@ PAGE: Final = 1000
 ERROR_CHARS: Final = 400
 LOOK_BACK, LOOK_BACK_ENTRIES = 4, 40
 """How many messages of an earlier sitting are shown, and among how many entries they are looked for."""
-KEPT = "what was heard by then is kept: `fledge log` shows it, `fledge` goes on with it"
+KEPT = "the part that arrived is kept: `fledge log` shows it, `fledge` continues it"
 EDITED = "carry out the plan as I have edited it:\n\n"
 THE_AGENT = "the agent"
 
@@ -476,7 +476,7 @@ class Chat:
             case "clear":
                 self._screen.clear()
             case "quit":
-                self._screen.say(Notice("say it like this: /quit"))
+                self._screen.say(Notice("write it like this: /quit"))
 
     async def _open_result(self, word: str) -> None:
         """Show the whole result of a subagent."""
@@ -693,7 +693,7 @@ class Chat:
             self._answers.begin(entries[-1].seq if entries else own["entry"])
             self._answers.last_answer = next((one.text for one in reversed(entries) if _is_answer(one)), "")
         else:
-            self._screen.say(Notice(f"what is said here is said to {bound['name']}; /unfocus ends that"))
+            self._screen.say(Notice(f"messages from here go to {bound['name']}; /unfocus ends that"))
         self._ended = {run.run_id for run in await self._runs() if run.ended_at is not None}
         self._completions.conversations = chat_commands.conversations(await self._conversations(), time.time())
         await self._look()

@@ -26,7 +26,7 @@ async def _import(folder: Path, state: Path) -> list[str]:
 
     def lines_of(path: Path | None) -> tuple[Line, ...]:
         read = Transcript((), 0) if path is None else read_transcript(path)
-        unreadable.extend([f"{path}: {read.unreadable} lines are no JSON"] if read.unreadable else [])
+        unreadable.extend([f"{path}: {read.unreadable} lines are not JSON"] if read.unreadable else [])
         return read.lines
 
     try:

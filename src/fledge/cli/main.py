@@ -271,7 +271,9 @@ def _parser() -> argparse.ArgumentParser:
     event = add("event", _event, *shows, help="tell a conversation that something happened")
     event.add_argument("text", help="what happened; with -, it is read from standard input")
     event.add_argument("--session", metavar="NAME", help=where)
-    beat = add("heartbeat", _heartbeat, *shows, help="let a conversation check what it was told to look after")
+    beat = add(
+        "heartbeat", _heartbeat, *shows, help="start a heartbeat turn, in which a conversation checks its open work"
+    )
     beat.add_argument("reason", nargs="?", default="", help="the reason, for the log")
     beat.add_argument("--session", metavar="NAME", help=where)
 
@@ -382,7 +384,7 @@ def _run(options: argparse.Namespace) -> int:
     refused = {"prompt": options.prompt is not None, "image": options.image, "attachment": options.attach}
     for wanted, given in refused.items():
         if options.go_on and given:
-            raise BadInput("--continue", f"takes no {wanted}: it finishes what is unfinished")
+            raise BadInput("--continue", f"takes no {wanted}: it continues unfinished work")
     prompt = options.prompt
     if not options.go_on and prompt in (None, "-"):
         prompt = _stdin()
@@ -439,7 +441,7 @@ def _watch(options: argparse.Namespace, what: Literal["tree", "ps"]) -> int:
 
     if options.json:
         raise BadInput(
-            "--watch", "takes no --json: `fledge run --json` and the gateway's feeds tell events to programs"
+            "--watch", "takes no --json: `fledge run --json` and the gateway's feeds send events to programs"
         )
     return watching.watch(_where(options), what, _runs_wanted(options), draws=not options.verbose)
 

@@ -278,7 +278,7 @@ def answer(where: Where, name: str, words: str, yes: bool, always: bool = False,
     if tool := told.value["tool"]:
         if rule := told.value.get("permission"):
             return Shown(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
-        may = "may be run, this once" if yes else "is not run; the model is told so"
+        may = "may be run, this once" if yes else "will not run; the model gets a refusal"
         return Shown([f"{tool} {may}{told.later}"], told.value)
     return Shown([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
 

@@ -166,7 +166,7 @@ class Asking:
                         hears.set()
                     take(event)
             except FledgeError as error:
-                log.warning("nothing can be heard of the folder now: %s", error)
+                log.warning("no events from the state folder for now: %s", error)
                 self._trouble = error
                 self._wake(None)
                 hears.set()

@@ -379,7 +379,7 @@ class Gateway(Place):
             acted = not isinstance(error, aiohttp.ClientConnectorError)
             raise HolderLeft(f"{self.left} ({error})", acted) from None
         except msgspec.DecodeError:
-            raise Refused("error", f"{self}: it is no gateway of fledge") from None
+            raise Refused("error", f"{self}: it is not a fledge gateway") from None
         if answer.status == 503:
             raise HolderLeft(f"{self} takes no requests now", acted=False)
         if answer.status >= 400:
@@ -396,7 +396,7 @@ class Gateway(Place):
             case WSServerHandshakeError(status=503):
                 return HolderLeft(f"{self} takes no requests now", acted=False)
             case WSServerHandshakeError(status=status):
-                return Refused("error", f"{self} answered {status}: {_MEANT.get(status, 'it is no gateway of fledge')}")
+                return Refused("error", f"{self} answered {status}: {_MEANT.get(status, 'it is not a fledge gateway')}")
             case ClientError() | OSError():
                 return HolderLeft(f"{self} does not answer ({error})", acted=False)
             case _:

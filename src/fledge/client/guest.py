@@ -115,7 +115,9 @@ class Guest(Fledge):
         (self._own or self._refuse("check_model")).check_model(name, thinking)
 
     def _refuse(self, name: str) -> NoReturn:
-        raise Refused("error", f"`{name}` is for the process that holds the folder, and this one asks it")
+        raise Refused(
+            "error", f"`{name}` works only in the process that holds the folder; this process is connected to it"
+        )
 
     @property
     def engine(self) -> Engine:
@@ -386,7 +388,7 @@ class Guest(Fledge):
         return done.permission or None
 
     async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None, words: str = "") -> None:
-        """The call is not run; the model is told so, with these words."""
+        """The call will not run; the model gets a refusal, with these words."""
         shown = digest or await self._digest(question_id)
         await self._asking.call(Done, "approvals.deny", id=question_id, digest=shown, by=by, words=words)
 

@@ -28,7 +28,9 @@ class AtRest:
 
     async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
         """Refused: nothing happens in a folder that nobody drives."""
-        raise Refused("error", f"nobody drives {self._state}, so nothing happens in it: `fledge run --continue` does")
+        raise Refused(
+            "error", f"no process drives {self._state}, so there are no events: start one with `fledge run --continue`"
+        )
         yield {}
 
     async def close(self) -> None:

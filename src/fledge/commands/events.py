@@ -38,10 +38,10 @@ class Unsubscribe(Params, frozen=True, kw_only=True):
 @method("events.subscribe", Subscribed)
 async def events_subscribe(desk: Desk, params: Subscribe) -> Subscribed:
     """Be told events from a cursor on, as notifications `event` on this WebSocket. Elsewhere: GET /events."""
-    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")
+    raise Fault(REFUSED, "events need a WebSocket, or GET /events", status="error")
 
 
 @method("events.unsubscribe", dict[str, bool])
 async def events_unsubscribe(desk: Desk, params: Unsubscribe) -> dict[str, bool]:
     """Be told no more of a feed."""
-    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")
+    raise Fault(REFUSED, "events need a WebSocket, or GET /events", status="error")

@@ -148,7 +148,7 @@ class Watch:
         wanted = self._wanted.cursor
         last = await self._fl.engine.store.read(lambda tx: tx.events.last())
         if wanted is not None and not 0 <= wanted <= last:
-            raise BadInput("cursor", f"must be 0 to {last}, as an event told it", wanted)
+            raise BadInput("cursor", f"must be the cursor of an event, 0 to {last}", wanted)
         self.cursor = self._looked_at = last if wanted is None else wanted
         if self._wanted.rows and wanted is not None:
             await self._fl.engine.store.read(self._all_driven)

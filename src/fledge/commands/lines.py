@@ -28,7 +28,7 @@ LINE_CHARS = 200
 REASON_CHARS = 80
 LONG_WAIT_S = 2.0
 """A wait for a slot longer than this is shown."""
-NOBODY_DRIVES = "nobody is at work here: `fledge run --continue` goes on"
+NOBODY_DRIVES = "no process is at work here: `fledge run --continue` continues"
 
 
 def name_of(run: RunInfo) -> str:
@@ -156,7 +156,7 @@ def story(told: Story, now: Instant | None = None) -> list[str]:
     if run.delivery:
         lines.append(f"delivery  {run.delivery}")
     if told.ran is not None:
-        by = ", ".join(one_line(name, 60) for name in told.models) or "nobody yet"
+        by = ", ".join(one_line(name, 60) for name in told.models) or "no model yet"
         lines.append(f"model     {one_line(told.ran.model, 60)}, thinking {told.ran.thinking}; answered by {by}")
         lines.append(f"tools     {', '.join(told.ran.tools) or 'none'}{' (sandboxed)' if told.ran.boxed else ''}")
         lines.append(f"folder    {one_line(told.ran.folder, LINE_CHARS)}")

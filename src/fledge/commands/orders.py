@@ -152,7 +152,7 @@ class _Said:
             case "compact":
                 words = f"{COMPACTED} {order.words}".strip()
                 await self._call("agent", session=session, message=words, compact=True)
-                return "what was said so far is summarised before the next answer"
+                return "the conversation so far is summarised before the next answer"
             case "send":
                 key = await self._run()
                 sent = await self._call("runs.tell", target=key, requester=session, message=order.words)
@@ -197,7 +197,7 @@ class _Said:
             case "image" | "attach" as verb:
                 # Whoever asks from elsewhere must not have a file of this machine read.
                 field = "images" if verb == "image" else "attachments"
-                raise BadInput(f"/{verb}", f"can be said in a terminal alone; over the gateway, `send` takes {field}")
+                raise BadInput(f"/{verb}", f"works in a terminal only; over the gateway, `send` takes {field}")
             case "focus":
                 return await self._focus()
             case "unfocus":
@@ -308,7 +308,7 @@ class _Said:
         if self._at is None:
             raise Refused("error", f"you speak from no place that could be bound: open the conversation {key} itself")
         await self._call("sessions.focus", session=key, address=_address(self._at))
-        return f"what is said here is said to {await self._name(key)} now; /unfocus ends that"
+        return f"messages from here go to {await self._name(key)} now; /unfocus ends that"
 
 
 def _lines(shown: list[str]) -> str:

@@ -65,7 +65,7 @@ class Deny(Answer, frozen=True, kw_only=True):
 
 @method("approvals.deny", Done)
 async def approvals_deny(desk: Desk, params: Deny) -> Done:
-    """Do not let the call be run; the model is told so, with the person's words."""
+    """Refuse the call; the model gets the refusal, with the person's words."""
     await desk.fl.deny(params.id, by=desk.signed(params.by), digest=params.digest, words=params.words)
     return Done()
 
@@ -98,7 +98,7 @@ class TakenUp(Struct, frozen=True, kw_only=True):
 class Retry(One, frozen=True, kw_only=True):
     """`undelivered.retry`."""
 
-    to: Annotated[str, Meta(max_length=256, description="the conversation that is told instead")] = ""
+    to: Annotated[str, Meta(max_length=256, description="the conversation that gets the result instead")] = ""
 
 
 @method("undelivered.retry", TakenUp)
@@ -164,7 +164,9 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
     if len(asked) == 1:
         return await _answered(desk, params, asked[0])
     if params.always or params.children:
-        raise BadInput("always", "is for one tool call that waits, and this is none", params.target)
+        raise BadInput(
+            "always", "applies to a tool call that waits for approval; there is none of this name", params.target
+        )
 
     def decide(c: Commit) -> Answered:
         key = run_meant(c.tx, params.target, session_of(c.tx, params))

@@ -216,7 +216,9 @@ async def overview(folder: Reader, params: OverviewOf) -> Overview:
 class Asked(Params, frozen=True, kw_only=True):
     """`approvals.list`."""
 
-    decided: Annotated[bool, Meta(description="those that wait no more, with who or which rule decided")] = False
+    decided: Annotated[
+        bool, Meta(description="list decided questions instead, with the person or rule that decided")
+    ] = False
 
 
 @query("approvals.list", list[Question])

@@ -53,7 +53,7 @@ def fault_of(error: Exception) -> Fault:
         case Refused():
             return Fault(REFUSED, str(error), status=error.status)
         case StoreError():
-            log.error("store: %s", error)
+            log.error("store error: %s", error)
             return Fault(UNAVAILABLE, "the store cannot take it now: try again")
         case FledgeError():
             return Fault(REFUSED, str(error), status="error")

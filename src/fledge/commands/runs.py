@@ -154,7 +154,9 @@ class ToldAndWaits(Told, frozen=True, kw_only=True):
     """Words for a run, and how long to wait for its answer."""
 
     timeout_seconds: Wait = 0.0
-    idempotency_key: Annotated[str, Meta(max_length=256, description="said again under it, it is said once")] = ""
+    idempotency_key: Annotated[
+        str, Meta(max_length=256, description="a message that is sent again with this key counts once")
+    ] = ""
 
 
 @method("runs.send", Reply, formerly="subagents.send")

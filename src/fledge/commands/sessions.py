@@ -42,7 +42,9 @@ Attachments = Annotated[
     tuple[Attachment, ...], Meta(description="files: a plain name, and content as text or, with encoding, in base64")
 ]
 Level = Literal["off", "minimal", "low", "medium", "high"]
-Place = Annotated[Address | None, Meta(description="where it is said, and so where its answer goes: [channel, to]")]
+Place = Annotated[
+    Address | None, Meta(description="where the message comes from, and so where its answer goes: [channel, to]")
+]
 
 
 async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Callable[[], Awaitable[T]]) -> T:
@@ -58,7 +60,7 @@ async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Cal
         await asyncio.gather(wanted, closing, return_exceptions=True)
 
 
-StopsWait = Annotated[bool, Meta(description="wait up to 6 s until what was told to stop has stopped")]
+StopsWait = Annotated[bool, Meta(description="wait up to 6 s until everything that must stop has stopped")]
 
 
 async def stopped(desk: Desk, done: Killing, wait: bool) -> Killing:
@@ -94,7 +96,7 @@ class Agent(Params, frozen=True, kw_only=True):
     images: Images = ()
     attachments: Attachments = ()
     address: Place = None
-    compact: Annotated[bool, Meta(description="first summarise what was said before")] = False
+    compact: Annotated[bool, Meta(description="first summarise the conversation so far")] = False
 
 
 @method("agent", Accepted)
@@ -169,13 +171,15 @@ class ReplyTo(Params, frozen=True, kw_only=True):
     session: SessionName
     run: RunId
     timeout_ms: Milliseconds = 30_000
-    failures: Annotated[int, Meta(ge=0, description="how often its turn had failed before: that is no answer")] = 0
-    asks: Annotated[bool, Meta(description="somebody answers the questions to a person: wait for that too")] = False
+    failures: Annotated[
+        int, Meta(ge=0, description="how often its turn had failed before; only a later failure counts as the answer")
+    ] = 0
+    asks: Annotated[bool, Meta(description="a person will answer questions: wait for the answers too")] = False
 
 
 @method("reply", Reply, reads=True)
 async def reply(desk: Desk, params: ReplyTo) -> Reply:
-    """The words that answered what was said under a run id; waits for them."""
+    """The answer to the message with this run id; waits for it."""
     session = conversation(desk, params.session)
 
     async def replied(wait_s: float) -> Reply:
@@ -331,7 +335,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 @method("sessions.focus", Bound)
 async def sessions_focus(desk: Desk, params: SessionsFocus) -> Bound:
-    """Bind a place on a channel to a session: what is said there is said to it from now on."""
+    """Bind a place on a channel to a session: messages from there go to it from now on."""
     key = session_key(params.session, "session")
     route = await desk.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.address, desk.client))
     return Bound(session_key=route.session)
@@ -347,7 +351,7 @@ class SessionsUnfocus(Params, frozen=True, kw_only=True):
 
 @method("sessions.unfocus", Bound)
 async def sessions_unfocus(desk: Desk, params: SessionsUnfocus) -> Bound:
-    """End the binding of a place: what is said there is said to the main conversation from now on."""
+    """End the binding of a place: messages from there go to the main conversation from now on."""
     key = session_key(params.session, "session")
     address = _checked(params.address)
     route = await desk.fl.engine.commit(lambda c: bindings.unfocus(c, key, address, desk.client))

@@ -249,7 +249,7 @@ def _checked(order: Order, said: _Said) -> Order:
 
 
 def _misused(said: _Said) -> BadInput:
-    return BadInput(said.name, f"say it like this: {said.form}")
+    return BadInput(said.name, f"write it like this: {said.form}")
 
 
 def _split(rest: str) -> tuple[str, str]:

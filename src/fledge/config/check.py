@@ -113,7 +113,7 @@ def _check_webhooks(config: Config) -> None:
             at = _Place(block, block).key(name).path
             check_channel(name, at)
             if block == "channels" and name == TERMINAL:
-                raise BadInput(at, "is there already, and needs no settings: name it otherwise")
+                raise BadInput(at, "is built in and needs no settings: choose another name")
             if bool(webhook.secret_env) == bool(webhook.secret_file):
                 raise BadInput(at, "must have a secretEnv or a secretFile, one of them")
 

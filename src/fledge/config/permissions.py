@@ -120,7 +120,7 @@ def _read(folder: int, name: str) -> Permission:
 
 def _must_be_own(status: os.stat_result) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise ValueError("must belong to you, and nobody else may be able to write it")
+        raise ValueError("must belong to you, and no other user may have write access")
 
 
 @contextmanager

@@ -54,7 +54,7 @@ Retained = Annotated[
 ArchiveMinutes = Annotated[int, _means("minutes from settled to archived; 0 or less: never")]
 RunSeconds = Annotated[int, _from(0, "hard timeout of a run, from when it first runs; 0: none")]
 QueueSeconds = Annotated[int, _from(0, "how long a run may wait for a slot; 0: for ever")]
-StuckSeconds = Annotated[int, _from(1, "a run that commits nothing for this long is told as stuck, once")]
+StuckSeconds = Annotated[int, _from(1, "a run that commits nothing for this long is reported as stuck, once")]
 ChildThinking = Annotated[Thinking, _means("thinking level of children")]
 AllowAgents = Annotated[
     tuple[Annotated[str, _means("", "target")], ...],
@@ -217,7 +217,7 @@ class Agent(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     id: Annotated[str, _means("the agent's name in session keys; unique", "agentId")]
     description: Annotated[str, _means("what it is good for, in a line; shown where agents are listed")] | None = None
-    prompt: Annotated[str, _means("what it is told about itself, before everything else")] | None = None
+    prompt: Annotated[str, _means("its instructions, at the start of the system prompt")] | None = None
     model: OwnModel | None = None
     max_tokens: MaxTokens | None = None
     identity: Identity = Identity()
@@ -560,7 +560,7 @@ class Retention(Struct, frozen=True, rename="camel", omit_defaults=True):
     timeline_days: Annotated[
         int,
         _from(
-            1, "days the tombstone and timeline of an archived run stay, and what agents said to each other is known"
+            1, "days to keep the tombstone and timeline of an archived run, and the record of messages between agents"
         ),
     ] = 30
 
@@ -612,16 +612,14 @@ class Channel(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=
 class Hook(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """Somebody who is told of the lives of runs."""
 
-    on: Annotated[tuple[HookName, ...], _means("which hooks it is told of")] = ("subagent_spawned", "subagent_ended")
+    on: Annotated[tuple[HookName, ...], _means("which hooks it receives")] = ("subagent_spawned", "subagent_ended")
     retries: Annotated[int, _from(0, "how often it is tried again", 10)] = 3
 
 
 class Gateway(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How `fledge serve` can be reached, and what it takes at most."""
 
-    host: Annotated[str, _means("the address it listens on; anything but this machine's own must be told")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[str, _means("the address it listens on; set another to let other machines reach it")] = "127.0.0.1"
     port: Annotated[int, _from(0, "the port it listens on; 0: any that is free", 65535)] = 18789
     allowed_hosts: Annotated[
         tuple[str, ...], _means("names under which it may be asked for, besides this machine's own and addresses")
@@ -645,7 +643,7 @@ class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
     archive: Archive = Archive()
     channels: Annotated[Mapping[str, Channel], _means("channels, by name")] = field(default_factory=dict)
     gateway: Gateway = Gateway()
-    hooks: Annotated[Mapping[str, Hook], _means("webhooks that are told of runs, by name")] = field(
+    hooks: Annotated[Mapping[str, Hook], _means("webhooks that receive events of runs, by name")] = field(
         default_factory=dict
     )
     messages: Messages = Messages()

@@ -42,7 +42,7 @@ def difference(user: Path, digest: str, files: Files) -> list[str]:
     """Lines that show how these files differ from what was kept under the digest, safe to print, bounded in number."""
     held = _held(user, digest)
     if held is None:
-        return [f"what was trusted was not kept; there is now: {', '.join(name for name, _ in files)}"]
+        return [f"the trusted version was not kept; the files are now: {', '.join(name for name, _ in files)}"]
     now = {name: raw.decode("utf-8", "replace") for name, raw in files}
     lines = [line for name in sorted({*held, *now}) for line in _changed(name, held, now)]
     more = len(lines) - SHOWN_LINES

@@ -214,7 +214,9 @@ def refuse_control(action: Action, caller: str, role: Role, target: str, control
     if caller == target:
         return Refusal("forbidden", f"{action}: a session may not {action} itself ({caller})")
     if role == "leaf":
-        return Refusal("forbidden", f"{action}: {caller} is a leaf and controls nobody: role stored at its spawn")
+        return Refusal(
+            "forbidden", f"{action}: {caller} is a leaf and controls no other session: role stored at its spawn"
+        )
     if caller != controller:
         return Refusal("forbidden", f"{action}: {target} is controlled by another session, not by {caller}")
     return None

@@ -213,7 +213,7 @@ def try_again(run: Run, phase: AnnounceDeferred, event: ev.CameDue) -> Step:
     if event.reachable:
         return move(run, Announcing(phase.ended, program_due(run, at)), fx.Readdress())
     if policy.gives_up(phase.tries, run.terms.max_retries, at, expires_at):
-        return give_up(run, phase.ended, at, "nobody is left to tell")
+        return give_up(run, phase.ended, at, "no requester is left")
     tries = phase.tries + 1
     due_at = at + policy.retry_s(tries)
     phase = replace(phase, tries=tries, since_at=at, expires_at=expires_at, due_at=due_at)

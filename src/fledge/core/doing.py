@@ -36,7 +36,7 @@ DoingKind = Literal[
     "preparing", "queue", "retry", "undriven", "model", "tool", "stuck", "children", "you", "ending", "delivery", "lost"
 ]
 REASON_CHARS: Final = 200
-UNDRIVEN: Final = "nobody drives this folder"
+UNDRIVEN: Final = "no process drives this folder"
 _MOVED_BY_A_DRIVER: Final = (Spawning, Queued, Running, Ending)
 """Phases that only go on while a process drives the folder, whatever else happens."""
 
@@ -118,10 +118,12 @@ def doing(run: Run, facts: Facts, now: Instant) -> Doing | None:
             return Doing(kind="delivery", text="its result is not read yet", since_at=ended.ended_at)
         case AnnounceDeferred(reason="missing-requester", since_at=since_at, due_at=due_at, tries=tries):
             times = "once" if tries == 1 else f"{tries} times"
-            text = f"there is nobody to tell, tried {times}" if tries else "there is nobody to tell"
+            text = (
+                f"no requester is left to receive it, tried {times}" if tries else "no requester is left to receive it"
+            )
             return Doing(kind="delivery", text=text, since_at=since_at, until_at=due_at)
         case CompletedGiveup(delivery=delivery, settled_at=settled_at):
-            text = f"nobody has its result: {one_line(delivery.error, REASON_CHARS)}"
+            text = f"its result was not delivered: {one_line(delivery.error, REASON_CHARS)}"
             return Doing(kind="lost", text=text, since_at=settled_at)
         case _:
             return Doing(kind="children", text=_children(facts, None)) if facts.unsettled else None

@@ -334,7 +334,7 @@ def _person_asked(run: Run, event: ev.PersonAsked) -> Step:
 
 def _person_answered(run: Run, event: ev.PersonAnswered) -> Step:
     if not isinstance(run.phase, Asking):
-        return ignore(run, "nobody is being asked")
+        return ignore(run, "it waits for no approval")
     return _go_on(run, run.phase, event.at)
 
 

@@ -96,11 +96,11 @@ class Due(Struct, frozen=True, kw_only=True, gc=False):
 _DUE: Final[dict[type[Phase], str]] = {
     Spawning: "its preparation is given up",
     Queued: "it has waited too long for a slot: it ends",
-    Running: "it is told as stuck if it has not got through a step",
+    Running: "it is reported as stuck if it has not finished a step",
     Waiting: "it is woken, whatever its children do",
     Asking: "the question expires: the call is not run",
     Ending: "its end is decided",
-    Announcing: "its result is given up: nobody has read it",
+    Announcing: "its result is given up: its requester has not read it",
     AnnounceDeferred: "the delivery is tried again",
     AwaitingApproval: "the plan expires",
     CleanupPending: "it is cleaned up",

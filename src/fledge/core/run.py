@@ -176,7 +176,7 @@ class Running(Struct, frozen=True, gc=False, tag="running"):
     Ends by: the attempt's end; yield; final text while descendants are unsettled; steer; kill; the deadline.
     After a crash: back to queued under a new epoch, resumed from the transcript; the third crash without a committed
     step in between fails the run with a reason.
-    Kept: as long as it works; without a committed step for `stuckAfterSeconds` it is told as stuck, once.
+    Kept: as long as it works; without a committed step for `stuckAfterSeconds` it is reported as stuck, once.
     """
 
     name: ClassVar[str] = "running"
@@ -184,7 +184,7 @@ class Running(Struct, frozen=True, gc=False, tag="running"):
     """When to look whether it is stuck; None once that was told."""
     serving: "Waiting | None" = None
     stuck_at: Instant | None = None
-    """When it was told as stuck; it shows as such until its driver commits a step again."""
+    """When it was reported as stuck; it shows as such until its driver commits a step again."""
 
 
 class Waiting(Struct, frozen=True, gc=False, tag="waiting"):
@@ -205,7 +205,7 @@ class Waiting(Struct, frozen=True, gc=False, tag="waiting"):
 
 
 class Asking(Struct, frozen=True, gc=False, tag="asking"):
-    """Means: a tool call of the turn waits for a person's approval; told as `waiting`. It holds no slot, and the run's
+    """Means: a tool call of the turn waits for a person's approval; shown as `waiting`. It holds no slot, and the run's
     own clock stands still.
     Ends by: every question answered or expired; steer; kill.
     After a crash: stays; questions and answers are rows.

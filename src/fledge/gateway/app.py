@@ -202,7 +202,7 @@ async def _body(request: Request, desk: Desk) -> bytes | Response:
                 if len(body) > most:
                     return JSONResponse({"error": f"at most {desk.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
     except TimeoutError:
-        return JSONResponse({"error": "the request took too long to come"}, 408, {"connection": "close"})
+        return JSONResponse({"error": "the request took too long to arrive"}, 408, {"connection": "close"})
     except ClientDisconnect:
         return JSONResponse({"error": "the request broke off"}, 400)
     return bytes(body)
@@ -215,7 +215,7 @@ def _wanted(request: Request) -> Wanted:
             raise BadInput(name[:80], "there is no such parameter: cursor, session, live, rows, entries")
     cursor = given.get("cursor", request.headers.get("last-event-id"))
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise BadInput("cursor", "must be a number, as an event told it", cursor)
+        raise BadInput("cursor", "must be the cursor of an event, a number", cursor)
     return Wanted(
         cursor=None if cursor is None else int(cursor),
         session_key=session_key(given["session"], "session") if given.get("session") else "",

@@ -17,7 +17,7 @@ async def call_as_guest(desk: Desk, name: str, given: dict[str, Any]) -> object:
     """Carry out a method. Refused: speaking from somebody's address on a channel, where a signature is the proof. A
     chat elsewhere speaks from its own terminal."""
     if name in OWNERS:
-        raise Refused("forbidden", f"{name} is answered on the private socket of the state folder alone")
+        raise Refused("forbidden", f"{name} is available only on the private socket of the state folder")
     address = given.get("address") if name in SPEAKING else None
     if address is not None and address not in ([HERE.channel, HERE.to], [HERE.channel, HERE.to, ""]):
         raise BadInput("address", f'must be ["{HERE.channel}", "{HERE.to}"] here', address)

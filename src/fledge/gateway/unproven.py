@@ -53,7 +53,7 @@ class Unproven:
         except TimeoutError:
             if given_up:
                 raise NotTaken(503, "too many requests at once: try again") from None
-            raise NotTaken(408, "the request took too long to come") from None
+            raise NotTaken(408, "the request took too long to arrive") from None
         except ClientDisconnect:
             raise NotTaken(400, "the request broke off") from None
         return bytes(body)

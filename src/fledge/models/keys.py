@@ -68,7 +68,7 @@ def _private_text(field: str, path: str) -> str:
     try:
         mode = os.fstat(descriptor).st_mode
         if mode & 0o077:
-            raise BadInput(field, f"others can open this file; chmod 600 {path}", f"{mode & 0o777:o}")
+            raise BadInput(field, f"must be readable by its owner only: chmod 600 {path}", f"{mode & 0o777:o}")
         raw = os.read(descriptor, _MOST_BYTES)
     finally:
         os.close(descriptor)

@@ -200,7 +200,7 @@ class Registry:
             # The user's own spelling is kept: it may carry a date.
             return f"{found[0].partition('/')[0]}/{bare}"
         if found:
-            raise BadInput("model", f"is known of several providers: {', '.join(found)}", bare)
+            raise BadInput("model", f"is a model of several providers: {', '.join(found)}", bare)
         raise self._unknown(bare)
 
     def _unknown(self, name: str) -> BadInput:

@@ -143,7 +143,7 @@ def base_url_of(provider: Provider, env: Mapping[str, str]) -> str:
         variables = "".join(f", or {variable} in the environment" for variable in provider.base_url_env[:1])
         raise BadInput(
             f"models.providers.{provider.name}.baseUrl",
-            f"is required: {provider.name} has no address of its own{variables}",
+            f"is required: {provider.name} has no default address{variables}",
         )
     return checked_url(provider.base_url)
 

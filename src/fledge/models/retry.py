@@ -114,7 +114,7 @@ async def close_stream(events: AsyncIterator[ModelEvent]) -> None:
     except BaseException as error:
         if is_stop(error):
             raise
-        log.exception("a model's stream could not be closed")
+        log.exception("closing a model's stream failed")
 
 
 def _line(broke: Broke, name: str, tries: int) -> str:

@@ -100,7 +100,9 @@ class Connections:
         for name, value in fields.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 # Not repeated: it may be a key.
-                raise BadInput("headers", f"no header can carry what was given for {name!r}")
+                raise BadInput(
+                    "headers", f"the value for {name!r} must be one that a header can carry: printable, on one line"
+                )
         try:
             try:
                 return await self._tried(method, path, fields, body)

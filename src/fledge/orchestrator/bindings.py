@@ -102,7 +102,7 @@ def come_due(c: Commit, session: str) -> bool:
         return False
     aged = route.ends_at is not None and route.ends_at <= c.at
     unbind(c, session, "max-age" if aged else "idle")
-    why = "it was bound for long enough" if aged else "nothing was said here for long"
+    why = "the binding reached its maximum age" if aged else "there was no message here for a long time"
     words = f"this place is not bound to {session} any more: {why}"
     outbox.say(c, session, route.address, f"unbound:{session}:{route.used_at}", words)
     return True
@@ -145,10 +145,10 @@ def unfocus(c: Commit, session: str, address: Address | None = None, owner: str 
 def _place(c: Commit, session: str) -> Address:
     route = c.tx.routes.get(session)
     if route is None:
-        raise Refused("error", f"nobody has spoken to {session} from a channel: there is no place to bind")
+        raise Refused("error", f"{session} has received no message from a channel: there is no place to bind")
     return route.address
 
 
 def _check_owner(route: Route, owner: str) -> None:
     if route.owner and route.owner != owner:
-        raise Refused("forbidden", f"{route.session} was bound by somebody else")
+        raise Refused("forbidden", f"{route.session} was bound by another owner")

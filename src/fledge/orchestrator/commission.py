@@ -94,7 +94,7 @@ def _check_wishes(run: Run | None, wishes: Wishes) -> None:
     }
     for field, wish in wished.items():
         if wish:
-            raise BadInput(field, f"cannot be wished for: {run.key} is at work; send the message alone, or steer it")
+            raise BadInput(field, f"cannot be changed: {run.key} is at work; send the message alone, or steer it")
 
 
 def time_out(c: Commit, run_id: str) -> bool:

@@ -226,7 +226,7 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str
     run = c.run(key)
     enforce(policy.refuse_answer(run))
     if run_id_seen and run_id_seen != run.run_id:
-        raise Refused("error", "another plan waits now than the one that was shown")
+        raise Refused("error", "the plan has changed since it was shown")
     c.words = sound(words)
     next_id = c.ids.unique()
     answered = ev.PlanApproved if approve else ev.PlanRejected
@@ -240,7 +240,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
     if to is not None:
         known = c.tx.sessions.get(to)
         if known is None or known.deleted or known.kind not in ("main", "named"):
-            raise BadInput("to", "must be a conversation that is there", to)
+            raise BadInput("to", "must be a conversation that exists", to)
     reopened = undelivered.offer_again(c, c.run(key), to)
     step = c.apply(key, ev.Retried(at=c.at, to=to))
     if step.ignored and not reopened:

@@ -238,7 +238,7 @@ class Engine:
             except StoreLost:
                 raise
             except StoreError as error:
-                log.error("store: %s", error)
+                log.error("store error: %s", error)
                 if self._closing:
                     return None
                 await self.clock.wait_until(self.clock.now() + delay_s, asyncio.Event())
@@ -256,7 +256,7 @@ class Engine:
                 if not worked:
                     next_at = await self._next_due(now)
             except StoreError as error:
-                log.error("store: %s", error)
+                log.error("store error: %s", error)
                 worked, next_at = False, now + TROUBLE_S
             if self._troubled and not worked:
                 next_at = min(next_at or now + TROUBLE_S, now + TROUBLE_S)
@@ -295,7 +295,7 @@ class Engine:
     def _note_trouble(self, error: BaseException) -> None:
         """A row that cannot be taken up must not keep the others waiting; it is tried again soon."""
         self._troubled = True
-        log.error("a due row could not be taken up: %s", error, exc_info=error)
+        log.error("processing a due row failed: %s", error, exc_info=error)
 
     async def _claim(self, places: list[Place]) -> bool:
         """Claim these, all in one commit if that works, else each in its own."""

@@ -21,4 +21,4 @@ def check(c: Commit, session: str, lease: Lease | None) -> None:
     """Raises StaleWrite if a newer driver has taken over, Interrupted if the step was called off. None holds always:
     a person or a program, who has no driver."""
     if lease is not None and c.tx.drivers.fence(session, lease.epoch).interrupts != lease.interrupts:
-        raise Interrupted(f"a step of {session} was called off")
+        raise Interrupted(f"a step of {session} was cancelled")

@@ -100,7 +100,7 @@ def spawned_before(c: Commit, request: Request) -> Run | None:
         raise Refused("error", f"idempotencyKey: {request.key} was used before with other parameters")
     run = c.run(known.answer)
     if isinstance(run.phase, Spawning):
-        raise Refused("error", f"idempotencyKey: {request.key} is being prepared: ask again in a moment")
+        raise Refused("error", f"idempotencyKey: {request.key} is being prepared: try again in a moment")
     return run
 
 
@@ -124,7 +124,7 @@ def reserve(c: Commit, request: Request) -> Run:
     _check_wanted(c, parent, request.generations)
     above = c.find(parent)
     if above is not None and above.ended is not None and above.terms.mode == "run":
-        raise Refused("forbidden", f"{parent} has ended and could not hear an answer: spawn from its requester")
+        raise Refused("forbidden", f"{parent} has ended and cannot receive an answer: spawn from its requester")
     counts = c.tx.sessions.counts(parent)
     occupancy = policy.Occupancy(
         depth=session.depth,
@@ -250,7 +250,7 @@ def present_requester(tx: Tx, key: str) -> str:
         run = tx.runs.find(session.key)
         if not session.deleted and (run is None or run.ended is None or run.terms.mode == "session"):
             return session.key
-    raise Refused("error", f"nobody who asked for {key} is left to hear an answer: spawn it from a conversation")
+    raise Refused("error", f"no requester of {key} is left to receive an answer: spawn it from a conversation")
 
 
 def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None) -> None:

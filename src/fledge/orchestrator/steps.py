@@ -373,7 +373,7 @@ def open_question(tx: Tx, approval_id: str, at: Instant, digest_seen: str | None
     if asked is None:
         raise NotFound(f"no question {approval_id}")
     if digest_seen is not None and digest_seen != asked.digest:
-        raise Refused("error", f"{approval_id} is about another call than the one that was shown")
+        raise Refused("error", f"{approval_id} is about a different call than the one that was shown")
     if asked.state != "waiting" or asked.expires_at <= at:
         raise Refused("done", f"{approval_id} is {'expired' if asked.state == 'waiting' else asked.state}")
     return asked

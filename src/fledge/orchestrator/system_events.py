@@ -36,7 +36,7 @@ def request_heartbeat(c: Commit, session: str, reason: str) -> str:
     Refused: a session that is not there, and one with no conversation above it.
     """
     _open(c, session)
-    key = heartbeat.request(c, session, one_line(reason, REASON_CHARS) or "somebody asked for it")
+    key = heartbeat.request(c, session, one_line(reason, REASON_CHARS) or "requested")
     if key is None:
         raise Refused("error", f"{session} belongs to a program: there is no conversation that could have a heartbeat")
     return key

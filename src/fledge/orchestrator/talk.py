@@ -88,7 +88,7 @@ def begin(c: Commit, sending: Sending) -> Exchange:
 def _check(c: Commit, sending: Sending) -> None:
     target, sender = sending.target, sending.sender
     if target == sender:
-        raise Refused("forbidden", f"{sender} cannot send to itself: just go on")
+        raise Refused("forbidden", f"{sender} cannot send to itself")
     lease.check(c, sender, sending.lease)
     if sending.generations is not None:
         enforce(refuse_stopped(sending.generations, generations_of(c, sender)))
@@ -100,7 +100,7 @@ def _check(c: Commit, sending: Sending) -> None:
     elif session.deleted:
         raise Refused("done", f"{target} has ended and its session is gone: sessions_history has its result")
     elif session.kind == "program":
-        raise Refused("error", f"{target} is a program: it reads results, no messages")
+        raise Refused("error", f"{target} is a program: it receives results, not messages")
     run = c.find(target)
     if run is not None:
         enforce(policy.refuse_send(run))

@@ -139,7 +139,7 @@ def why_undelivered(tx: Tx, row: Row) -> str:
     run = tx.runs.find(row.source or "")
     if run is not None and isinstance(run.delivery, Undelivered):
         return run.delivery.error
-    return "nobody is left to tell"
+    return "no requester is left"
 
 
 def count_undelivered(tx: Tx) -> int:

@@ -31,12 +31,12 @@ class Work(Struct, frozen=True, kw_only=True):
     task: str
     label: str
     prompt: str
-    """What to do now: the task, or the task with what was said since."""
+    """What to do now: the task, or the task with the messages since then."""
     workspace: Path
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment without secrets."""
     say: Callable[[str], None]
-    """Tell whoever watches how it goes, a line at a time. Never waits, never fails."""
+    """Report progress to the run's watchers, a line at a time. Never waits, never fails."""
 
 
 class Faltered(FledgeError):

@@ -182,7 +182,7 @@ class _Turn:
             await self.engine.commit(lambda c: _at_work(c, self.drive))
         except Exception as error:
             # The next line, or the end, is written all the same.
-            log.info("a sign of life of %s was not written: %s", self.drive.session, error)
+            log.info("progress of %s was not stored: %s", self.drive.session, error)
 
     async def _pass(self, seconds: float) -> None:
         await self.engine.clock.wait_until(self.engine.clock.now() + seconds, asyncio.Event())

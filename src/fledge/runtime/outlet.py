@@ -99,7 +99,9 @@ class Outlet:
         one of them forbids it, fails, or answers without a thread."""
         there = [one for one in self._listening.values() if "subagent_spawning" in one.on]
         if not there:
-            raise Refused("error", "thread: no channel here can bind a thread: nobody listens to subagent_spawning")
+            raise Refused(
+                "error", "thread: no channel here can bind a thread: no hook is registered for subagent_spawning"
+            )
         found: Address | None = None
         for one in there:
             call_id = post_key("subagent_spawning", one.name, asked.child_session_key)

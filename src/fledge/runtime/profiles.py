@@ -283,7 +283,7 @@ class ConfiguredProfiles:
         for one in functions:
             name = tool_name(one.name)
             if name in taken and not _is_same(taken[name], one):
-                raise BadInput(field, "must be named otherwise than other tools here", one.name)
+                raise BadInput(field, "must have a name that no other tool has", one.name)
             if name not in self._for_all:
                 self._brought[name] = taken[name] = one
 
@@ -575,7 +575,7 @@ class ConfiguredProfiles:
             return "plain"
         if self._box_of(network) is None:
             why = f"mode is {mode}" if network == "shared" else "network is none"
-            raise Refused("forbidden", f"sandbox.{why}, but bubblewrap does not work so here: install it")
+            raise Refused("forbidden", f"sandbox.{why}, but bubblewrap does not work that way here: install it")
         return network
 
     def _box_of(self, network: Network) -> Sandbox | None:
@@ -737,7 +737,7 @@ class ConfiguredProfiles:
         try:
             await self.sweep_files()
         except OSError as error:
-            log.warning("files of entries could not be swept: %s", error)
+            log.warning("leftover files of transcript entries could not be removed: %s", error)
 
     async def sweep_files(self) -> None:
         """Remove the images and attached files that no session holds. OSError: one cannot be removed."""

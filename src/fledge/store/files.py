@@ -65,7 +65,7 @@ def _size(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(f"{path}: cannot be looked at ({error.strerror})") from error
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
     if stat.S_ISDIR(found.st_mode):
         raise StoreError(f"{path} is a folder, not a database; move it away, or name another state folder")
     if not stat.S_ISREG(found.st_mode):

@@ -48,7 +48,9 @@ class StoreLock:
                 break
             os.close(self._fd)  # it was removed or replaced before it was locked
         else:
-            raise StoreError(f"{path} is replaced again and again; end whatever does that, or name another folder")
+            raise StoreError(
+                f"{path} is replaced again and again; stop the program that does that, or name another folder"
+            )
         keep_from_children(self._fd)
         try:
             self.write(at, address)

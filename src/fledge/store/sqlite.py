@@ -343,7 +343,9 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
         try:
             refuse_foreign(db, path)
             if is_behind(db):
-                raise StoreError(f"{path} is held by an older fledge: ask that one")
+                raise StoreError(
+                    f"{path} is in use by a process with an older fledge: use that version, or end the process"
+                )
             db.execute("BEGIN")
             return view(Tx(Unit(db)))
         finally:

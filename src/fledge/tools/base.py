@@ -237,7 +237,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             case asyncio.CancelledError():  # of something that the tool waited for
                 return "it was cancelled from inside"
             case TimeoutError() if clock.expired():
-                return f"stopped after {self.timeout_s:g} s: its time was over; what it did is not known"
+                return f"stopped after {self.timeout_s:g} s: it reached its timeout; its effects are unknown"
             case FledgeError() if str(error):
                 return str(error)
             case _:

@@ -92,7 +92,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
         here = context.workspace / context.cwd
         if sandbox is not None:
             if writable and not context.approved:
-                raise BadInput("writable", "needs a person's yes, and none was asked")
+                raise BadInput("writable", "needs a person's approval, and no person was asked")
             plan = plan_mounts(context.workspace, context.protected, context.readable, writable)
             argv = bubblewrap(sandbox.program, checked(argv, plan.mounts), plan.mounts, sandbox.network, context.cwd)
             here, missing = Path("/"), plan.missing

@@ -60,7 +60,7 @@ function confirmEnd(title, targets) {
     const leftOut = answers.reduce((sum, answer) => sum + answer.leftOut, 0);
     const number = rows.length + leftOut;
     explanation.textContent = number
-      ? `${plural(number, "run ends", "runs end")} within 5 s. Nobody is told; what was said and done so far is kept.`
+      ? `${plural(number, "run ends", "runs end")} within 5 s. Requesters get no notice; transcripts are kept.`
       : "Nothing is at work here.";
     go.querySelector("span").textContent = number > 1 ? `Kill ${number} runs` : "Kill";
     fill(list, rows.map((row) => el("li", null, glyph(standing(row).tone, 14), el("span", { class: "grow clip" }, nameOf(row)), el("span", { class: "num soft" }, age(tookMs(row))))),
@@ -91,7 +91,7 @@ export function resume(row) {
     } }));
 }
 
-/** Offer a result that found nobody once more. */
+/** Deliver an undelivered result again. */
 export async function deliverAgain(row) {
   await call("undelivered.retry", { target: row.sessionKey });
   announce("it is delivered again");
@@ -99,7 +99,7 @@ export async function deliverAgain(row) {
 
 /** Take a result off the undelivered list, after asking. */
 export function dismiss(row) {
-  layers.dialog(`Dismiss the result of ${nameOf(row)}?`, "mail", el("p", null, "It is taken off the list of undelivered results. Nobody gets it; its words stay on this page."),
+  layers.dialog(`Dismiss the result of ${nameOf(row)}?`, "mail", el("p", null, "It is taken off the list of undelivered results and not delivered; its text stays on this page."),
     button("Dismiss", { kind: "danger", act: async () => {
       await call("undelivered.dismiss", { target: row.sessionKey });
       layers.close();

@@ -48,7 +48,7 @@ function card(agent, busy) {
     agent.description && el("p", { class: "task" }, agent.description),
     el("ul", { class: "tools", "aria-label": "Tools" }, Object.keys(STANDS).flatMap((how) => agent[how].map((tool) => toolItem(tool, how)))),
     facts([
-      ["may start", starts.length && maxDepth ? starts.join(", ") : "nobody"],
+      ["may start", starts.length && maxDepth ? starts.join(", ") : "no agents"],
       ["depth · children", maxDepth ? `${maxDepth} · ${maxChildren} at once` : "–"],
       ["budget of a child", budgetWords(budget)],
       ["sandbox", `${sandbox}${network ? `, network ${network}` : ""}`],

@@ -245,7 +245,7 @@ const ENDED = {
   allowed: (by) => [`Allowed elsewhere${by}.`, "ok"],
   started: (by) => [`Allowed elsewhere${by}.`, "ok"],
   denied: (by) => [`Denied elsewhere${by}.`, "killed"],
-  expired: () => ["Nobody answered in time. It was not run, and the agent is told so.", "timeout"],
+  expired: () => ["No answer came in time. It was not run, and the agent gets a refusal.", "timeout"],
   void: () => ["It is not asked any more: the turn went on without it.", "waiting"],
 };
 
@@ -288,7 +288,7 @@ class Question extends Ask {
   }
 
   allow() { return this.answer("approvals.approve", this.bound, `Allowed once: ${this.who} goes on.`, "ok"); }
-  deny() { return this.answer("approvals.deny", this.bound, `Denied: ${this.who} is told so, and goes on without it.`, "killed"); }
+  deny() { return this.answer("approvals.deny", this.bound, `Denied: ${this.who} gets a refusal, and continues without it.`, "killed"); }
 
   change() {
     this.askWords({ label: "What should it do instead? The model reads this.", send: "Deny with these words",
@@ -353,6 +353,6 @@ class Plan extends Ask {
     const isSince = last && last.at >= this.one.askedAt;
     if (isSince && last.name === "PlanApproved") return ["Approved elsewhere.", "ok"];
     if (isSince) return ["Sent back elsewhere: it plans again.", "waiting"];
-    return ["It waits no more: its run was ended, or nobody answered in time.", "waiting"];
+    return ["It no longer waits: its run was ended, or no answer came in time.", "waiting"];
   }
 }

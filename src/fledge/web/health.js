@@ -78,7 +78,7 @@ function laneRow({ name, used, width, queued, oldestWaitS }) {
   return el("div", { class: "lanerow" }, el("b", { class: "clip" }, name),
     el("div", { class: "slots", role: "img", "aria-label": `${used} of ${plural(width, "slot")} in use, ${queued} waiting` }, slots, waiting),
     el("span", { class: "num" }, `${used} / ${width}`),
-    queued ? el("span", { class: "chip c-you" }, `${queued} waiting, longest ${span(oldestWaitS * 1000)}`) : el("span", { class: "soft" }, "nobody waits"));
+    queued ? el("span", { class: "chip c-you" }, `${queued} waiting, longest ${span(oldestWaitS * 1000)}`) : el("span", { class: "soft" }, "none waiting"));
 }
 
 function stepBlock(steps, nowAt) {

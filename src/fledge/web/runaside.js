@@ -15,7 +15,7 @@ const SPOKEN = { done: "done", bad: "failed", todo: "to come", now: "next", skip
 /** Why a result was not announced. */
 const SKIPPED = { suppressed: "a kill, or the answer to its plan, made it moot", silent: "it had nothing to say", "announce-skip": "it asked for that" };
 /** Why an announcement waits. */
-const DEFERRED = { "descendants-active": "what it started is still at work", "missing-requester": "there is nobody to tell yet" };
+const DEFERRED = { "descendants-active": "what it started is still at work", "missing-requester": "no requester is left to receive the result" };
 
 /** The way of a result, step by step: `[how, what, more]`. */
 function steps(row, story) {
@@ -25,7 +25,7 @@ function steps(row, story) {
   const begin = [[frozen ? "done" : "now", "Result frozen", frozen ? clock(row.endedAt) : "when the run ends"]];
   switch (row.delivery?.state) {
     case "skipped": return [...begin, ["skip", "Not announced", SKIPPED[row.delivery.why] ?? row.delivery.why]];
-    case "undelivered": return [...begin, ...failed, ["bad", "Given up", row.delivery.why], isUndelivered(row) ? ["todo", "Kept for you", `${story.due ? `until ${until(story.due.at)} · ` : ""}deliver it again or dismiss it`] : ["skip", "Dismissed", "nobody gets it"]];
+    case "undelivered": return [...begin, ...failed, ["bad", "Given up", row.delivery.why], isUndelivered(row) ? ["todo", "Kept for you", `${story.due ? `until ${until(story.due.at)} · ` : ""}deliver it again or dismiss it`] : ["skip", "Dismissed", "not delivered"]];
     default: {
       const isRead = row.delivery?.state === "delivered";
       const read = isRead ? [row.delivery.deliveredAt && clock(row.delivery.deliveredAt), last && `${last.path}, ${last.form ?? "whole"}`, last?.why].filter(Boolean).join(" · ") : DEFERRED[row.delivery?.why] || row.delivery?.why || "once, whatever crashes";

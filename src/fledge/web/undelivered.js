@@ -60,9 +60,9 @@ function card(store, one) {
   };
   const give = (to) => act("undelivered.retry", { to: to.key }, `Offered to ${conversationName(to)}.`, "announcing")();
   fill(foot,
-    button("Deliver again", { kind: "primary", ico: "retry", act: act("undelivered.retry", {}, "Offered again. If it finds nobody, it comes back here.", "announcing") }),
+    button("Deliver again", { kind: "primary", ico: "retry", act: act("undelivered.retry", {}, "It will be delivered again. If that fails, it comes back here.", "announcing") }),
     !isMessage && button("To a conversation …", { ico: "chat", act: () => chooseConversation(store, give) }),
-    button("Dismiss", { kind: "ghost", act: act("undelivered.dismiss", {}, "Dismissed. Nobody is told of it any more.", "killed") }),
+    button("Dismiss", { kind: "ghost", act: act("undelivered.dismiss", {}, "Dismissed. It will not be delivered.", "killed") }),
     el("span", { class: "grow" }),
     foldable(body, text),
     isRun(one.sessionKey) && el("a", { class: "runlink", href: runPath(one.sessionKey) }, "Trace"));
@@ -79,7 +79,7 @@ function card(store, one) {
 
 /** For whom it was: a session that the page knows, or an address. */
 function recipient(store, { to }) {
-  if (!to) return el("b", null, "nobody in particular");
+  if (!to) return el("b", null, "no requester");
   return to.startsWith("agent:") ? sessionLink(store, to) : el("b", null, to);
 }
 
@@ -103,6 +103,6 @@ function chooseConversation(store, chosen) {
 
 const nothing = () => el("div", { class: "teach", id: "undelivered-empty" },
   glyph("ok", 40), el("h2", null, "Everything has arrived"),
-  el("p", { class: "soft" }, "When a result finds nobody, because its conversation was deleted or a channel does not answer, it is kept here instead of being lost. You can deliver it again, give it to another conversation, or let it go."),
+  el("p", { class: "soft" }, "When a result cannot be delivered, because its conversation was deleted or a channel does not answer, it is kept here instead of being lost. You can deliver it again, give it to another conversation, or let it go."),
   el("p", { class: "soft" }, "The same list in a terminal:"),
   command(LIST));

@@ -8,17 +8,17 @@ import { standing } from "./standing.js";
 
 /** The first words and the rest, for each kind of standing still. `story` may be missing at first. */
 const WORDS = {
-  stuck: (row) => [`It has not got through a step for ${age(Date.now() - (row.now?.sinceAt ?? row.stuckAt))}.`, `${row.now?.text ?? ""}. Its requester was told once; it is never killed for that. Look at the call, steer it, or kill it.`],
-  giveup: (row, due) => ["The result is safe, but nobody has it.", `${sentence(row.delivery?.why)}${due ? ` It is kept until ${until(due.at)}.` : ""}`],
+  stuck: (row) => [`It has not got through a step for ${age(Date.now() - (row.now?.sinceAt ?? row.stuckAt))}.`, `${row.now?.text ?? ""}. Its requester got one notice; it is never killed for that. Look at the call, steer it, or kill it.`],
+  giveup: (row, due) => ["The result is safe, but it was not delivered.", `${sentence(row.delivery?.why)}${due ? ` It is kept until ${until(due.at)}.` : ""}`],
   queue: (row, due) => ["It waits for a slot.", `${sentence(row.now.text)} Its lane is ${row.lane}.${due ? ` If it has none by ${until(due.at)}, it ends.` : ""}`],
   retry: (row) => ["No model could answer.", `${sentence(row.now.text)} It goes on by itself; nothing is lost.`],
-  undriven: () => ["Nobody drives this folder.", "It goes on where it was as soon as somebody does: fledge serve, fledge chat or fledge run."],
-  children: (row, due) => ["It waits, and holds no slot.", `It wakes when its children have settled (${row.children - row.unsettled} of ${row.children} have), ${due ? `when it is told something, or at ${until(due.at)}` : "or when it is told something"}.`],
+  undriven: () => ["No process drives this folder.", "It continues where it was as soon as one does: fledge serve, fledge chat or fledge run."],
+  children: (row, due) => ["It waits, and holds no slot.", `It wakes when its children have settled (${row.children - row.unsettled} of ${row.children} have), ${due ? `when it gets a message, or at ${until(due.at)}` : "or when it gets a message"}.`],
   ending: (row) => ["It is ending.", sentence(row.now.text)],
   delivery: (row) => [row.error ? "It failed, and its requester has not read that yet." : "It is done, and its requester has not read the result yet.", `${sentence(row.error)}${row.error ? " " : ""}It is in the requester's inbox, and is read once, whatever crashes.${row.delivery?.why ? ` ${sentence(row.now.text)}` : ""}`],
   error: (row) => ["It failed.", row.error],
   timeout: (row) => ["It ran out of time.", sentence(row.error)],
-  killed: () => ["It was killed.", "Nobody was told. What it had said and done is kept: it can go on from there."],
+  killed: () => ["It was killed.", "Its requester got no notice. Its transcript is kept: it can continue from there."],
 };
 
 /** The banner of a run; null if there is nothing to say. */

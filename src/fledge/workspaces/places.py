@@ -44,7 +44,7 @@ class Places:
     @property
     def _state(self) -> Path:
         if self._folder is None:
-            raise Refused("error", "files for children need a state folder, and there is none here")
+            raise Refused("error", "files for children need a state folder, and this fledge was opened without one")
         return self._folder
 
     def folder(self, leaf: str) -> Path:

@@ -87,7 +87,7 @@ def line_in(folder: int, name: str) -> str:
 
 
 def _refuse_unknown() -> NoReturn:
-    raise Refused("forbidden", "workspace: the repository that the workspace names does not know of it")
+    raise Refused("forbidden", "workspace: the repository that the workspace names does not list the workspace")
 
 
 # ---- what its files lead to ------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class _Check:
     def look(self) -> None:
         with files_of(self._shared) as held:
             if held is None:
-                _refuse(".git", "is no folder")
+                _refuse(".git", "is not a folder")
             self._folder(held, "", 0)
 
     def _folder(self, held: int, inner: str, depth: int) -> None:

@@ -86,11 +86,11 @@ def _look_up(workspace: Path, name: str) -> Record:
     repository = find_repository(workspace)
     check_repository(repository)
     if not succeeds(workspace, "rev-parse", "--is-inside-work-tree"):
-        raise Refused("error", "workspace: worktree needs a git repository, and git takes the workspace's for none")
+        raise Refused("error", "workspace: worktree needs a git repository, and git does not accept the workspace's")
     top = line(workspace, "rev-parse", "--show-toplevel")
     shared = line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if (os.path.realpath(top), os.path.realpath(shared)) != (str(repository.top), str(repository.shared)):
-        raise Refused("forbidden", "workspace: the repository that the workspace names does not know of it")
+        raise Refused("forbidden", "workspace: the repository that the workspace names does not list the workspace")
     if not succeeds(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
     base = line(workspace, "rev-parse", "--verify", "HEAD^{commit}")
