@@ -222,14 +222,15 @@ class Runs:
 
     def _count(self, before: RunRow | None, after: RunRow | None) -> None:
         """Keep the tallies of the run's folder, tree and parent."""
-        listed, failed = (now - was for now, was in zip(_counted(after), _counted(before), strict=True))
+        was, now = _counted(before), _counted(after)
         row = after or before
-        if row is None or not (listed or failed):
+        if row is None or was == now:
             return
+        listed, failed = now[0] - was[0], now[1] - was[1]
         for scope in (("folder", ""), ("tree", row.root), ("parent", row.run.terms.parent)):
             tally = self.tallies.get(scope) or Tally(*scope, 0, 0)
-            now = Tally(*scope, tally.listed + listed, tally.failed + failed)
-            self.tallies.put(scope, now if now.listed else None)
+            counted = Tally(*scope, tally.listed + listed, tally.failed + failed)
+            self.tallies.put(scope, counted if counted.listed else None)
 
     def forget(self, key: str) -> None:
         """Delete the run, its timeline, texts, names, session and inbox.
@@ -369,7 +370,8 @@ def _counted(row: RunRow | None) -> tuple[int, int]:
     """Whether a run is in lists, and whether it is there as failed."""
     if row is None or row.run.phase.name == "archived":
         return 0, 0
-    return 1, int(row.run.ended is not None and row.run.ended.outcome.status in ("error", "timeout", "unknown"))
+    ended = row.run.ended
+    return 1, int(ended is not None and ended.outcome.status in ("error", "timeout", "unknown"))
 
 
 class Events:

@@ -85,18 +85,22 @@ class Table(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The row as it stands in this transaction."""
-        kept = self.kept
-        if key not in kept:
-            if self._is_whole:
-                return None
-            if self._is_small:
-                self._load()
-                return kept.get(key)
-            # A row that was changed is kept, so what is looked for is stored as it is: nothing need be written first.
-            args = key if isinstance(key, tuple) else (key,)
-            row = self._unit.db.execute(self._shape.select, args).fetchone()
-            kept[key] = None if row is None else self._shape.read(row)
-        return kept[key]
+        try:
+            return self.kept[key]
+        except KeyError:
+            return self._look_up(key)
+
+    def _look_up(self, key: K) -> V | None:
+        if self._is_whole:
+            return None
+        if self._is_small:
+            self._load()
+            return self.kept.get(key)
+        # A row that was changed is kept, so what is looked for is stored as it is: nothing need be written first.
+        args = key if isinstance(key, tuple) else (key,)
+        row = self._unit.db.execute(self._shape.select, args).fetchone()
+        value = self.kept[key] = None if row is None else self._shape.read(row)
+        return value
 
     def _load(self) -> None:
         sql = self._shape.select.partition(" WHERE ")[0]
