@@ -189,12 +189,15 @@ def collect(
         raise BadInput("completions", "must hold at least one")
     if len(completions) == 1 and _size(alone := render(completions[0], style, nonce, inline_chars)) <= byte_limit:
         return Collected(alone, (), _size(alone))
+    _checked(nonce)
     lines = [_pointer(number, completion) for number, completion in enumerate(completions, 1)]
+    as_lines = _joined(lines, completions, nonce)
+    room = byte_limit - _size(as_lines)
+    if room <= 0:  # a section takes more room than its line
+        return Collected(as_lines, tuple(range(len(completions))), 0)
     sections = [
-        _section(completion, number, style, _checked(nonce), inline_chars)
-        for number, completion in enumerate(completions, 1)
+        _section(completion, number, style, nonce, inline_chars) for number, completion in enumerate(completions, 1)
     ]
-    room = byte_limit - _size(_joined(lines, completions, nonce))
     told = {at: sections[at] for at in _newest_that_fit(lines, sections, room)}
     left = room - sum(_size(section) - _size(lines[at]) for at, section in told.items())
     large = [

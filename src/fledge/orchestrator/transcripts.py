@@ -60,14 +60,13 @@ def write(c: Commit, session: str, *bodies: Body) -> int:
     last = c.tx.transcripts.append(
         session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies)
     )
-    if any(isinstance(body, Replied) for body in bodies):
-        c.hints.replied_at = c.at
-    images = [image for body in bodies for image in images_of(body)]
-    files = [file for body in bodies for file in files_of(body)]
-    if images or files:
-        hold_files(c, session, Carried(tuple(images), tuple(files)))
     lines = c.written.setdefault(session, [])
-    lines += [Line(seq, body) for seq, body in enumerate(bodies, last - len(bodies) + 1)]
+    for seq, body in enumerate(bodies, last - len(bodies) + 1):
+        lines.append(Line(seq, body))
+        if isinstance(body, Replied):
+            c.hints.replied_at = c.at
+        elif (images := images_of(body)) or files_of(body):
+            hold_files(c, session, Carried(images, files_of(body)))
     return last
 
 
