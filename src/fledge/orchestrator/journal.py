@@ -87,7 +87,6 @@ class Counters:
         for before, after, event in hints.moves:
             if (wrong := _wrong(before, after, event)) is not None:
                 self.wrong.append(wrong)
-        for before, after, _ in hints.moves:
             phase = after.phase
             if before is None or type(before.phase) is not type(phase):
                 self.phases[phase.name] += 1

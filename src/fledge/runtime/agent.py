@@ -204,8 +204,9 @@ class _Turn:
         """Images of tool results, until the turn is over; None where images are not kept."""
 
     def tell(self, kind: Kind, text: str = "", call: str = "", entry: int = 0, arguments: str = "") -> None:
-        told = TurnEvent(kind, self.drive.session, text, self.drive.turn, call, entry=entry, arguments=arguments)
-        self.feed.emit(told)
+        if self.feed.is_heard:
+            told = TurnEvent(kind, self.drive.session, text, self.drive.turn, call, entry=entry, arguments=arguments)
+            self.feed.emit(told)
 
     def tell_retry(self, text: str, cause: str, in_s: float) -> None:
         """The model is asked again, or the store is, after a pause."""
@@ -466,14 +467,16 @@ class _Turn:
             await close_stream(stream)
 
     def _tell_usage(self, usage: Usage, cost_usd: float | None) -> None:
-        words = f"{usage.input_tokens} in, {usage.output_tokens} out"
-        told = TurnEvent("usage", self.drive.session, words, self.drive.turn, cost_usd=cost_usd)
-        self.feed.emit(replace(told, tokens_in=usage.input_tokens, tokens_out=usage.output_tokens))
+        if self.feed.is_heard:
+            words = f"{usage.input_tokens} in, {usage.output_tokens} out"
+            told = TurnEvent("usage", self.drive.session, words, self.drive.turn, cost_usd=cost_usd)
+            self.feed.emit(replace(told, tokens_in=usage.input_tokens, tokens_out=usage.output_tokens))
 
     def _tell_held(self, text: str, has_calls: bool) -> None:
         """What a heartbeat says is told only when all of it is known: it may mean that there is nothing to hear."""
-        silent = not has_calls and is_silence(text, self.engine.rules.heartbeat.ack_chars)
-        if self.drive.heartbeat and text and not silent:
+        if not self.drive.heartbeat or not text:
+            return
+        if has_calls or not is_silence(text, self.engine.rules.heartbeat.ack_chars):
             self.tell("assistant:text", text if has_calls else self._spoken(text))
 
     def _spoken(self, text: str) -> str:
@@ -517,8 +520,9 @@ class _Turn:
         if "exec" in asks and name == SPAWN and names_a_runtime(arguments):
             return "program"
         tool = self.profile.tools.get(called)
-        may_ask = tool is not None and tool.name not in self.profile.unasked
-        return "tool" if tool is not None and may_ask and tool.needs_person(arguments, self._context()) else None
+        if tool is None or tool.asks is None or tool.name in self.profile.unasked:
+            return None
+        return "tool" if tool.needs_person(arguments, self._context()) else None
 
     def _why_asked(self, calls: Sequence[CallEntry]) -> dict[int, str]:
         """Of calls that ask, by index: why, in words for the person."""
@@ -715,8 +719,9 @@ class _Turn:
         result = await self._result(call, answers.get(place))
         unknown = result is UNKNOWN_OUTCOME
         text, images = await self._keep_images(result)
-        told = TurnEvent("tool:end", self.drive.session, text, self.drive.turn, call.call.id)
-        self.feed.emit(replace(told, is_error=result.is_error))
+        if self.feed.is_heard:
+            told = TurnEvent("tool:end", self.drive.session, text, self.drive.turn, call.call.id)
+            self.feed.emit(replace(told, is_error=result.is_error))
         return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
 
     async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:

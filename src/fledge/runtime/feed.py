@@ -127,6 +127,11 @@ class Feed:
         if subscription in self._listeners:
             self._listeners.remove(subscription)
 
+    @property
+    def is_heard(self) -> bool:
+        """True while anybody listens: else an event need not even be made."""
+        return bool(self._listeners)
+
     def emit(self, event: TurnEvent) -> None:
         """Hand an event to all listeners."""
         for listener in self._listeners:

@@ -20,6 +20,7 @@ class ToolSet:
         self._tools: dict[str, Tool] = {}
         self._names: frozenset[str] | None = None
         self._specs: tuple[ToolSpec, ...] | None = None
+        self._hosted: frozenset[str] | None = None
         self._denied: Mapping[str, ToolResult] = {}
         for one in tools:
             self.add(one)
@@ -30,7 +31,7 @@ class ToolSet:
         if name in self._tools:
             raise BadInput("name", f'there is a tool "{self._tools[name].name}" already', tool.name)
         self._tools[name] = tool
-        self._names = self._specs = None
+        self._names = self._specs = self._hosted = None
 
     def __iter__(self) -> Iterator[Tool]:
         """Every tool, by name."""
@@ -66,7 +67,9 @@ class ToolSet:
     @property
     def hosted(self) -> frozenset[str]:
         """Those that the model's provider carries out."""
-        return frozenset(name for name, tool in self._tools.items() if tool.hosted)
+        if self._hosted is None:  # they are asked for with every request
+            self._hosted = frozenset(name for name, tool in self._tools.items() if tool.hosted)
+        return self._hosted
 
     def only(self, allowed: Collection[str], denied: Mapping[str, str] | None = None) -> "ToolSet":
         """The allowed ones of these tools; names that are not here add nothing. `denied` says of others why a session
