@@ -6,6 +6,7 @@ conversation is looked at in every commit.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -107,6 +108,10 @@ class Inbox:
             waiting.arrives(row)
         return True
 
+    def begin(self, session: str) -> None:
+        """The session was just made, under a name that none had before: nothing waits for it."""
+        self._unread[session] = _Waiting({}, {})
+
     def get(self, key: str) -> Row | None:
         """A row by its key, whatever its state."""
         return self._rows.get(key)
@@ -133,7 +138,7 @@ class Inbox:
         rows = self._waiting(session).rows
         if rows is None:
             return [Row(*row) for row in self._unit.all(_UNREAD, session, limit)]
-        return list(rows.values())[: max(0, limit)]
+        return list(islice(rows.values(), max(0, limit)))
 
     def unread_by_child(self, session: str, limit: int) -> list[Row]:
         """The rows that wait to enter a session: messages in order of arrival, then completions in the order in which
@@ -156,7 +161,8 @@ class Inbox:
         if kind is not None and not waiting.kinds.get(kind):
             return []
         if waiting.rows is not None:
-            return [row for row in reversed(waiting.rows.values()) if kind is None or row.kind == kind][:1]
+            newest = (row for row in reversed(waiting.rows.values()) if kind is None or row.kind == kind)
+            return list(islice(newest, 1))
         sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread'"
         if kind is None:
             return [Row(*row) for row in self._unit.all(f"{sql} ORDER BY seq DESC LIMIT 1", session)]
