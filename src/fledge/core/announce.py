@@ -441,6 +441,8 @@ def _checked(nonce: str) -> str:
 
 def _shown(text: str) -> str:
     """Text of many lines without control characters; empty if there is nothing to see."""
+    if text.isascii() and text.isprintable():
+        return text if text.strip() else ""
     lines = "\n".join(text.splitlines())
     shown = without(lines, ("Cc",), "\n\t")
     return shown if shown.strip() else ""
@@ -461,7 +463,11 @@ def _key(completion: Completion) -> str:
 
 
 def _title(completion: Completion) -> str:
-    names = (completion.label, completion.task, completion.child_session_key)
+    return _quoted_name(completion.label, completion.task, completion.child_session_key)
+
+
+@lru_cache(maxsize=512)
+def _quoted_name(*names: str) -> str:
     fields = (_field(name, LABEL_CHARS).replace('"', "'") for name in names)
     return f'"{next((field for field in fields if field), "?")}"'
 

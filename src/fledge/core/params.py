@@ -130,6 +130,11 @@ def _other_names(kind: type[Struct], which: str) -> dict[str, str]:
     return {name: one.encode_name for one in fields for name in _extra(one.type).get(which, ())}
 
 
+@cache
+def _all_other_names(kind: type[Struct]) -> dict[str, str]:
+    return _other_names(kind, _ALSO) | former_names(kind)
+
+
 def _extra(kind: Type) -> dict[str, Any]:
     match kind:
         case Metadata(type=inner, extra=extra):
@@ -153,8 +158,8 @@ def _fit_object(
     if not isinstance(value, Mapping):
         raise BadInput(place or whole, "must be an object", value)
     fields = {one.encode_name: one for one in block.fields}
-    names = dict(spelled) if spelled is not None else {name: name for name in fields}
-    others = _other_names(block.cls, _ALSO) | former_names(block.cls)
+    others = _all_other_names(block.cls)
+    names = {name: name for name in fields} if spelled is None else spelled
     clean: dict[str, Any] = {}
     for key, one in value.items():
         at = _below(place, str(key)[:MAX_NAME])
