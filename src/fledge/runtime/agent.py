@@ -8,7 +8,7 @@ and the turn goes on with what came in. Everything this starts is owned by the t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
 
 from msgspec import Struct
@@ -219,21 +219,26 @@ class _Turn:
         It is written with the lease that this driver holds now, however late the store comes to it.
         """
         drive = self.drive
-        return await self._patiently(lambda: self.engine.commit(lambda c: act(c, drive, *args, **kwargs)))
+        while True:
+            try:
+                return await self.engine.commit(lambda c: act(c, drive, *args, **kwargs))
+            except StoreError as error:
+                await self._wait_for_disk(error)
 
     async def read(self, view: Callable[[Tx], T]) -> T:
         """Look at the store, as soon as it can be looked at."""
-        return await self._patiently(lambda: self.engine.store.read(view))
-
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
-                return await attempt()
-            except (StaleWrite, StoreLost):
-                raise
+                return await self.engine.store.read(view)
             except StoreError as error:
-                self.tell_retry(str(error), str(error), DISK_S)
-                await self.engine.clock.wait_until(self.engine.clock.now() + DISK_S, asyncio.Event())
+                await self._wait_for_disk(error)
+
+    async def _wait_for_disk(self, error: StoreError) -> None:
+        """Wait until the store may be asked again. Raises the error if that would not help."""
+        if isinstance(error, StaleWrite | StoreLost):
+            raise error
+        self.tell_retry(str(error), str(error), DISK_S)
+        await self.engine.clock.wait_until(self.engine.clock.now() + DISK_S, asyncio.Event())
 
     @property
     def last(self) -> int:
