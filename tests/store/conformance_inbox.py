@@ -42,17 +42,6 @@ def put_in(tx: Tx, key: str, state: RowState) -> None:
 class InboxConformance:
     """Inboxes."""
 
-    def test_the_inbox_of_a_new_session_is_empty_and_then_holds_what_is_put(self, bench: Bench) -> None:
-        def job(tx: Tx) -> tuple[list[Row], tuple[int, int]]:
-            tx.inbox.begin("agent:main:subagent:new")
-            before = tx.inbox.unread("agent:main:subagent:new")
-            send(tx, "m", to="agent:main:subagent:new")
-            announce(tx, "c", to="agent:main:subagent:new")
-            return before, tx.inbox.count_unread("agent:main:subagent:new")
-
-        assert bench.do(job) == ([], (1, 1))
-        assert [row.key for row in bench.see(lambda tx: tx.inbox.unread("agent:main:subagent:new"))] == ["m", "c"]
-
     def test_a_row_is_as_it_was_put(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[bool]:
             return [

@@ -147,7 +147,6 @@ def reserve(c: Commit, request: Request) -> Run:
     role = policy.role_at(depth, request.limits.max_depth)
     facts = replace(request.facts, agent_id=spec.agent_id, label=spec.label, role=role)
     c.tx.sessions.open(key, "subagent", parent, depth, facts, c.at)
-    c.tx.inbox.begin(key)
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
     run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
     unsettle_above(c, parent)

@@ -108,10 +108,6 @@ class Inbox:
             waiting.arrives(row)
         return True
 
-    def begin(self, session: str) -> None:
-        """The session was just made, under a name that none had before: nothing waits for it."""
-        self._unread[session] = _Waiting({}, {})
-
     def get(self, key: str) -> Row | None:
         """A row by its key, whatever its state."""
         return self._rows.get(key)
