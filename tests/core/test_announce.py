@@ -960,3 +960,15 @@ def test_what_is_not_set_is_not_stored() -> None:
     trace = DeliveryTrace(key="k", requester="r", depth="nested", route="hook")
     stored = b'{"key":"k","requester":"r","depth":"nested","route":"hook"}'
     assert msgspec.json.encode(trace) == stored
+
+
+@pytest.mark.parametrize("kind", get_args(RowKind))
+@pytest.mark.parametrize("outcome", [Ok(), Failed(""), TimedOut(), Killed(True), Unknown()])
+@pytest.mark.parametrize("style", get_args(Style))
+def test_a_whole_completion_takes_more_room_than_its_line(kind: RowKind, outcome: Outcome, style: Style) -> None:
+    """So where there is no room beside the lines, no completion need be written whole."""
+    short = completion(kind=kind, outcome=outcome, label="", task="", run_id="", result="", stats=Stats(0.0))
+    for told in (short, replace(short, label="x" * 500, result="y" * 20_000)):
+        whole, lines = collect([told] * 2, style, NONCE), collect([told] * 2, style, NONCE, 0)
+        assert (whole.summarised, lines.summarised) == ((), (0, 1))
+        assert len(whole.text) > len(lines.text)
