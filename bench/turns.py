@@ -84,6 +84,11 @@ class Ends(Feed):
         self.errors: list[str] = []
         self.over = asyncio.Event()
 
+    @property
+    def is_heard(self) -> bool:
+        """Always: it listens itself."""
+        return True
+
     def emit(self, event: TurnEvent) -> None:
         """Count it."""
         if event.kind == "end":

@@ -18,6 +18,13 @@ from tests.statements import proves
 
 DEPTH = "agents.defaults.subagents.maxSpawnDepth=3"
 
+CURRENT = """
+(name) => {
+  const row = document.getElementById(document.querySelector("#runs-grid").getAttribute("aria-activedescendant"));
+  return row?.querySelector(".name, b")?.innerText === name;
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -106,27 +113,31 @@ def test_the_table_is_moved_in_folded_and_opened_by_keys(browser: Browser, gatew
             row = page.locator(f"#{grid.get_attribute('aria-activedescendant')}")
             return row.locator(".name, b").first.inner_text()
 
+        def arrives(name: str) -> None:
+            """The row with this name becomes the current one, as soon as it is drawn."""
+            page.wait_for_function(CURRENT, arg=name)
+
         page.keyboard.press("j")
         expect(grid).to_be_focused()
-        assert current() == "main"
+        arrives("main")
         page.keyboard.press("j")
         page.keyboard.press("ArrowDown")
-        assert current() == "ledger migration"
+        arrives("ledger migration")
         page.keyboard.press("ArrowLeft")
         assert names(page)[:4] == ["main", "cut-over plan", "ledger migration"]
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
-        assert current() == names(page)[3], "right goes to the first child"
+        arrives(names(page)[3])  # right goes to the first child
         page.keyboard.press("ArrowLeft")
-        assert current() == "ledger migration", "left goes to the row above it in the tree"
+        arrives("ledger migration")  # left goes to the row above it in the tree
         page.keyboard.press("End")
         last = current()
         page.keyboard.press("k")
         assert current() != last
         page.keyboard.press("Home")
-        assert current() == "main"
+        arrives("main")
         page.keyboard.press("PageDown")
-        assert current() == last, "all rows fit on one page"
+        arrives(last)  # all rows fit on one page
         page.keyboard.press("5")
         expect(page.locator("#runs-grid .vbody .name")).to_have_text(["broken"])
         page.keyboard.press("1")

@@ -160,7 +160,7 @@ def test_the_key_may_be_in_a_file_that_only_its_owner_can_open(tmp_path: Path) -
             search = service("brave", server.base_url("brave"), {}, apiKeyFile=str(key))
             assert (await ask(search)).text == FOUND
             key.chmod(0o644)
-            assert "tools.web.search.apiKeyFile: others can open this file" in (await ask(search)).text
+            assert "tools.web.search.apiKeyFile: must be readable by its owner only" in (await ask(search)).text
 
     asyncio.run(main())
 
