@@ -16,9 +16,9 @@ from fledge.core.prompts import INLINE_FILE_BYTES
 from fledge.errors import BadInput, Refused
 from fledge.models.base import Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, ScriptedModel, echo, use
-from fledge.tools.sandbox import find_sandbox
 from tests import images
 from tests.api.scene import Place
+from tests.left_out import requires
 from tests.statements import proves
 
 MAIN = "agent:main:main"
@@ -104,8 +104,8 @@ def test_file_tools_read_an_attached_file_and_change_none(
     assert files(place) == {f"{attached_folder(MAIN)}/report.csv": b"a,b\n1,2\n"}
 
 
-@pytest.mark.skipif(find_sandbox() is None, reason="bubblewrap does not work here")
 def test_a_command_in_the_sandbox_reads_an_attached_file_and_cannot_change_it(place: Place, workspace: Path) -> None:
+    requires("bubblewrap")
     path = folder_of(place) / "report.csv"
     model = calling("exec", command=f"cat {path}; echo x >> {path}; ls {place.folder}")
     reply = place.act(lambda fl: fl.session("main").send("Look.", attachments=[CSV]), model, workspace=workspace)

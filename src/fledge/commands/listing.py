@@ -203,13 +203,8 @@ class RowReader:
     def row(self, listed: ListedRun) -> RunRow:
         """The row of a run."""
         tx, key, root = self._tx, listed.key, listed.root
-        run, spec, ran, used, counts = (
-            tx.runs.load(key),
-            tx.runs.spec(key),
-            tx.turns.last_ran(key),
-            tx.transcripts.used(key),
-            tx.sessions.counts(key),
-        )
+        run, spec, ran = tx.runs.load(key), tx.runs.spec(key), tx.turns.last_ran(key)
+        used, counts = tx.transcripts.used(key), tx.sessions.counts(key)
         driver, queued, ended = tx.drivers.get(key), tx.queue.place(key), run.ended
         asked = self._questions.get(key, [])
         timeline = tx.events.of(key)

@@ -166,6 +166,7 @@ def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> C
     runtime_s = None if ended is None else ended.elapsed_s
     outcome = Ok() if ended is None or kind == "late" else ended.outcome
     answers = kind in ("outcome", "late") and isinstance(outcome, Ok) and spec.output_schema is not None
+    words = "" if text is None or not answers else c.tx.texts.get(text)
     return Completion(
         kind=kind,
         child_session_key=run.key,
@@ -176,9 +177,7 @@ def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> C
         stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached),
         goods=(c.tx.sessions.goods(run.key) if kind in ("outcome", "late") else None) or Goods(),
         plan=run.plan,
-        schema_error=fit(spec.output_schema or {}, "" if text is None else c.tx.texts.get(text)).error
-        if answers
-        else None,
+        schema_error=fit(spec.output_schema or {}, words).error if answers else None,
     )
 
 

@@ -13,7 +13,7 @@ from fledge.store.people import Commissions
 from fledge.store.records import Driver, LaneQueue, Place, Ran, Turn
 from fledge.store.session_rows import DRIVER, ActiveRow, read_driver
 from fledge.store.sessions import Sessions
-from fledge.store.unit import Shape, Table, Unit, to_json
+from fledge.store.unit import Table, Unit, plain_shape, to_json
 
 _decode_ran = msgspec.json.Decoder(Ran).decode
 _decode_turn = msgspec.json.Decoder(Turn).decode
@@ -48,18 +48,7 @@ class Lane(msgspec.Struct, frozen=True, gc=False):
     last_seq: int = 0
 
 
-_LANE: Final = Shape(
-    name="lanes",
-    select="SELECT lane, rank, last_seq FROM lanes WHERE lane = ?",
-    read=lambda row: Lane(*row),
-    insert="INSERT INTO lanes (lane, rank, last_seq) VALUES (?,?,?)",
-    values=lambda lane: (lane.lane, lane.rank, lane.last_seq),
-    update=lambda before, after: (
-        "UPDATE lanes SET rank = ?, last_seq = ? WHERE lane = ?",
-        (after.rank, after.last_seq, after.lane),
-    ),
-    delete="DELETE FROM lanes WHERE lane = ?",
-)
+_LANE: Final = plain_shape(Lane, "lanes", "lane")
 
 
 class Queue:

@@ -17,7 +17,7 @@ from fledge.core.events import Event
 from fledge.core.run import Instant, Run, TextId
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.records import AgentDay, Happened, Spec
-from fledge.store.unit import Lines, Shape, Table, Unit, to_json
+from fledge.store.unit import Lines, Shape, Table, Unit, plain_shape, to_json
 
 SHORT: Final = 4096
 """How long a text may be to be kept in memory: it is mostly read soon after it was written."""
@@ -107,32 +107,10 @@ class Tally(Struct, frozen=True, gc=False):
     failed: int
 
 
-_TALLIES: Final = Shape(
-    name="tallies",
-    select="SELECT scope, session, listed, failed FROM tallies WHERE scope = ? AND session = ?",
-    read=lambda row: Tally(*row),
-    insert="INSERT INTO tallies (scope, session, listed, failed) VALUES (?,?,?,?)",
-    values=lambda tally: (tally.scope, tally.session, tally.listed, tally.failed),
-    update=lambda before, after: (
-        "UPDATE tallies SET listed = ?, failed = ? WHERE scope = ? AND session = ?",
-        (after.listed, after.failed, after.scope, after.session),
-    ),
-    delete="DELETE FROM tallies WHERE scope = ? AND session = ?",
-)
+_TALLIES: Final = plain_shape(Tally, "tallies", "scope", "session")
 
 
-_DAYS: Final = Shape(
-    name="agent_days",
-    select="SELECT agent, day, runs, cost_usd FROM agent_days WHERE day = ? AND agent = ?",
-    read=lambda row: AgentDay(*row),
-    insert="INSERT INTO agent_days (agent, day, runs, cost_usd) VALUES (?,?,?,?)",
-    values=lambda one: (one.agent, one.day, one.runs, one.cost_usd),
-    update=lambda before, after: (
-        "UPDATE agent_days SET runs = ?, cost_usd = ? WHERE day = ? AND agent = ?",
-        (after.runs, after.cost_usd, after.day, after.agent),
-    ),
-    delete="DELETE FROM agent_days WHERE day = ? AND agent = ?",
-)
+_DAYS: Final = plain_shape(AgentDay, "agent_days", "day", "agent")
 _DAY_S: Final = 86400.0
 
 

@@ -19,6 +19,7 @@ from fledge.errors import StaleWrite
 
 K = TypeVar("K")
 V = TypeVar("V")
+S = TypeVar("S", bound=msgspec.Struct)
 
 MOST: Final = 10_000
 """How many rows of a table are kept from one transaction to the next."""
@@ -67,6 +68,24 @@ class Shape(NamedTuple, Generic[V]):
     delete: str
     keeps: Callable[[V], bool] | None = None
     """Which rows are worth keeping once they are written; None: all."""
+
+
+def plain_shape(kind: type[S], name: str, *keys: str) -> "Shape[S]":
+    """The shape of a table whose columns are the fields of a struct, found by these."""
+    columns = kind.__struct_fields__
+    others = [column for column in columns if column not in keys]
+    found = " AND ".join(f"{key} = ?" for key in keys)
+    update = f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE {found}"
+    in_update = [*others, *keys]
+    return Shape(
+        name=name,
+        select=f"SELECT {', '.join(columns)} FROM {name} WHERE {found}",
+        read=lambda row: kind(*row),
+        insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})",
+        values=lambda row: tuple(getattr(row, column) for column in columns),
+        update=lambda before, after: (update, tuple(getattr(after, column) for column in in_update)),
+        delete=f"DELETE FROM {name} WHERE {found}",
+    )
 
 
 class Table(Generic[K, V]):

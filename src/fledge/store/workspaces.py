@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from fledge.core.documents import Workspace
 from fledge.core.run import Instant
-from fledge.store.unit import Shape, Table, Unit, to_json
+from fledge.store.unit import Shape, Table, Unit, plain_shape, to_json
 
 _decode = msgspec.json.Decoder(Workspace).decode
 
@@ -29,18 +29,7 @@ _WORKSPACES: Final = Shape(
     update=lambda before, after: ("UPDATE workspaces SET state = ? WHERE path = ?", (to_json(after), after.path)),
     delete="DELETE FROM workspaces WHERE path = ?",
 )
-_WORKERS: Final = Shape(
-    name="workers",
-    select="SELECT session, workspace, since FROM workers WHERE session = ?",
-    read=lambda row: _Worker(*row),
-    insert="INSERT INTO workers (session, workspace, since) VALUES (?,?,?)",
-    values=lambda worker: (worker.session, worker.workspace, worker.since),
-    update=lambda before, after: (
-        "UPDATE workers SET workspace = ?, since = ? WHERE session = ?",
-        (after.workspace, after.since, after.session),
-    ),
-    delete="DELETE FROM workers WHERE session = ?",
-)
+_WORKERS: Final = plain_shape(_Worker, "workers", "session")
 
 
 class Workspaces:
