@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from fledge.api import views
-from fledge.api.images import GivenFile, GivenImage, carried
+from fledge.api.carried import GivenFile, GivenImage, carried
 from fledge.api.streams import answer_events
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said

@@ -14,8 +14,8 @@ from typing import Any, Self, TypeVar
 from msgspec import Struct
 
 from fledge.api.agents import Agent
+from fledge.api.carried import GivenImage, kept
 from fledge.api.identity import Identity
-from fledge.api.images import GivenImage, kept
 from fledge.cancellation import is_stop
 from fledge.clock import Clock
 from fledge.config import Config

@@ -6,8 +6,8 @@ from typing import get_args
 from msgspec import UNSET
 
 from fledge.api import views
+from fledge.api.carried import GivenFile, GivenImage, carried
 from fledge.api.conversation import Conversation
-from fledge.api.images import GivenFile, GivenImage, carried
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
 from fledge.core.keys import parse_key

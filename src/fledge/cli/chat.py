@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Struct, to_builtins
 
 import fledge
-from fledge.api.images import for_wire, read_files
+from fledge.api.carried import for_wire, read_files
 from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question, RunInfo
 from fledge.channels.terminal import HERE

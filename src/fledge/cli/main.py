@@ -376,7 +376,7 @@ def _chat(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.api.images import for_wire, read_files
+    from fledge.api.carried import for_wire, read_files
     from fledge.api.views import session_key
     from fledge.cli import run
     from fledge.cli.ending import until_ended

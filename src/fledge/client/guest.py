@@ -15,9 +15,9 @@ from msgspec import to_builtins
 from fledge.api import spawning, views
 from fledge.api.agents import Agent
 from fledge.api.answering import Answer
+from fledge.api.carried import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.handle import Handle
 from fledge.api.identity import Identity, agent_differences
-from fledge.api.images import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.program import Fledge
 from fledge.api.runs import Told, Which, wanted
 from fledge.api.spawning import SpawnOptions

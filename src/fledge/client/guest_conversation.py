@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from fledge.api.carried import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.conversation import Conversation
-from fledge.api.images import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.streams import answer_events
 from fledge.api.values import Accepted, Message, Reply
 from fledge.client.asking import Asking
