@@ -28,6 +28,7 @@ EVENTS = 30_000 if SOAK else 60
 """Rows that the feed tells after everything was seen once: in a soak ten minutes of fifty a second."""
 ROUNDS = 40 if SOAK else 5
 """How often every view is gone to."""
+MAIN = "agent:main:main"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SETTINGS: dict[str, Any] = {
     "tools": {"write": {"approval": "ask"}},
@@ -74,6 +75,8 @@ def busy(tmp_path: Path) -> Iterator[Scene]:
         one.call("runs.spawn", task="say it", label="sayer")
         one.plan("planner", "it")
         one.until(lambda tx: tx.approvals.open() or None)
+        # All that comes once has come: the finished run's answer was read and answered.
+        one.until(lambda tx: True if tx.queue.place(MAIN) is None and tx.turns.get(MAIN) is None else None)
         yield one
 
 
@@ -109,7 +112,7 @@ def views(scene: Scene) -> dict[str, str]:
     """Where each view is, and what it shows."""
     rows = {row["label"]: row["sessionKey"] for row in scene.call("runs.query", limit=500)["rows"]}
     return {
-        "chat/agent:main:main": "#panel .twig",
+        f"chat/{MAIN}": "#panel .twig",
         "runs": "#runs-grid .vrow .name",
         f"run/{rows['stepper 1']}": "#view-run h1",
         f"run/{rows['asker']}": ".asks .card",
