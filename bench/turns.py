@@ -22,7 +22,6 @@ from fledge.ids import RandomIds
 from fledge.models.base import Call, Request, ToolMessage
 from fledge.models.scripted import ScriptedModel, use
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
@@ -161,7 +160,7 @@ async def _measured(store: CountingStore, sqlite: SqliteStore, sessions: int, wo
 
 
 def _speak(tx: Tx, keys: list[str], rules: Rules) -> None:
-    c = Commit(tx, SystemClock().now(), RandomIds(), rules, carry_out)
+    c = Commit(tx, SystemClock().now(), RandomIds(), rules)
     for key in keys:
         spawn.open_conversation(c, key)
         control.send(c, key, "add two and three")

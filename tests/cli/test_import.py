@@ -14,7 +14,6 @@ from fledge.core.transcript import Line, Resulted, from_body, open_calls
 from fledge.errors import BadInput
 from fledge.openclaw import MAX_JSON5, MAX_TRANSCRIPT, PastRun, conversation_key, read_past, read_transcript
 from fledge.orchestrator import history
-from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
 from fledge.testing import InlineStore, SeededIds
@@ -210,7 +209,7 @@ def test_hostile_rows_are_read_or_left_out(
 
 
 def _imported(tx: Tx, run: PastRun) -> bool:
-    commit = Commit(tx, 1_900_000_000.0, SeededIds(1), Rules(), carry_out)
+    commit = Commit(tx, 1_900_000_000.0, SeededIds(1), Rules())
     history.import_run(commit, run, [])
     assert replay(tx.events.of(run.key)) == tx.runs.load(run.key)
     return True

@@ -23,7 +23,7 @@ from fledge.core.route import Address, origin_of
 from fledge.core.run import CompletedGiveup
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, Reply, last_text
-from fledge.orchestrator import bindings, outbox
+from fledge.orchestrator import bindings, effects, outbox
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.base import Work
 from fledge.store.base import SessionFacts, Turn
@@ -488,7 +488,7 @@ def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, as
 
     async def give_up(key: str) -> None:
         late = ev.CameDue(at=fl.engine.clock.now() + UNREAD_PROGRAM_S + 1, next_run_id="none")
-        await fl.engine.commit(lambda c: c.apply(key, late))
+        await fl.engine.commit(lambda c: effects.apply(c, key, late))
         await fl.until(lambda tx: isinstance(tx.runs.load(key).phase, CompletedGiveup) or None)
 
     key = server.do(lose())
@@ -514,7 +514,7 @@ def test_a_given_up_result_is_delivered_to_another_conversation(server: Server, 
         async for _ in run.events():
             pass
         late = ev.CameDue(at=fl.engine.clock.now() + UNREAD_PROGRAM_S + 1, next_run_id="none")
-        await fl.engine.commit(lambda c: c.apply(run.session_key, late))
+        await fl.engine.commit(lambda c: effects.apply(c, run.session_key, late))
         await fl.until(lambda tx: isinstance(tx.runs.load(run.session_key).phase, CompletedGiveup) or None)
         return run.session_key
 

@@ -11,7 +11,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.policy import YieldTerms
 from fledge.core.progress import StepLimits
 from fledge.core.run import Killed
-from fledge.orchestrator import control, due, spawn, steps, turns
+from fledge.orchestrator import control, due, effects, spawn, steps, turns
 from tests.effort import effort
 from tests.model.world import CAP, LIMITS, MAIN, World
 from tests.statements import proves
@@ -235,7 +235,9 @@ class TreeOfRuns(RuleBasedStateMachine):
             def late(c: Any) -> None:
                 text = c.tx.texts.keep(run.key, f"late {run.version}")
                 end = ev.Finished("text", text)
-                c.apply(run.key, ev.AttemptEnded(at=c.at, attempt=run.attempt, end=end, next_run_id=c.ids.unique()))
+                effects.apply(
+                    c, run.key, ev.AttemptEnded(at=c.at, attempt=run.attempt, end=end, next_run_id=c.ids.unique())
+                )
 
             self.world.attempt(late)
 

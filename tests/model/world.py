@@ -21,8 +21,8 @@ from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
 from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control, due, heartbeat, spawn, steps, transcripts, turns
-from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
+from fledge.orchestrator.effects import carry_out
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
 from fledge.store.unit import Table, Unit
@@ -74,7 +74,7 @@ class World:
         self.open()
 
     def commit(self, decide: Callable[[Commit], T]) -> T:
-        return self.store.run(lambda tx: decide(Commit(tx, self.clock.now(), self.ids, self.rules, carry_out)))
+        return self.store.run(lambda tx: carry_out(Commit(tx, self.clock.now(), self.ids, self.rules), decide))
 
     def read(self, look: Callable[[Tx], T]) -> T:
         return self.store.run(look)

@@ -16,7 +16,8 @@ from fledge.core.announce import DeliveryTrace
 from fledge.core.policy import YieldTerms
 from fledge.core.run import Ended, Run, Terms
 from fledge.errors import FledgeError, Refused
-from fledge.orchestrator import control, due, spawn, turns
+from fledge.orchestrator import control, due, effects, spawn, turns
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.turns import Drive, Goes
 from fledge.store.base import Counts, Entry, Row, Session, Spec
 from tests.model.world import LIMITS, MAIN, World
@@ -120,10 +121,10 @@ class Scene(World):
         self.finish(self.start(MAIN), reply)
         return self.told(MAIN, before)
 
-    def kill(self, key: str) -> control.Killing:
+    def kill(self, key: str) -> Killing:
         return self.commit(lambda c: control.kill(c, key))
 
-    def stop(self, key: str = MAIN) -> control.Killing:
+    def stop(self, key: str = MAIN) -> Killing:
         return self.commit(lambda c: control.stop(c, key))
 
     def delete(self, key: str = MAIN) -> None:
@@ -150,7 +151,7 @@ class Scene(World):
 
         def end(c: Any) -> None:
             said = ev.Finished("text", c.tx.texts.keep(key, words))
-            c.apply(key, ev.AttemptEnded(at=c.at, attempt=run.attempt, end=said, next_run_id=c.ids.unique()))
+            effects.apply(c, key, ev.AttemptEnded(at=c.at, attempt=run.attempt, end=said, next_run_id=c.ids.unique()))
 
         self.commit(end)
 

@@ -19,6 +19,7 @@ from fledge.core.run import Run, Terms
 from fledge.errors import StoreError
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit, Listener, Rules
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Post, Spec, Store, Tx
 from fledge.testing import START, InlineStore, Script, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
@@ -150,7 +151,7 @@ class World:
     async def send(self, message: str = "go", key: str = MAIN) -> None:
         await self.engine.commit(lambda c: control.send(c, key, message))
 
-    async def kill(self, key: str) -> control.Killing:
+    async def kill(self, key: str) -> Killing:
         return await self.engine.commit(lambda c: control.kill(c, key))
 
     async def steer(self, key: str, message: str = "rather this") -> None:

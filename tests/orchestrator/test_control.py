@@ -8,6 +8,7 @@ from fledge.core.run import Failed, Killed, Queued, Skipped
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control, turns
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.effects import Killing
 from tests.model.world import MAIN
 from tests.orchestrator.scene import NOBODY, PHASES, Scene, child_in, refused, scene_fixture
 from tests.statements import proves
@@ -262,7 +263,7 @@ def test_a_kill_of_an_ended_run_ends_what_lives_below_and_keeps_its_own_row(scen
     queued = scene.spawn(p)
     scene.fail(p, "no model")
     scene.fail(o, "no model either")
-    assert scene.kill(o.session) == control.Killing((queued,), (w.session,))
+    assert scene.kill(o.session) == Killing((queued,), (w.session,))
     assert scene.outcome_row(o.session).state == "unread"
     assert scene.ended(w.session if scene.run(w.session).ended else queued).outcome == Killed(named=False)
     scene.exit(w)
@@ -337,12 +338,12 @@ def test_a_stop_loses_no_message_that_came_during_the_turn(scene: Scene) -> None
 
 def test_a_stop_of_a_run_is_its_kill(scene: Scene) -> None:
     o = scene.orchestrator()
-    assert scene.stop(o.session) == control.Killing((), (o.session,))
+    assert scene.stop(o.session) == Killing((), (o.session,))
     assert scene.phase(o.session) == "ending"
 
 
 def test_a_stop_of_an_idle_conversation_does_nothing_worse(scene: Scene) -> None:
-    assert scene.stop() == control.Killing((), ())
+    assert scene.stop() == Killing((), ())
     scene.finish(scene.main(), "hello")
 
 

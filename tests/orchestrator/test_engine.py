@@ -10,6 +10,7 @@ from fledge.core.events import Asked
 from fledge.core.run import Delivered
 from fledge.errors import StaleWrite
 from fledge.orchestrator import control
+from fledge.orchestrator.effects import Killing
 from fledge.store.base import Tx
 from fledge.testing import Script, Stage
 from tests.orchestrator.stage import MAIN, NARROW, Theatre, World, at, in_turns, rules, two_steps, works
@@ -135,7 +136,7 @@ def test_a_kill_that_falls_between_the_claim_and_the_start_of_a_driver_stops_it_
         await stage.sleep(1e6)
 
     async def body(world: World) -> None:
-        killing: list[asyncio.Task[control.Killing]] = []
+        killing: list[asyncio.Task[Killing]] = []
 
         def check(tx: Tx) -> None:
             for key in tx.runs.children(MAIN):

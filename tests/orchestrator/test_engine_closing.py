@@ -12,7 +12,7 @@ import pytest
 from fledge.core import events as ev
 from fledge.core.run import Delivered, Undelivered
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import control, effects, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Post
 from fledge.testing import Stage
@@ -338,7 +338,7 @@ def test_a_run_is_not_archived_while_a_row_of_it_is_unread(theatre: Theatre) -> 
     def complete_late(c: Commit, key: str) -> None:
         text = c.tx.texts.keep(key, "it worked after all")
         end = ev.Finished("text", text)
-        c.apply(key, ev.AttemptEnded(at=c.at, attempt=1, next_run_id=c.ids.unique(), end=end))
+        effects.apply(c, key, ev.AttemptEnded(at=c.at, attempt=1, next_run_id=c.ids.unique(), end=end))
 
     async def breaks(stage: Stage) -> None:
         await stage.fail("it broke")

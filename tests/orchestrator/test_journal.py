@@ -9,7 +9,7 @@ import pytest
 from fledge.core import events as ev
 from fledge.core.announce import Tried
 from fledge.core.heartbeat import HeartbeatSettings, active_hours
-from fledge.orchestrator import control, journal, spawn, views
+from fledge.orchestrator import control, effects, journal, spawn, views
 from fledge.orchestrator.commit import Commit, Hints
 from fledge.testing import Stage
 from tests.model.world import MAIN
@@ -178,7 +178,7 @@ def test_deferrals_are_counted_for_each_try_and_interrupts_by_step(scene: Scene)
 
     o = scene.orchestrator()
     scene.delete()
-    hints = scene.commit(lambda c: (c.apply(o.session, _finished(c, o.session)), noted(c))[1])
+    hints = scene.commit(lambda c: (effects.apply(c, o.session, _finished(c, o.session)), noted(c))[1])
     counters.note(hints)
     assert counters.shown()["deliveries"] == {"deferred:missing-requester": 1}
     counters.note(Hints(interrupted=[("a", 1, 1), ("b", 2, 1)]))

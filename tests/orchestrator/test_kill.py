@@ -10,6 +10,7 @@ from fledge.core.run import Ending, Killed, Ok, Skipped, Stopping
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.commit import Listener
+from fledge.orchestrator.effects import Killing
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.statements import proves
@@ -23,7 +24,7 @@ scene = pytest.fixture(scene_fixture)
 @proves("2.kill.2", "A driven run goes to stopping and keeps epoch, slot and its place as an unsettled child")
 def test_a_driven_run_keeps_epoch_slot_and_place_until_it_acknowledges(scene: Scene) -> None:
     o = scene.orchestrator()
-    assert scene.kill(o.session) == control.Killing(killed=(), stopping=(o.session,))
+    assert scene.kill(o.session) == Killing(killed=(), stopping=(o.session,))
     assert scene.run(o.session).phase == Ending(scene.clock.now() + 5.0, Stopping(named=True, may_win=True))
     driver = scene.read(lambda tx: tx.drivers.fence(o.session, o.epoch))
     assert driver.release_at == scene.clock.now() + 5.0
@@ -114,7 +115,7 @@ def test_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene: Sc
         scene.send(o.session)
     with pytest.raises(Refused, match="is ending: nothing to steer"):
         scene.steer(o.session)
-    assert scene.kill(o.session) == control.Killing((), (o.session,))
+    assert scene.kill(o.session) == Killing((), (o.session,))
     after = scene.dump()
     # The second kill raises the generation once more, and may keep a note of the progress so far.
     assert {table for table in before if before[table] != after[table]} <= {"sessions", "texts"}

@@ -11,7 +11,6 @@ import pytest
 
 from fledge.core.run import Terms
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Spec, Tx
@@ -66,7 +65,7 @@ def _spawn_for_program(c: Commit) -> None:
 
 
 def _kill_all(tx: Tx, engine: Engine) -> None:
-    c = Commit(tx, engine.clock.now(), engine.ids, engine.rules, carry_out)
+    c = Commit(tx, engine.clock.now(), engine.ids, engine.rules)
     for key in tx.runs.children(PROGRAM):
         control.kill(c, key)
 

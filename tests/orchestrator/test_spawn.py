@@ -15,7 +15,6 @@ from fledge.core.run import Run, Terms
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import BadInput, IllegalTransition, NotFound, Refused
 from fledge.orchestrator import budget, spawn, transcripts
-from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
@@ -76,7 +75,7 @@ def test_twenty_concurrent_spawns_against_a_cap_of_five_admit_exactly_five(tmp_p
         ids, rules = SeededIds(1), Rules()
 
         def commit(tx: Tx) -> Commit:
-            return Commit(tx, START, ids, rules, carry_out)
+            return Commit(tx, START, ids, rules)
 
         await store.transact(lambda tx: spawn.open_conversation(commit(tx), MAIN))
         jobs = [store.transact(lambda tx: spawn.spawn(commit(tx), request(MAIN))) for _ in range(20)]

@@ -159,8 +159,8 @@ class KeepsSlots(Spy):
 
 
 class SleepsOn(Spy):
-    def sessions_child_settled(self, session: str) -> Counts:
-        counts = self._tx.sessions.child_settled(session)
+    def sessions_counts(self, session: str) -> Counts:
+        counts = self._tx.sessions.counts(session)
         run = self._tx.runs.find(session)
         return replace(counts, unsettled=99) if run and isinstance(run.phase, Waiting) else counts
 

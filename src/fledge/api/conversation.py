@@ -19,7 +19,7 @@ from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import commission, control, system_events
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.control import Killing
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profiles import ConfiguredProfiles

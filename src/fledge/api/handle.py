@@ -16,7 +16,7 @@ from fledge.core.figures import duration
 from fledge.core.run import Instant
 from fledge.orchestrator import control
 from fledge.orchestrator.changes import Changes, deadline
-from fledge.orchestrator.control import Killing
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.feed import Feed, Subscription

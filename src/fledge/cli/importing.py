@@ -7,7 +7,6 @@ from pathlib import Path
 from fledge.ids import RandomIds
 from fledge.openclaw import Line, Transcript, conversation_key, read_past, read_transcript
 from fledge.orchestrator import history
-from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
@@ -56,4 +55,4 @@ async def _import(folder: Path, state: Path) -> list[str]:
 
 
 def _commit(tx: Tx) -> Commit:
-    return Commit(tx, time.time(), RandomIds(), Rules(), carry_out)
+    return Commit(tx, time.time(), RandomIds(), Rules())

@@ -17,7 +17,7 @@ from fledge.commands.values import Rest
 from fledge.core.route import Address
 from fledge.errors import BadInput, NotFound
 from fledge.ids import RandomIds
-from fledge.orchestrator.control import Killing
+from fledge.orchestrator.effects import Killing
 from fledge.runtime.feed import TurnEvent
 
 MOST_ENTRIES = 1000

@@ -16,7 +16,7 @@ from fledge.commands.runs import Attempt
 from fledge.commands.values import Story
 from fledge.errors import NotFound
 from fledge.ids import RandomIds
-from fledge.orchestrator.control import Killing
+from fledge.orchestrator.effects import Killing
 from fledge.runtime.feed import Subscription
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from fledge.core.run import Instant
 
 if TYPE_CHECKING:  # `fledge ps` needs nothing of these
     from fledge.config.choose import AgentView
-    from fledge.orchestrator.control import Killing
+    from fledge.orchestrator.effects import Killing
     from fledge.orchestrator.messenger import Sent
 
 LABEL_CHARS = 48

@@ -27,7 +27,8 @@ from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.core.targets import is_everybody
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import control, views
+from fledge.orchestrator import views
+from fledge.orchestrator.effects import Killing
 from fledge.store.base import Approval, Session, Tx
 from fledge.workspaces.documents import versions_in
 
@@ -232,7 +233,7 @@ class _Said:
         now = await self._call(verb, target=await self._run(), **params)
         return f"{answer} the plan of {await self._name(now.session_key)}: attempt {now.attempt}"
 
-    async def _ended(self, done: control.Killing) -> str:
+    async def _ended(self, done: Killing) -> str:
         keys = (*done.killed, *done.finished, *done.stopping)
         names = await self._read(lambda tx: {key: named(tx, key) for key in keys})
         return lines.killing(done, names)

@@ -24,7 +24,7 @@ from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.control import Killing
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.messenger import Sent
 from fledge.orchestrator.spawner import accepted
 

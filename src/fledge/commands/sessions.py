@@ -29,7 +29,7 @@ from fledge.core.run import Instant
 from fledge.errors import BadInput
 from fledge.orchestrator import bindings, commission, control, killing, spawn
 from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.control import Killing
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.system_events import EVENT_CHARS
 from fledge.store.base import Session, Tx
 

@@ -17,7 +17,7 @@ from fledge.core.route import INTERNAL
 from fledge.core.run import Instant, Run, on_wire
 from fledge.core.transcript import NOTHING_CARRIED, Carried
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import control, deliver, exchanges, spawn
+from fledge.orchestrator import control, deliver, effects, exchanges, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Commission, Tx, Wishes
 
@@ -110,7 +110,7 @@ def time_out(c: Commit, run_id: str) -> bool:
     turn = c.tx.turns.get(commission.session)
     owes: Owes = "earlier" if turn is None else exchanges.owed_after(c, turn)
     if turn is not None and (turn.turn == commission.turn or owes == "nothing"):
-        control.stop_turn(c, commission.session, "timeout", owes)
+        effects.stop_turn(c, commission.session, "timeout", owes)
         deliver.wake_again(c, commission.session)
     else:
         c.tx.commissions.end(commission.row, "timeout", c.at)

@@ -1,27 +1,26 @@
-"""One commit: load, transition, save, and carry out the effects, all in the same transaction.
+"""One commit: the rows that a decision reads and changes, all in the same transaction, and the events it leads to.
 
-Everything that changes a run comes through `Commit.apply`. It knows no rule: `core.lifecycle` decides, `carry_out`
-(given from outside, so that arrows point one way) does what the decision asks of other rows. Hints for the engine, such
-as that a session may now be claimed, are collected on the way; losing them loses nothing, for the rows say the same.
+It knows no rule. `effects.apply` takes an event up: `core.lifecycle` decides what it means, and rows are changed as
+that asks. What one change leads to elsewhere is put into the queue here (`then`), and taken up afterwards, first in,
+first out. Hints for the engine, such as that a session may now be claimed, are collected on the way; losing them loses
+nothing, for the rows say the same.
 """
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
 
-from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace, Style
 from fledge.core.documents import Workspace
 from fledge.core.heartbeat import HeartbeatSettings
 from fledge.core.inbox import QueueSettings
-from fledge.core.lifecycle import born, transition
-from fledge.core.run import Gone, Instant, Run
-from fledge.core.step import Step
+from fledge.core.lifecycle import born
+from fledge.core.run import Instant, Run
 from fledge.core.transcript import Line
-from fledge.errors import NotFound
 from fledge.ids import Ids
 from fledge.store.base import Spec, Tx
 
@@ -105,17 +104,13 @@ class Hints(Struct):
 class Commit:
     """One job's view of the world while it decides."""
 
-    def __init__(
-        self,
-        tx: Tx,
-        at: Instant,
-        ids: Ids,
-        rules: Rules,
-        carry_out: Callable[["Commit", str, fx.Effect], None],
-    ) -> None:
+    def __init__(self, tx: Tx, at: Instant, ids: Ids, rules: Rules) -> None:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
-        self._carry_out = carry_out
-        self._runs: dict[str, Run | None] = {}
+        self.queue: deque[tuple[str, ev.Event]] = deque()
+        """What follows from events so far, for which sessions."""
+        self.settled: dict[str, None] = {}
+        """Sessions whose children have settled, in order. Each learns of it once, after the queue: how many are left is
+        counted then."""
         self.hints = Hints()
         self.written: dict[str, list[Line]] = {}
         """What was appended to transcripts, by session."""
@@ -124,45 +119,25 @@ class Commit:
 
     def find(self, key: str) -> Run | None:
         """The run of this session as this commit sees it, or None."""
-        if key not in self._runs:
-            self._runs[key] = self.tx.runs.find(key)
-        return self._runs[key]
+        return self.tx.runs.find(key)
 
     def run(self, key: str) -> Run:
         """The run of this session; NotFound if there is none."""
-        found = self.find(key)
-        if found is None:
-            raise NotFound(f"no run {key}")
-        return found
+        return self.tx.runs.load(key)
 
     def admit(self, event: ev.Admitted, spec: Spec) -> Run:
         """Give birth to a run: its row, its first event, one more unsettled child for its parent."""
         run = born(event)
         self.tx.runs.create(run, spec, event)
         self.tx.sessions.child_admitted(event.terms.parent)
-        self._runs[run.key] = run
         self.hints.moves.append((None, run, event))
         self.hints.look = True
         return run
 
-    def apply(self, key: str, event: ev.Event) -> Step:
-        """Decide what the event means, record it, and carry out what that asks."""
-        before = self.run(key)
-        step = transition(before, event)
-        if step.ignored is not None:
-            return step
-        if not isinstance(step.run.phase, Gone):
-            self.tx.runs.save(before, step.run, event)
-        self._runs[key] = step.run
-        self.hints.moved.append(key)
-        self.hints.moves.append((before, step.run, event))
-        if step.run.due_at is not None:
-            self.hints.look = True
-        if step.run.ended is not None:
-            self.hints.ended.append(key)
-        for effect in step.effects:
-            self._carry_out(self, key, effect)
-        return step
+    def then(self, key: str, event: ev.Event) -> None:
+        """Let this event be taken up in this commit: after the effects of the event under way, and behind what was put
+        into the queue before. An event for the very session whose effect this is comes before all others."""
+        self.queue.append((key, event))
 
     def trace(self, run: str, trace: DeliveryTrace) -> None:
         """Record a try at delivering a row of this run."""
@@ -181,11 +156,6 @@ class Commit:
         self.hints.released.append((session, epoch))
         self.hints.moved.append(session)
         self.hints.look = True
-
-    def forget(self, key: str) -> None:
-        """Delete a run for good."""
-        self.tx.runs.forget(key)
-        self._runs.pop(key, None)
 
     def facts(self, key: str) -> Facts:
         """Children and unread rows of this session, as they stand in this commit."""

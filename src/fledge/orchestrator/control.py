@@ -7,22 +7,21 @@ do it is checked by whoever calls (`core.access`).
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core import events as ev
-from fledge.core import policy, reconcile
-from fledge.core.effects import Owes
+from fledge.core import policy
 from fledge.core.freeze import sound
 from fledge.core.images import told
 from fledge.core.keys import is_main_key
 from fledge.core.policy import enforce
 from fledge.core.route import address_of
-from fledge.core.run import AnnounceDeferred, Ending, Run
+from fledge.core.run import AnnounceDeferred, Run
 from fledge.core.transcript import NOTHING_CARRIED, Carried
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered, views
+from fledge.orchestrator import bindings, deliver, drain, effects, exchanges, outbox, transcripts, undelivered, views
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.effects import Killing
 
 
 def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
@@ -30,7 +29,9 @@ def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
     run, message = c.run(key), sound(message)
     enforce(policy.refuse_steer(run, message, c.at))
     c.tx.inbox.put(row_key or f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
-    return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))).run
+    return effects.apply(
+        c, key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))
+    ).run
 
 
 def send(
@@ -61,7 +62,7 @@ def send(
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
     if deliver.put_message(c, key, row_key, "send", source, message, origin, carried):
         if run is not None:
-            c.apply(key, ev.SendArrived(at=c.at))
+            effects.apply(c, key, ev.SendArrived(at=c.at))
         address = address_of(origin)
         if address is not None:
             bindings.follow(c, key, address)
@@ -70,23 +71,12 @@ def send(
     return row_key
 
 
-class Killing(Struct, frozen=True, omit_defaults=True):
-    """What a kill did, by session keys."""
-
-    killed: tuple[str, ...]
-    """What is over."""
-    stopping: tuple[str, ...]
-    """What was told to stop and has not acknowledged: its result counts for nothing any more, unless it is complete
-    within 5 s; it may still be at work."""
-    finished: tuple[str, ...] = ()
-    """What was told to stop and was complete before it did; that counts. Known once somebody has waited for it."""
-
-
 def kill(c: Commit, key: str) -> Killing:
     """End a run and everything below it, silently, in this one commit. `done` if there is nothing left to end."""
     c.run(key)
     c.tx.sessions.raise_generation(key)
-    done = _kill_tree(c, key, named=True)
+    done = effects.kill_tree(c, key, named=True)
+    effects.settle(c)
     if not done.killed and not done.stopping:
         raise Refused("done", f"{key} has ended, and nothing below it is running")
     return done
@@ -107,42 +97,6 @@ def kill_all(c: Commit, session: str) -> Killing:
     return kill_each(c, views.active_children(c.tx, session))
 
 
-def kill_below(c: Commit, key: str) -> Killing:
-    """End everything below a session."""
-    c.tx.sessions.raise_generation(key)
-    return _kill_tree(c, key, named=False)
-
-
-def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
-    killed: list[str] = []
-    stopping: list[str] = []
-    todo = [root] if named else c.tx.runs.children(root)
-    while todo:
-        key = todo.pop()
-        below = c.tx.runs.children(key)
-        before = c.find(key)
-        if before is not None:
-            exchanges.drop_begun(c, key, "its sender was killed")
-            step = c.apply(key, _order(c, key, named and key == root))
-            if before.ended is None:
-                (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
-            elif stop_turn(c, key):
-                stopping.append(key)
-            if before.ended is not None and named and key == root and bindings.unbind(c, key, "killed", "killed"):
-                killed.append(key)  # a session that stayed open in its thread
-        todo.extend(below)
-    return Killing(tuple(killed), tuple(stopping))
-
-
-def _order(c: Commit, key: str, named: bool) -> ev.KillOrdered:
-    driver = c.tx.drivers.get(key)
-    driven = driver is not None and driver.release_at is None
-    partial = None if driven else transcripts.progress_so_far(c, key)
-    return ev.KillOrdered(
-        at=c.at, named=named, driven=driven, unsettled=c.tx.sessions.counts(key).unsettled, partial=partial
-    )
-
-
 def stop(c: Commit, session: str) -> Killing:
     """Stop a conversation's turn and its whole tree. The turn counts as answered by that."""
     known = c.tx.sessions.get(session)
@@ -151,35 +105,17 @@ def stop(c: Commit, session: str) -> Killing:
     run = c.find(session)
     if run is not None and run.ended is None:
         return kill(c, session)
-    stop_turn(c, session)
+    effects.stop_turn(c, session)
     exchanges.drop_begun(c, session, "its sender was stopped")
-    done = kill_below(c, session)
+    done = effects.kill_below(c, session)
+    effects.settle(c)
     deliver.wake_again(c, session)
     return done
 
 
-def stop_turn(c: Commit, session: str, reason: str = "stopped", owes: Owes = "nothing") -> bool:
-    """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end.
-
-    What an earlier turn read before it yielded is answered by that too, unless it is still owed.
-    """
-    if c.tx.turns.get(session) is None:
-        exchanges.close_turn(c, session, reason, owes)
-        return False
-    transcripts.close_calls(c, session, reason)
-    exchanges.close_turn(c, session, reason, owes)
-    budget.release(c, session)
-    place = c.tx.queue.place(session)
-    if place is not None and place.due_at is not None:
-        c.tx.queue.remove(session)  # it waited to be tried again
-    c.tx.drivers.supersede(session, c.at + reconcile.STOP_S)
-    c.hints.stop.append(session)
-    return True
-
-
 def interrupt(c: Commit, session: str) -> None:
     """Stop a conversation's turn and nothing else. What it has not read has its turn next."""
-    stop_turn(c, session)
+    effects.stop_turn(c, session)
     deliver.wake_again(c, session)
 
 
@@ -204,9 +140,9 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     if run is not None and run.ended is None:
         raise Refused("error", f"{key} is {run.phase.name}: kill it first")
     c.tx.sessions.raise_generation(key)
-    stop_turn(c, key)
+    effects.stop_turn(c, key)
     for child in c.tx.runs.children_in(key, "spawning"):
-        c.apply(child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
+        effects.apply(c, child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
     c.tx.queue.remove(key)
     if hooks:
         bindings.unbind(c, key, "deleted", "deleted")
@@ -231,7 +167,7 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str
     next_id = c.ids.unique()
     answered = ev.PlanApproved if approve else ev.PlanRejected
     unsettled = c.tx.sessions.counts(key).unsettled
-    return c.apply(key, answered(at=c.at, next_run_id=next_id, unsettled=unsettled)).run
+    return effects.apply(c, key, answered(at=c.at, next_run_id=next_id, unsettled=unsettled)).run
 
 
 def retry(c: Commit, key: str, to: str | None = None) -> Run:
@@ -242,7 +178,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
         if known is None or known.deleted or known.kind not in ("main", "named"):
             raise BadInput("to", "must be a conversation that exists", to)
     reopened = undelivered.offer_again(c, c.run(key), to)
-    step = c.apply(key, ev.Retried(at=c.at, to=to))
+    step = effects.apply(c, key, ev.Retried(at=c.at, to=to))
     if step.ignored and not reopened:
         raise Refused("done", f"{key}: {step.ignored}")
     return c.run(key)
@@ -251,7 +187,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
 def dismiss(c: Commit, key: str) -> Run:
     """Take what was given up off the undelivered list."""
     put_away = undelivered.put_away(c, key)
-    step = c.apply(key, ev.Dismissed(at=c.at))
+    step = effects.apply(c, key, ev.Dismissed(at=c.at))
     if step.ignored and not put_away:
         raise Refused("done", f"{key}: {step.ignored}")
     return step.run
@@ -272,7 +208,7 @@ def take_up(c: Commit, action: Literal["retry", "dismiss"], name: str, to: str |
 
 def remove(c: Commit, key: str) -> Run:
     """Take a settled run off the lists at once. Refused while it has anything to do or to tell, with what that is."""
-    step = c.apply(key, ev.Removed(at=c.at, held_by=held_by(c, key)))
+    step = effects.apply(c, key, ev.Removed(at=c.at, held_by=held_by(c, key)))
     if step.ignored:
         raise Refused("error", f"{key}: {step.ignored}")
     return step.run
@@ -301,5 +237,5 @@ def read_result(c: Commit, key: str) -> str | None:
     for row in c.tx.inbox.of_run(key):
         if row.announces and deliver.is_program(c, row.session) and c.tx.inbox.consume(row.key, c.at):
             drain.traced(c, row.session or run.terms.parent, row, "direct")
-            c.apply(key, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
+            effects.apply(c, key, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
     return "" if ended.result is None else c.tx.texts.get(ended.result)

@@ -89,7 +89,7 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     if target.suppressed:
         c.tx.inbox.suppress(key, c.at)
         if kind == "outcome":
-            c.apply(run.key, ev.RowSuppressed(at=c.at))
+            c.then(run.key, ev.RowSuppressed(at=c.at))
     else:
         _arrived(c, key, kind, run.key, target.session, origin)
 
@@ -146,9 +146,9 @@ def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | Non
             return
         arrived(c, session, drain.mode_of(c, session, "completion", origin), quiet=not drain.is_awaited(c, source))
         if kind == "outcome" and is_program(c, session) and not c.run(source).terms.program:
-            c.apply(source, ev.HandedToProgram(at=c.at))
+            c.then(source, ev.HandedToProgram(at=c.at))
     elif kind == "outcome":
-        c.apply(source, ev.RequesterLost(at=c.at))
+        c.then(source, ev.RequesterLost(at=c.at))
     else:
         c.tx.inbox.give_up(key, c.at)
 
@@ -277,7 +277,7 @@ def readdress_row(c: Commit, row: Row, target: Told, path: Path) -> None:
 def _suppress_row(c: Commit, row: Row) -> None:
     c.tx.inbox.suppress(row.key, c.at)
     if row.kind == "outcome" and row.source is not None:
-        c.apply(row.source, ev.RowSuppressed(at=c.at))
+        c.then(row.source, ev.RowSuppressed(at=c.at))
 
 
 def read_on(c: Commit, key: str) -> None:
@@ -349,7 +349,7 @@ def interrupt(c: Commit, session: str) -> bool:
         return False
     transcripts.close_calls(c, session, "interrupted")
     for child in c.tx.runs.children_in(session, "spawning"):
-        c.apply(child, ev.Withdrawn(at=c.at, reason="interrupted"))
+        c.then(child, ev.Withdrawn(at=c.at, reason="interrupted"))
     c.tx.drivers.interrupt(session)
     drain.take(c, session, at_boundary=True)
     c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))

@@ -184,7 +184,7 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
             path = _path_taken(c, session, row, at_boundary)
             traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
             if c.find(row.source) is not None:
-                c.apply(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
+                c.then(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
 
 
 def _drained(c: Commit, session: str, rows: list[Row], told_bytes: int) -> None:
@@ -233,7 +233,7 @@ def post(c: Commit, key: str, session: str) -> bool:
     if address is not None:
         outbox.result(c, session, address, row, completion)
     if row.source is not None and c.find(row.source) is not None:
-        c.apply(row.source, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
+        c.then(row.source, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
     return True
 
 

@@ -8,8 +8,17 @@ from fledge.core.leaves import leaves_at
 from fledge.core.route import Address
 from fledge.core.run import CleanupPending, Completed
 from fledge.errors import NotFound
-from fledge.orchestrator import control, deliver, heartbeat, hook_calls, outbox, transcripts, turns, undelivered
-from fledge.orchestrator.carry_out import clean_now
+from fledge.orchestrator import (
+    control,
+    deliver,
+    effects,
+    heartbeat,
+    hook_calls,
+    outbox,
+    transcripts,
+    turns,
+    undelivered,
+)
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Post
 
@@ -21,7 +30,7 @@ def leaves(c: Commit, key: str) -> tuple[str, ...]:
         return ()
     found = leaves_at(run, "cleanup")
     if found and c.tx.sessions.counts(key).unsettled:
-        c.apply(key, ev.CleanupFailed(at=c.at, error="what is below it may still work there"))
+        effects.apply(c, key, ev.CleanupFailed(at=c.at, error="what is below it may still work there"))
         return ()
     return found
 
@@ -32,7 +41,7 @@ def come_due(c: Commit, key: str) -> bool:
     if run is None or run.due_at is None or run.due_at > c.at:
         return False
     if isinstance(run.phase, CleanupPending):
-        clean_now(c, key)
+        effects.clean_now(c, key)
         return True
     if isinstance(run.phase, Completed):
         undelivered.let_go(c, run)
@@ -48,7 +57,7 @@ def come_due(c: Commit, key: str) -> bool:
         paused=counts.unsettled > 0 or not heartbeat.is_open(c),
         held_by=control.held_by(c, key) if isinstance(run.phase, Completed) else None,
     )
-    return c.apply(key, event).ignored is None
+    return effects.apply(c, key, event).ignored is None
 
 
 def take_over(c: Commit, owner: str, limit: int = 100) -> int:
@@ -58,7 +67,7 @@ def take_over(c: Commit, owner: str, limit: int = 100) -> int:
         turns.lost(c, driver, crashed=True)
     reservations = c.tx.runs.reservations(limit - len(drivers))
     for key in reservations:
-        c.apply(key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
+        effects.apply(c, key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
     return len(drivers) + len(reservations)
 
 
@@ -86,6 +95,6 @@ def cleaned(c: Commit, key: str, error: str | None) -> None:
     if run is None:
         raise NotFound(f"no run {key}")
     if error is not None:
-        c.apply(key, ev.CleanupFailed(at=c.at, error=error))
+        effects.apply(c, key, ev.CleanupFailed(at=c.at, error=error))
     else:
-        clean_now(c, key)
+        effects.clean_now(c, key)

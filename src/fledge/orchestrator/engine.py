@@ -19,8 +19,7 @@ from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError, StoreLost, Undeliverable
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import bindings, commission, due, heartbeat, journal, turns
-from fledge.orchestrator.carry_out import carry_out
+from fledge.orchestrator import bindings, commission, due, effects, heartbeat, journal, turns
 from fledge.orchestrator.commit import Commit, Hints, Rules
 from fledge.orchestrator.journal import Counters
 from fledge.orchestrator.turns import Drive
@@ -143,8 +142,8 @@ class Engine:
         def job(tx: Tx) -> T:
             nonlocal commit
             commit = None
-            deciding = Commit(tx, self.clock.now(), self.ids, self.rules, carry_out)
-            result = decide(deciding)
+            deciding = Commit(tx, self.clock.now(), self.ids, self.rules)
+            result = effects.carry_out(deciding, decide)
             commit = deciding
             return result
 

@@ -11,8 +11,7 @@ from fledge.core.keys import parse_key
 from fledge.core.run import Ended, Failed, Terms
 from fledge.core.transcript import Body, CallEntry, OpenCall, Replied, Resulted, Spoken
 from fledge.openclaw import Line, PastRun, conversation_key
-from fledge.orchestrator import transcripts
-from fledge.orchestrator.carry_out import unsettle_above
+from fledge.orchestrator import effects, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import open_conversation
 from fledge.store.base import SessionFacts, Spec
@@ -43,12 +42,12 @@ def import_run(c: Commit, past: PastRun, lines: Iterable[Line], terms: Terms | N
     )
     spec = Spec(past.task, past.label, agent_id, past.model, created_at=past.created_at)
     c.admit(ev.Admitted(at=past.created_at, key=past.key, terms=settled, run_id=past.run_id), spec)
-    unsettle_above(c, parent)
+    effects.unsettle_above(c, parent)
     last = write_transcript(c, past.key, lines)
     result = "" if isinstance(past.outcome, Failed) else past.result or last
     text = c.tx.texts.keep(past.key, freeze(result, "")) if result else None
     ended = Ended(past.outcome, past.started_at, past.ended_at, text)
-    c.apply(past.key, ev.Imported(at=c.at, ended=ended))
+    effects.apply(c, past.key, ev.Imported(at=c.at, ended=ended))
     return True
 
 

@@ -8,7 +8,7 @@ from fledge.core import events as ev
 from fledge.core.reconcile import STOP_S
 from fledge.core.run import Ending, Killed
 from fledge.orchestrator.changes import Changes
-from fledge.orchestrator.control import Killing
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Tx
 

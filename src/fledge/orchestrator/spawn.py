@@ -29,8 +29,7 @@ from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import budget, deliver, heartbeat, lease, transcripts, undelivered
-from fledge.orchestrator.carry_out import unsettle_above
+from fledge.orchestrator import budget, deliver, effects, heartbeat, lease, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
@@ -149,7 +148,7 @@ def reserve(c: Commit, request: Request) -> Run:
     c.tx.sessions.open(key, "subagent", parent, depth, facts, c.at)
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
     run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
-    unsettle_above(c, parent)
+    effects.unsettle_above(c, parent)
     if spec.images:
         c.tx.transcripts.hold_files(key, [image.sha256 for image in spec.images])
     if forked is not None:
@@ -214,13 +213,13 @@ def prepared(c: Commit, key: str, generations: Mapping[str, int] | None) -> Run:
     """Everything is in place: accept. Refused if a stop has come in between; the caller then withdraws by `failed`."""
     parent = c.run(key).terms.parent
     _check_wanted(c, parent, generations)
-    return c.apply(key, ev.Prepared(at=c.at)).run
+    return effects.apply(c, key, ev.Prepared(at=c.at)).run
 
 
 def failed(c: Commit, key: str, reason: str) -> None:
     """Preparing failed: the reservation goes, with everything that was made for it."""
     if c.find(key) is not None:
-        c.apply(key, ev.Withdrawn(at=c.at, reason=reason))
+        effects.apply(c, key, ev.Withdrawn(at=c.at, reason=reason))
 
 
 def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Callable[[str], int]) -> Run:
@@ -241,7 +240,7 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     _check_above(c, run, cap_of)
     c.words = sound(words)
     said, unsettled = transcripts.last_words(c, key), c.tx.sessions.counts(key).unsettled
-    return c.apply(key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
+    return effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
 
 
 def present_requester(tx: Tx, key: str) -> str:

@@ -25,7 +25,7 @@ from fledge.core.run import Instant, Running
 from fledge.core.schema import Fit, fit
 from fledge.core.transcript import DROPPED, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import budget, deliver, documents, drain, outbox, transcripts, turns
+from fledge.orchestrator import budget, deliver, documents, drain, effects, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import new_lines
 from fledge.orchestrator.turns import Drive
@@ -360,7 +360,7 @@ def ask(c: Commit, drive: Drive) -> None:
     due_at = min(waiting, default=c.at)
     run = c.find(drive.session)
     if run is not None and isinstance(run.phase, Running):
-        c.apply(drive.session, ev.PersonAsked(at=c.at, attempt=run.attempt, due_at=due_at))
+        effects.apply(c, drive.session, ev.PersonAsked(at=c.at, attempt=run.attempt, due_at=due_at))
     else:
         c.release(drive.session, drive.epoch)
         turns.due_again(c, drive.session, due_at - c.at)
@@ -396,7 +396,7 @@ def answer(
         return
     run = c.find(asked.session)
     if run is not None and run.ended is None:
-        c.apply(asked.session, ev.PersonAnswered(at=c.at))
+        effects.apply(c, asked.session, ev.PersonAnswered(at=c.at))
     else:
         turns.due_again(c, asked.session, 0.0)
 

@@ -20,7 +20,7 @@ from fledge.core.freeze import sound
 from fledge.core.policy import enforce
 from fledge.core.run import AwaitingApproval, Instant, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import control, deliver, drain, exchanges, lease
+from fledge.orchestrator import control, deliver, drain, effects, exchanges, lease
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import generations_of, open_conversation
@@ -150,7 +150,7 @@ def _post(c: Commit, exchange: Exchange, words: str) -> None:
     sender = exchange.target if session == exchange.requester else exchange.requester
     deliver.put_message(c, session, exchange.row, "send", sender, words, exchange.origin)
     if run is not None:
-        c.apply(session, ev.SendArrived(at=c.at))
+        effects.apply(c, session, ev.SendArrived(at=c.at))
     if exchange.origin:
         deliver.wake(c, session)  # it has a turn of its own, so no step is called off for it
     else:

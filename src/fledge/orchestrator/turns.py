@@ -31,7 +31,7 @@ from fledge.core.transcript import (
     open_calls,
 )
 from fledge.errors import NotFound, Refused, Stopped
-from fledge.orchestrator import budget, deliver, drain, exchanges, heartbeat, lease, outbox, talk, transcripts
+from fledge.orchestrator import budget, deliver, drain, effects, exchanges, heartbeat, lease, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.seat import Seat, seat_of
@@ -84,7 +84,7 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     epoch = c.tx.queue.claim(place, owner, c.at)
     run = c.find(session)
     if run is not None and isinstance(run.phase, Queued):
-        run = c.apply(session, ev.Claimed(at=c.at, epoch=epoch)).run
+        run = effects.apply(c, session, ev.Claimed(at=c.at, epoch=epoch)).run
     turn = c.tx.turns.get(session)
     resumed = turn is not None
     if turn is not None:
@@ -147,7 +147,7 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
     run = c.find(session)
     if run is not None and run.ended is None:
         if (run.crashes or run.failing) and isinstance(run.phase, Running):
-            c.apply(session, ev.Progressed(at=c.at))
+            effects.apply(c, session, ev.Progressed(at=c.at))
     elif (turn := c.tx.turns.get(session)) is not None and turn.crashes:
         c.tx.turns.save(replace(turn, crashes=0))
     driver = c.tx.drivers.get(session)
@@ -296,7 +296,7 @@ def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
         unread=facts.unread,
         messages=facts.messages,
     )
-    return c.apply(drive.session, event).run
+    return effects.apply(c, drive.session, event).run
 
 
 def let_go(c: Commit, drive: Drive, why: str) -> None:
@@ -374,7 +374,7 @@ def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
         unread=facts.unread,
         messages=facts.messages,
     )
-    c.apply(session, event)
+    effects.apply(c, session, event)
 
 
 class ModelFailed(Struct, frozen=True):
@@ -398,7 +398,7 @@ def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -
     match after_failure(failure, run.failing, c.at, patience_s, drive.session):
         case Pause(until_at=until_at, since_at=since_at, reason=reason):
             paused = ev.Paused(at=c.at, attempt=run.attempt, until_at=until_at, since_at=since_at, reason=sound(reason))
-            c.apply(drive.session, paused)
+            effects.apply(c, drive.session, paused)
             return ModelFailed("later", until_at - c.at)
         case Falter(error=error):
             budget.release(c, drive.session)
@@ -420,7 +420,8 @@ def needs_program(c: Commit, drive: Drive, reason: str) -> float:
     fence(c, drive)
     pause_s = program_pause_s(run.failing)
     until_at = c.at + pause_s
-    c.apply(
+    effects.apply(
+        c,
         drive.session,
         ev.Paused(
             at=c.at,
@@ -442,7 +443,7 @@ def program_came(c: Commit, brings: Callable[[Spec], bool], after: str = "", lim
         run = c.find(key)
         match None if run is None else run.phase:
             case Queued(retry=Retry(waits_for="program")) if brings(c.tx.runs.spec(key)):
-                c.apply(key, ev.ProgramCame(at=c.at))
+                effects.apply(c, key, ev.ProgramCame(at=c.at))
     return paused[-1] if len(paused) == limit else None
 
 
@@ -455,14 +456,14 @@ def falter(
     event = ev.AttemptFaltered(
         at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted, cause=cause
     )
-    c.apply(drive.session, event)
+    effects.apply(c, drive.session, event)
 
 
 def recovered(c: Commit, drive: Drive) -> None:
     """The executor goes on after a provisional error."""
     lease.check(c, drive.session, drive.lease)
     run = c.run(drive.session)
-    c.apply(drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
+    effects.apply(c, drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
 
 
 def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
@@ -507,7 +508,7 @@ def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
         unread=facts.unread,
         messages=facts.messages,
     )
-    c.apply(drive.session, event)
+    effects.apply(c, drive.session, event)
     return "over"
 
 
@@ -550,7 +551,7 @@ def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
         unread=facts.unread,
         messages=facts.messages,
     )
-    c.apply(run.key, event)
+    effects.apply(c, run.key, event)
 
 
 def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:

@@ -19,6 +19,7 @@ from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control, killing, lease, talk, views
 from fledge.orchestrator.changes import Changes
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.views import child_rows
@@ -139,7 +140,7 @@ async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: 
     return _json(told)
 
 
-def _killed(c: Commit, session: str, target: str) -> control.Killing:
+def _killed(c: Commit, session: str, target: str) -> Killing:
     wanted = (
         views.active_children(c.tx, session) if is_everybody(target) else [pick(target, child_rows(c.tx, session)).key]
     )

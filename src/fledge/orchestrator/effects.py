@@ -1,22 +1,35 @@
-"""What each effect does to rows, in the commit of the decision that asked for it. One `match`, one line a case where
-possible; the doing itself lives with its noun (`deliver`, `control`)."""
+"""Events taken up, and what each effect does to rows, in the commit of the decision that asked for it.
+
+`apply` is how a command changes a run: the event is decided by `core.lifecycle` and recorded, its effects are carried
+out, and then all that follows from them, in two fixed orders. A session's events to itself come at once: an outcome and
+the closing of its own turn are one decision. All else waits until everything that the command orders is done (all kills
+of a tree before any parent hears that its children have settled), first in, first out. One `match`, one line a case
+where possible; the doing itself lives with its noun.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from fledge.core import effects as fx
 from fledge.core import events as ev
-from fledge.core import policy
+from fledge.core import policy, reconcile
 from fledge.core.announce import announce_key
+from fledge.core.effects import Owes
 from fledge.core.freeze import one_line
 from fledge.core.images import told
 from fledge.core.leaves import Moment, leaves_at
+from fledge.core.lifecycle import transition
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
-from fledge.core.run import CleanupPending, Instant, Queued, Run, Waiting
+from fledge.core.run import CleanupPending, Ending, Gone, Instant, Queued, Run, Waiting
+from fledge.core.step import Step
 from fledge.core.transcript import Carried, carried_body
 from fledge.orchestrator import (
     bindings,
     budget,
-    control,
     deliver,
     drain,
     exchanges,
@@ -27,10 +40,69 @@ from fledge.orchestrator import (
 )
 from fledge.orchestrator.commit import Commit
 
+T = TypeVar("T")
 
-def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
+
+def carry_out(c: Commit, decide: Callable[[Commit], T]) -> T:
+    """One job: what is decided, and all that follows from it."""
+    result = decide(c)
+    settle(c)
+    return result
+
+
+def apply(c: Commit, key: str, event: ev.Event) -> Step:
+    """Take up a command's event: decide what it means, record it, carry out what that asks and all that follows."""
+    step = order(c, key, event)
+    settle(c)
+    return step
+
+
+def order(c: Commit, key: str, event: ev.Event) -> Step:
+    """The same, but for what follows for other sessions: that is left in the queue until the command has ordered all
+    it wants, and then is for `settle`."""
+    before = c.run(key)
+    step = transition(before, event)
+    if step.ignored is not None:
+        return step
+    run = step.run
+    if not isinstance(run.phase, Gone):
+        c.tx.runs.save(before, run, event)
+    c.hints.moved.append(key)
+    c.hints.moves.append((before, run, event))
+    if run.due_at is not None:
+        c.hints.look = True
+    if run.ended is not None:
+        c.hints.ended.append(key)
+    earlier, c.queue = c.queue, deque()
+    for effect in step.effects:
+        _carry_out(c, run, effect)
+    follows, c.queue = c.queue, earlier
+    c.queue.extend(one for one in follows if one[0] != key)
+    for own, event_after in follows:
+        if own == key:
+            _take_up(c, key, event_after)
+    return step
+
+
+def settle(c: Commit) -> None:
+    """Take up what is in the queue, and what that leads to, until nothing is left."""
+    while c.queue or c.settled:
+        if c.queue:
+            _take_up(c, *c.queue.popleft())
+        else:
+            parent = next(iter(c.settled))
+            del c.settled[parent]
+            _children_settled(c, parent)
+
+
+def _take_up(c: Commit, key: str, event: ev.Event) -> None:
+    if c.find(key) is not None:
+        order(c, key, event)
+
+
+def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
     """Do what a decision asks of rows; what it asks of the world becomes a hint, and stays readable from rows."""
-    run = c.run(key)
+    key = run.key
     match effect:
         case fx.Enqueue(due_at=due_at):
             _enqueue(c, run, due_at)
@@ -54,7 +126,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             transcripts.close_calls(c, key, reason)
             exchanges.close_turn(c, key, reason)
             for child in c.tx.runs.children_in(key, "spawning"):
-                c.apply(child, ev.Withdrawn(at=c.at, reason=reason))
+                c.then(child, ev.Withdrawn(at=c.at, reason=reason))
         case fx.Post(kind=kind):
             _post(c, run, kind)
         case fx.Drain():
@@ -90,7 +162,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.CountUp():
             _count_up(c, run.terms.parent)
         case fx.KillBelow():
-            control.kill_below(c, key)
+            kill_below(c, key)
         case fx.CallHook(hook="subagent_spawned"):
             hook_calls.spawned(c, run)
         case fx.CallHook():
@@ -120,7 +192,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
                 hook_calls.ended(c, run, route.address, "spawn-failed", "error")
             _remove(c, run, "end")
             transcripts.release_images(c, key)
-            c.forget(key)
+            c.tx.runs.forget(key)
 
 
 def _enqueue(c: Commit, run: Run, due_at: Instant | None) -> None:
@@ -213,15 +285,20 @@ def _give_up(c: Commit, run: Run) -> None:
 def _count_down(c: Commit, run: Run) -> None:
     parent = run.terms.parent
     counts = c.tx.sessions.child_settled(parent)
-    above = c.find(parent)
+    c.settled[parent] = None
+    if not counts.unsettled and c.tx.turns.owed_origin(parent) is not None and not drain.is_attempt(c, parent):
+        deliver.wake_yielded(c, parent, run.key, wake_message(deliver.silent_children(c, parent)))
+
+
+def _children_settled(c: Commit, parent: str) -> None:
+    """A run learns that children of it have settled, if that is what it waits for."""
+    above, counts = c.find(parent), c.tx.sessions.counts(parent)
     until = above.phase.until_settled if above is not None and isinstance(above.phase, Waiting) else None
     if above is not None and policy.holds(until, counts.unsettled, counts.settled):
         event = ev.ChildrenSettled(
             at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
         )
-        c.apply(parent, event)
-    if not counts.unsettled and c.tx.turns.owed_origin(parent) is not None and not drain.is_attempt(c, parent):
-        deliver.wake_yielded(c, parent, run.key, wake_message(deliver.silent_children(c, parent)))
+        order(c, parent, event)
 
 
 def _count_up(c: Commit, parent: str) -> None:
@@ -243,12 +320,83 @@ def clean_now(c: Commit, key: str) -> bool:
         return True
     if run.terms.cleanup == "delete":
         if c.tx.turns.get(key) is not None or c.tx.inbox.count_unread(key)[1]:
-            c.apply(key, ev.CleanupFailed(at=c.at, error="a message is being answered"))
+            c.then(key, ev.CleanupFailed(at=c.at, error="a message is being answered"))
             return False
         c.tx.queue.remove(key)
         transcripts.delete_session(c, key)
         for notice in c.tx.inbox.unread(key):
             c.tx.inbox.void(notice.key, c.at)
-    c.apply(key, ev.CleanedUp(at=c.at))
+    c.then(key, ev.CleanedUp(at=c.at))
     hook_calls.context(c, key, "deleted" if run.terms.cleanup == "delete" else "completed")
+    return True
+
+
+# ---- kills -----------------------------------------------------------------------------------------------------------
+
+
+class Killing(Struct, frozen=True, omit_defaults=True):
+    """What a kill did, by session keys."""
+
+    killed: tuple[str, ...]
+    """What is over."""
+    stopping: tuple[str, ...]
+    """What was told to stop and has not acknowledged: its result counts for nothing any more, unless it is complete
+    within 5 s; it may still be at work."""
+    finished: tuple[str, ...] = ()
+    """What was told to stop and was complete before it did; that counts. Known once somebody has waited for it."""
+
+
+def kill_below(c: Commit, key: str) -> Killing:
+    """End everything below a session."""
+    c.tx.sessions.raise_generation(key)
+    return kill_tree(c, key, named=False)
+
+
+def kill_tree(c: Commit, root: str, named: bool) -> Killing:
+    """Order the end of everything below a session, and of its own run where a kill named that."""
+    killed: list[str] = []
+    stopping: list[str] = []
+    todo = [root] if named else c.tx.runs.children(root)
+    while todo:
+        key = todo.pop()
+        below = c.tx.runs.children(key)
+        before = c.find(key)
+        if before is not None:
+            exchanges.drop_begun(c, key, "its sender was killed")
+            step = order(c, key, _kill_order(c, key, named and key == root))
+            if before.ended is None:
+                (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
+            elif stop_turn(c, key):
+                stopping.append(key)
+            if before.ended is not None and named and key == root and bindings.unbind(c, key, "killed", "killed"):
+                killed.append(key)  # a session that stayed open in its thread
+        todo.extend(below)
+    return Killing(tuple(killed), tuple(stopping))
+
+
+def _kill_order(c: Commit, key: str, named: bool) -> ev.KillOrdered:
+    driver = c.tx.drivers.get(key)
+    driven = driver is not None and driver.release_at is None
+    partial = None if driven else transcripts.progress_so_far(c, key)
+    return ev.KillOrdered(
+        at=c.at, named=named, driven=driven, unsettled=c.tx.sessions.counts(key).unsettled, partial=partial
+    )
+
+
+def stop_turn(c: Commit, session: str, reason: str = "stopped", owes: Owes = "nothing") -> bool:
+    """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end.
+
+    What an earlier turn read before it yielded is answered by that too, unless it is still owed.
+    """
+    if c.tx.turns.get(session) is None:
+        exchanges.close_turn(c, session, reason, owes)
+        return False
+    transcripts.close_calls(c, session, reason)
+    exchanges.close_turn(c, session, reason, owes)
+    budget.release(c, session)
+    place = c.tx.queue.place(session)
+    if place is not None and place.due_at is not None:
+        c.tx.queue.remove(session)  # it waited to be tried again
+    c.tx.drivers.supersede(session, c.at + reconcile.STOP_S)
+    c.hints.stop.append(session)
     return True
