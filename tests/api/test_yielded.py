@@ -69,11 +69,14 @@ def test_a_request_that_is_yielded_again_is_still_pending(place: Place) -> None:
         words = last_text(request)
         if "Subagent Context" not in request.system and words.startswith("[Subagent]") and '"10"' in words:
             return Reply("", (use("sessions_yield"),))
+        if words == "Delegate two":
+            spawns = (use("sessions_spawn", task=task) for task in ("10", "20"))
+            return Reply("", (*spawns, use("sessions_yield", **{"for": "any"})))
         return await script(request)
 
     async def body(fl: fledge.Fledge) -> None:
         chat = fl.session("main")
-        first = await chat.post("Delegate 10, 20")
+        first = await chat.post("Delegate two")
         await asyncio.sleep(15)
         assert (await fl.agent_wait(first, timeout_ms=0)).status == "pending"
         assert (await chat.reply(first)).text == 'heard: [Subagent] "20" completed successfully'

@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from fledge.core.keys import main_key
 from fledge.core.route import Address, origin_of
+from fledge.core.turn import OpenTurn
 from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Turn
 from tests.browser.browsing import Person, browsing, sitting
 from tests.browser.desk_scene import HOSTILE, SETTINGS, SHOWN, Scene, scene
 from tests.browser.looks import CHECKED, WINDOWS, assert_looks, assert_sound
@@ -112,7 +112,7 @@ def test_a_result_that_finds_nobody_again_comes_back(browser: Browser, desk: Sce
 @proves("2.hops.26")
 def test_a_message_that_could_not_be_sent_is_shown_and_dismissed(browser: Browser, desk: Scene) -> None:
     def lost(c: Commit) -> None:
-        turn = Turn(main_key(), 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
+        turn = OpenTurn(main_key(), 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
         outbox.reply(c, turn, 7, "for ann")
         c.tx.outbox.give_up(f"reply:{main_key()}:7", "HTTP 500", c.at + 9e9, c.at)
 

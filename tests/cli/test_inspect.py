@@ -10,9 +10,10 @@ import pytest
 from fledge.core.policy import Budget
 from fledge.core.route import Address, origin_of
 from fledge.core.transcript import Replied
+from fledge.core.turn import OpenTurn
 from fledge.orchestrator import budget, control, outbox, spawn, steps, turns
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Ran, Spec, Turn
+from fledge.store.base import Ran, Spec
 from tests.cli.command import fledge
 from tests.model.world import MAIN, World
 from tests.statements import proves
@@ -149,7 +150,7 @@ def test_a_given_up_result_can_be_put_away(world: World) -> None:
 def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_and_dismissed(world: World) -> None:
     def lose(c: Commit) -> None:
         for n in (1, 2):
-            turn = Turn(MAIN, n, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
+            turn = OpenTurn(MAIN, n, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
             outbox.reply(c, turn, n, f"answer {n}\nfor ann")
             c.tx.outbox.give_up(f"reply:{MAIN}:{n}", "HTTP 500", c.at + 9e9, c.at)
 

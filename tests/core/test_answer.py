@@ -8,11 +8,9 @@ from fledge.core.answer import (
     is_spoken_to,
     lacks_words,
     last_visible,
-    owed_after,
     rows_read,
     was_nudged,
 )
-from fledge.core.effects import Owes
 from fledge.core.transcript import Body, CallEntry, CompletionRead, Replied, Resulted, Spoken, Told
 
 ASKED = Spoken("hello", "send:1", "send")
@@ -67,18 +65,3 @@ def test_a_turn_is_nudged_once_its_entries_say_so() -> None:
 )
 def test_somebody_waits_for_an_answer_to_words_and_to_what_a_wake_is_about(body: Body, spoken: bool) -> None:
     assert is_spoken_to([body]) is spoken
-
-
-@pytest.mark.parametrize(
-    ("is_owed", "has_come", "can_come", "owes"),
-    [
-        (False, False, True, "nothing"),
-        (True, True, True, "nothing"),
-        (True, False, False, "nothing"),
-        (True, False, True, "earlier"),
-    ],
-)
-def test_what_is_owed_is_answered_once_something_has_come_or_nothing_can(
-    is_owed: bool, has_come: bool, can_come: bool, owes: Owes
-) -> None:
-    assert owed_after(is_owed, has_come, can_come) == owes

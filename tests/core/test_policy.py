@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.events import Asked
-from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent, YieldTerms, enforce
+from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent, enforce
 from fledge.errors import Refused
 from tests.core.samples import KEY, RUNS, WORKING, run_in
 from tests.statements import proves
@@ -197,21 +197,6 @@ def test_a_yield_in_a_turn_beside_a_wait_reads_nothing(
     wakes: int, unsettled: int, unread: int, verdict: object
 ) -> None:
     assert policy.judge_yield("any", wakes, unsettled, 5, unread, is_aside=True) == verdict
-
-
-@pytest.mark.parametrize(
-    ("asked", "wait_s", "named"),
-    [("all", None, "for"), (2, None, "for"), (None, 60.0, "deadlineSeconds"), ("any", 60.0, "for and deadlineSeconds")],
-)
-def test_a_conversations_yield_takes_no_terms(asked: Any, wait_s: float | None, named: str) -> None:
-    refusal = policy.refuse_yield_terms(YieldTerms(asked, wait_s))
-    assert refusal is not None
-    assert refusal.status == "error"
-    assert refusal.reason.startswith(f"{named}: not possible in a conversation, where each result starts a turn")
-
-
-def test_a_conversation_may_yield_without_terms() -> None:
-    assert policy.refuse_yield_terms(YieldTerms(message="later")) is None
 
 
 @pytest.mark.parametrize("name", list(RUNS))

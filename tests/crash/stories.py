@@ -13,6 +13,7 @@ from fledge.core.policy import Limits
 from fledge.core.route import Address, Message
 from fledge.core.run import Run
 from fledge.core.transcript import Replied, Spoken, Told, from_body
+from fledge.core.turn import REPLIED
 from fledge.models.base import AssistantMessage, Broke, Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, Reply, use
 from fledge.orchestrator import commission, control, spawn, steps
@@ -182,7 +183,7 @@ def answered_in_the_end(tx: Tx, folder: Path) -> list[str]:
     asked = None if known is None else tx.commissions.get(known.answer)
     bodies = {entry.seq: from_body(entry.body) for entry in tx.transcripts.entries(MAIN)}
     told = [seq for seq, body in bodies.items() if isinstance(body, Told)]
-    if asked is None or asked.ended != "replied":
+    if asked is None or asked.ended != REPLIED:
         return [f"the request: {asked}"]
     answer = bodies.get(asked.entry)
     if not isinstance(answer, Replied) or answer.text != "It is done." or asked.entry < max(told):

@@ -21,12 +21,13 @@ from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import UNREAD_PROGRAM_S
 from fledge.core.route import Address, origin_of
 from fledge.core.run import CompletedGiveup
+from fledge.core.turn import OpenTurn
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, Reply, last_text
 from fledge.orchestrator import bindings, effects, outbox
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.base import Work
-from fledge.store.base import SessionFacts, Turn
+from fledge.store.base import SessionFacts
 from fledge.testing import ScriptedModel, use
 from fledge.tools.sandbox import find_sandbox
 from tests import images
@@ -850,7 +851,7 @@ def test_a_message_that_could_not_be_sent_is_listed_retried_and_dismissed(server
     key = f"reply:{chat}:7"
 
     def lose(c: Commit) -> None:
-        turn = Turn(chat, 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
+        turn = OpenTurn(chat, 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
         outbox.reply(c, turn, 7, "for ann")
         c.tx.outbox.give_up(key, "HTTP 500", c.at + 9e9, c.at)
 

@@ -15,6 +15,7 @@ from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace
 from fledge.core.policy import YieldTerms
 from fledge.core.run import Ended, Run, Terms
+from fledge.core.turn import TurnEnd
 from fledge.errors import FledgeError, Refused
 from fledge.orchestrator import control, due, effects, spawn, turns
 from fledge.orchestrator.effects import Killing
@@ -237,7 +238,7 @@ class Scene(World):
         if now is not None and now.turn == turn:
             return None
         assert turn == (last if now is None else last - 1), "only the last one is known"
-        return str(ended)
+        return msgspec.json.decode(ended, type=TurnEnd).told
 
 
 def scene_fixture() -> Iterator[Scene]:

@@ -165,27 +165,25 @@ def test_what_other_sessions_and_the_system_say_moves_no_heartbeat(scene: Scene)
     assert scene.read(lambda tx: tx.transcripts.last_spoken_at(docs)) is None
 
 
-def test_a_wake_that_is_held_stays_wanted_though_a_turn_was_queued_that_finds_nothing_to_read(scene: Scene) -> None:
+def test_a_wake_that_is_held_stays_wanted_when_a_turn_is_over_that_leaves_nothing_to_read(scene: Scene) -> None:
     main = scene.main()
     ask(scene)
     scene.pass_time(0.25)
     held = wanted(scene)
     assert held is not None
     assert (held.cause, held.held) == ("action", "busy")
-    scene.commit(lambda c: exchanges.enqueue(c, MAIN, MAIN))
     scene.finish(main)
-    assert scene.claim()
-    assert scene.driven() == []
+    assert not scene.claim()
     assert wanted(scene) == held
     scene.pass_time(1.0)
     assert scene.start(MAIN).heartbeat == "action"
 
 
-def test_a_wake_beside_a_turn_that_waits_for_its_next_try_is_let_go_and_asked_for_again_at_its_end(
-    scene: Scene,
-) -> None:
+def test_a_wake_beside_a_turn_that_waits_for_its_next_try_is_let_go_and_asked_for_at_its_end(scene: Scene) -> None:
     scene.fail(scene.main())
     scene.commit(lambda c: deliver.notice(c, MAIN, "n", "something is odd"))
+    assert wanted(scene) is None
+    ask(scene)
     scene.pass_time(0.25)
     assert wanted(scene) == Heartbeat(MAIN)
     scene.stop()

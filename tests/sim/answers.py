@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from fledge.core.answer import NO_ANSWER
 from fledge.core.freeze import said
 from fledge.core.route import INTERNAL, Address, Message, is_apart
 from fledge.core.transcript import Body, Replied, Spoken, Told
+from fledge.core.turn import TurnEnd
 from fledge.store.base import Tx
 
 _message = msgspec.json.Decoder(Message).decode
@@ -24,7 +24,7 @@ class Closed(Struct, frozen=True):
 
     session: str
     turn: int
-    ended: str
+    ended: TurnEnd
     origin: str
     is_talk: bool
     """It belonged to a conversation and was no heartbeat."""
@@ -54,13 +54,14 @@ def unsound(tx: Tx, closed: Iterable[Closed], posted: Iterable[str]) -> list[str
             wrong.append(f"{name} was asked for words {nudges} times")
         texts = [said(body.text) for body in turn.bodies if isinstance(body, Replied)]
         mute = turn.is_talk and turn.heard and set(texts) <= {"empty"} and not is_apart(turn.origin)
-        if mute and turn.ended == "replied":
+        if mute and turn.ended.kind == "replied":
             wrong.append(f"{name} ended without words")
-        woken = any(isinstance(body, Spoken) and body.kind == "wake" for body in turn.bodies)
-        came = bool(turn.told) or woken or not tx.sessions.counts(turn.session).unsettled
-        if turn.is_talk and turn.answers_earlier and turn.ended == "replied" and not came:
+        state = tx.turns.state(turn.session)
+        if turn.is_talk and turn.answers_earlier:
             wrong.append(f"{name} answers for an earlier one that still waits")
-        if turn.ended in (NO_ANSWER, "forwarded"):
+        if turn.is_talk and turn.ended.kind == "yielded" and state.wait is None:
+            wrong.append(f"{name} has yielded and waits for nothing")
+        if turn.ended.kind in ("no-answer", "forwarded"):
             wrong += _handed_on(tx, turn, name)
         rows = [tx.inbox.get(key) for key in turn.told]
         quiet = bool(rows) and all(row is not None and row.origin == INTERNAL for row in rows)

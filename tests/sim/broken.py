@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from fledge.core.exchange import Exchange
 from fledge.core.progress import Progress
 from fledge.core.run import Instant, Waiting
+from fledge.core.turn import OpenTurn, Wait
 from fledge.errors import StaleWrite
-from fledge.store.base import Counts, Driver, EntryKind, Heartbeat, Place, Post, RowKind, Turn, Used
+from fledge.store.base import Counts, Driver, EntryKind, Heartbeat, Place, Post, RowKind, Used
 from tests.sim.people import MAIN, OTHER
 from tests.sim.watch import Posted, Spy
 
@@ -166,7 +167,7 @@ class SleepsOn(Spy):
 
 
 class CountsNoSteps(Spy):
-    def turns_save(self, turn: Turn) -> None:
+    def turns_save(self, turn: OpenTurn) -> None:
         super().turns_save(replace(turn, progress=Progress()))
 
 
@@ -181,18 +182,18 @@ class LosesLastWords(Spy):
 
 
 class ForgetsWhereTurnsBegin(Spy):
-    def turns_get(self, session: str) -> Turn | None:
+    def turns_get(self, session: str) -> OpenTurn | None:
         turn = self._tx.turns.get(session)
         return None if turn is None else replace(turn, opened_after=0)
 
-    def turns_save(self, turn: Turn) -> None:
+    def turns_save(self, turn: OpenTurn) -> None:
         known = self._tx.turns.get(turn.session)
         super().turns_save(turn if known is None else replace(turn, opened_after=known.opened_after))
 
 
 class ForgetsYields(Spy):
-    def turns_owed_origin(self, session: str) -> str | None:
-        return None
+    def turns_save_wait(self, session: str, wait: Wait | None) -> None:
+        pass
 
 
 class NeverGivesUp(Spy):

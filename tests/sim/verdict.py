@@ -178,8 +178,8 @@ def restless(tx: Tx) -> list[str]:
         if tx.queue.place(key) is not None:
             found.append(f"{key} is queued")
         found += [f"{key} has not read {row.key}" for row in tx.inbox.unread(key)]
-        if tx.turns.owed_origin(key) is not None:
-            found.append(f"{key} has yielded, and still owes an answer")
+        if tx.turns.wait(key) is not None:
+            found.append(f"{key} has yielded, and still waits")
         beat = tx.heartbeats.get(key)
         if beat is not None and beat.cause:
             found.append(f"{key} is to have a heartbeat")

@@ -19,7 +19,8 @@ from fledge.core.exchange import Exchange
 from fledge.core.route import Address
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
-from fledge.store.base import EntryKind, Heartbeat, RowKind, Spec, Turn, Tx, Used
+from fledge.core.turn import OpenTurn, TurnEnd
+from fledge.store.base import EntryKind, Heartbeat, RowKind, Spec, Tx, Used
 from fledge.testing import InlineStore
 from tests.sim.answers import Closed
 from tests.sim.schedule import Death, Schedule, dice
@@ -197,16 +198,16 @@ class Spy:
             self._say(f"{session} += {_short(text)}")
         return last
 
-    def turns_close(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
+    def turns_close(self, session: str, end: TurnEnd, at: Instant, owes: Owes = "nothing") -> None:
         turn, run = self._tx.turns.get(session), self._tx.runs.find(session)
         if turn is not None:
             entries = self._tx.transcripts.entries(session, after=turn.opened_after, limit=1_000_000)
             bodies = tuple(from_body(entry.body) for entry in entries)
             is_talk = not turn.heartbeat and (run is None or run.ended is not None)
-            earlier = owes == "nothing" and self._tx.turns.owed_origin(session) is not None
-            self._noted.closed.append(Closed(session, turn.turn, ended, turn.origin, is_talk, earlier, bodies))
-        self._tx.turns.close(session, ended, at, owes)
-        self._say(f"close_turn {session} {ended}, owes {owes}")
+            earlier = owes == "nothing" and self._tx.turns.wait(session) is not None
+            self._noted.closed.append(Closed(session, turn.turn, end, turn.origin, is_talk, earlier, bodies))
+        self._tx.turns.close(session, end, at, owes)
+        self._say(f"close_turn {session} {end.told}, owes {owes}")
 
     def outbox_post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant, **more: Any) -> bool:
         new = self._tx.outbox.post(key, kind, run, body, due_at, **more)
@@ -257,7 +258,7 @@ class Spy:
         self._noted.beats[session] = (before, heartbeat)
         self._say(f"heartbeat {_short(heartbeat)}")
 
-    def turns_save(self, turn: Turn) -> None:
+    def turns_save(self, turn: OpenTurn) -> None:
         before = self._tx.turns.get(turn.session)
         self._tx.turns.save(turn)
         began = before is not None and before.heartbeat != "interval" and turn.heartbeat == "interval"

@@ -15,6 +15,7 @@ from fledge.core.goods import Goods
 from fledge.core.lifecycle import born
 from fledge.core.progress import Progress
 from fledge.core.route import Address
+from fledge.core.turn import TurnEnd
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
 from fledge.store.base import Counts, Heartbeat, Place, Ran, Route, Spec, Tx
 from tests.core.samples import AT, TERMS
@@ -80,7 +81,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "keep_goods": lambda tx: tx.sessions.keep_goods("talk", Goods("/x")),
     "turn_ran": lambda tx: tx.turns.ran("talk", Ran("m")),
     "save_turn": lambda tx: change_turn(tx, "talk", drained=1, progress=Progress(1)),
-    "close_turn": lambda tx: tx.turns.close("talk", "replied", AT),
+    "close_turn": lambda tx: tx.turns.close("talk", TurnEnd("replied"), AT),
     "put_row": lambda tx: tx.inbox.put("new", "talk", "send", None, "x", AT),
     "close_row": lambda tx: tx.inbox.consume("row", AT),
     "readdress_row": lambda tx: tx.inbox.readdress("row", "other"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fledge.core.turn import TurnEnd
 from fledge.errors import FledgeError
 from fledge.store.base import Commission, Tx, Wishes
 from fledge.store.people import Ask
@@ -58,11 +59,11 @@ class CommissionConformance:
             tx.commissions.take_up("nobody's row", AT + 2)
             during = [one.run_id for one in tx.commissions.of("s")]
             tx.transcripts.append("s", AT + 3, [("user", "x"), ("assistant", "y")])
-            tx.turns.close("s", "replied", AT + 4)
+            tx.turns.close("s", TurnEnd("replied"), AT + 4)
             return [before, during, [one.run_id for one in tx.commissions.of("s")]]
 
         assert bench.do(job) == [[], ["r"], []]
-        ended = asked(turn=1, started_at=AT + 2, ended_at=AT + 4, ended="replied", entry=2)
+        ended = asked(turn=1, started_at=AT + 2, ended_at=AT + 4, ended=TurnEnd("replied"), entry=2)
         assert bench.see(lambda tx: (tx.commissions.get("r"), tx.commissions.get("later"))) == (
             ended,
             asked("later", "later row"),
@@ -74,12 +75,12 @@ class CommissionConformance:
             tx.commissions.put(asked())
             tx.turns.open("s", {}, AT)
             tx.commissions.take_up("row", AT)
-            tx.turns.close("s", "stopped", AT + 1)
+            tx.turns.close("s", TurnEnd("stopped"), AT + 1)
             tx.turns.open("s", {}, AT + 2)
-            tx.turns.close("s", "replied", AT + 3)
+            tx.turns.close("s", TurnEnd("replied"), AT + 3)
             return tx.commissions.get("r")
 
-        assert bench.do(job) == asked(turn=1, started_at=AT, ended_at=AT + 1, ended="stopped")
+        assert bench.do(job) == asked(turn=1, started_at=AT, ended_at=AT + 1, ended=TurnEnd("stopped"))
 
     def test_what_a_turn_read_that_yielded_ends_with_the_turn_that_answers_it(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[list[str]]:
@@ -93,7 +94,7 @@ class CommissionConformance:
                 tx.turns.open("s", {}, AT)
                 tx.commissions.take_up(f"row of {name}", AT)
                 tx.transcripts.append("s", AT, [("assistant", "x")])
-                tx.turns.close("s", ended, AT + at, owes)  # type: ignore[arg-type]
+                tx.turns.close("s", TurnEnd(ended), AT + at, owes)  # type: ignore[arg-type]
                 found.append([one.run_id for one in tx.commissions.of("s")])
             return found
 
@@ -101,8 +102,8 @@ class CommissionConformance:
         first, second = bench.see(lambda tx: (tx.commissions.get("first"), tx.commissions.get("second")))
         assert first is not None
         assert second is not None
-        assert (first.turn, first.ended, first.ended_at, first.entry) == (1, "replied", AT + 3, 3)
-        assert (second.turn, second.ended, second.ended_at, second.entry) == (2, "replied", AT + 2, 2)
+        assert (first.turn, first.ended, first.ended_at, first.entry) == (1, TurnEnd("replied"), AT + 3, 3)
+        assert (second.turn, second.ended, second.ended_at, second.entry) == (2, TurnEnd("replied"), AT + 2, 2)
 
     def test_without_an_open_turn_only_what_is_owed_nowhere_ends(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[int]:
@@ -112,8 +113,8 @@ class CommissionConformance:
             tx.turns.open("s", {}, AT)
             tx.commissions.take_up("row", AT)
             found = []
-            for ended, owes in (("yielded", "all"), ("nothing to read", "earlier"), ("stopped", "nothing")):
-                tx.turns.close("s", ended, AT, owes)  # type: ignore[arg-type]
+            for ended, owes in (("yielded", "all"), ("nothing", "earlier"), ("stopped", "nothing")):
+                tx.turns.close("s", TurnEnd(ended), AT, owes)  # type: ignore[arg-type]
                 found.append(len(tx.commissions.of("s")))
             return found
 
@@ -127,17 +128,17 @@ class CommissionConformance:
             tx.inbox.void("row", AT + 1)
             return tx.commissions.get("r")
 
-        assert bench.do(job) == asked(ended_at=AT + 1, ended="void")
+        assert bench.do(job) == asked(ended_at=AT + 1, ended=TurnEnd("void"))
 
     def test_a_commission_that_will_not_be_read_is_ended_once(self, bench: Bench) -> None:
         def job(tx: Tx) -> Commission | None:
             tx.commissions.put(asked())
-            tx.commissions.end("nobody's row", "dropped", AT)
-            tx.commissions.end("row", "dropped", AT + 1)
-            tx.commissions.end("row", "void", AT + 2)
+            tx.commissions.end("nobody's row", TurnEnd("dropped"), AT)
+            tx.commissions.end("row", TurnEnd("dropped"), AT + 1)
+            tx.commissions.end("row", TurnEnd("void"), AT + 2)
             return tx.commissions.get("r")
 
-        assert bench.do(job) == asked(ended_at=AT + 1, ended="dropped")
+        assert bench.do(job) == asked(ended_at=AT + 1, ended=TurnEnd("dropped"))
 
     def test_a_turn_that_takes_longer_than_was_wished_is_due_until_it_has_ended(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
@@ -151,5 +152,5 @@ class CommissionConformance:
         bench.do(job)
         assert bench.see(lambda tx: tx.next_due(AT)) == AT + 15
         assert bench.see(lambda tx: [tx.commissions.overdue(AT + s, 9) for s in (14, 15, 16)]) == [[], ["r"], ["r"]]
-        bench.do(lambda tx: tx.turns.close("s", "timeout", AT + 16))
+        bench.do(lambda tx: tx.turns.close("s", TurnEnd("timeout"), AT + 16))
         assert bench.see(lambda tx: (tx.next_due(AT), tx.commissions.overdue(AT + 99, 9))) == (None, [])

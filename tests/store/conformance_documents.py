@@ -1,6 +1,7 @@
 """What every store promises of workspaces: what is known of their documents, and who may write there now."""
 
 from fledge.core.documents import Document, Version, Workspace
+from fledge.core.turn import TurnEnd
 from fledge.store.base import Tx
 from tests.core.samples import AT
 from tests.store.bench import Bench, change_turn, conversation
@@ -36,7 +37,7 @@ class DocumentConformance:
             change_turn(tx, "s", by_person=True)
             turn = tx.turns.get("s")
             assert turn is not None
-            tx.turns.close("s", "replied", AT)
+            tx.turns.close("s", TurnEnd("replied"), AT)
             return [*seen, turn.by_person, tx.turns.open("s", {}, AT).by_person]
 
         assert bench.do(job) == [False, True, False]

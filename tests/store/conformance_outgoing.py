@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from fledge.core.route import Address
+from fledge.core.turn import TurnEnd
 from fledge.errors import Refused
 from fledge.store.base import Post, Route, Tx
 from tests.core.samples import AT
@@ -275,7 +276,7 @@ class OriginConformance:
             first = tx.turns.open(MAIN, {}, AT)
             change_turn(tx, MAIN, origin="there")
             there = tx.turns.get(MAIN)
-            tx.turns.close(MAIN, "replied", AT)
+            tx.turns.close(MAIN, TurnEnd("replied"), AT)
             return [first.origin, None if there is None else there.origin, tx.turns.open(MAIN, {}, AT).origin]
 
         assert bench.do(job) == ["", "there", ""]

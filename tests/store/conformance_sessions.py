@@ -7,17 +7,18 @@ import pytest
 from fledge.core.goods import Artifact, Goods, Worktree
 from fledge.core.progress import Progress
 from fledge.core.transcript import Spoken, to_body
+from fledge.core.turn import AskingPerson, Driven, Due, OpenTurn, Turn, TurnEnd, Wait
 from fledge.errors import FledgeError, NotFound, Refused
 from fledge.store.base import (
     Counts,
     Entry,
     EntryKind,
+    Place,
     Ran,
     RowState,
     Session,
     SessionFacts,
     SessionKind,
-    Turn,
     Tx,
     Used,
 )
@@ -25,6 +26,7 @@ from fledge.store.sessions import Sessions
 from tests.core.samples import AT
 from tests.statements import proves
 from tests.store.bench import FACTS, MAIN, Bench, admit, change_turn, child, close_row, conversation
+from tests.store.conformance_people import question
 
 
 class SessionConformance:
@@ -371,20 +373,20 @@ class TranscriptConformance:
     def test_a_turn_is_open_until_it_is_closed_and_the_next_has_the_next_number(self, bench: Bench) -> None:
         bench.do(lambda tx: conversation(tx, "s", "other"))
         generations = {"s": 2, MAIN: 5}
-        first = Turn("s", 1, generations, drained=0, failures=0, crashes=0, opened_at=AT)
+        first = OpenTurn("s", 1, generations, drained=0, failures=0, crashes=0, opened_at=AT)
         assert bench.see(lambda tx: tx.turns.get("s")) is None
         assert bench.do(lambda tx: tx.turns.open("s", generations, AT)) == first
         assert bench.see(lambda tx: (tx.turns.get("s"), tx.turns.get("other"))) == (first, None)
-        bench.do(lambda tx: tx.turns.close("s", "replied", AT + 1))
+        bench.do(lambda tx: tx.turns.close("s", TurnEnd("replied"), AT + 1))
         assert bench.see(lambda tx: tx.turns.get("s")) is None
-        assert bench.do(lambda tx: tx.turns.open("s", {}, AT + 2)) == Turn("s", 2, {}, 0, 0, 0, AT + 2)
+        assert bench.do(lambda tx: tx.turns.open("s", {}, AT + 2)) == OpenTurn("s", 2, {}, 0, 0, 0, AT + 2)
 
     def test_a_turn_knows_behind_which_entry_it_opened(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[int]:
             conversation(tx, "s")
             first = tx.turns.open("s", {}, AT).opened_after
             tx.transcripts.append("s", AT, [("user", "x"), ("assistant", "y")])
-            tx.turns.close("s", "replied", AT)
+            tx.turns.close("s", TurnEnd("replied"), AT)
             return [first, tx.turns.open("s", {}, AT).opened_after]
 
         assert bench.do(job) == [0, 2]
@@ -392,28 +394,77 @@ class TranscriptConformance:
         assert turn is not None
         assert turn.opened_after == 2
 
-    def test_a_turn_that_yielded_owes_an_answer_until_a_later_one_gives_it(self, bench: Bench) -> None:
-        def job(tx: Tx) -> list[str | None]:
+    def test_what_a_session_waits_for_stands_until_it_is_changed(self, bench: Bench) -> None:
+        waits = [Wait(2, AT + 9, "any", "ann", 1), Wait(2, AT + 9, "any", "ann", 1, "past"), Wait(None), None]
+
+        def job(tx: Tx) -> list[Wait | None]:
             conversation(tx, "s", "other")
-            child(tx, "s")
-            found = [tx.turns.owed_origin("s")]
-            for origin, ended, owes in (
-                ("ann", "yielded", "all"),
-                ("bob", "replied", "earlier"),
-                ("cyd", "yielded", "all"),
-                ("dan", "replied", "nothing"),
-            ):
-                tx.turns.open("s", {}, AT)
-                change_turn(tx, "s", origin=origin)
-                tx.turns.close("s", ended, AT, owes)  # type: ignore[arg-type]
-                found.append(tx.turns.owed_origin("s"))
-            return [*found, tx.turns.owed_origin("other")]
+            found = [tx.turns.wait("s")]
+            for wait in waits:
+                tx.turns.save_wait("s", wait)
+                found.append(tx.turns.wait("s"))
+            return [*found, tx.turns.wait("other"), tx.turns.wait("nobody")]
 
-        assert bench.do(job) == [None, "ann", "ann", "cyd", None, None]
+        assert bench.do(job) == [None, *waits, None, None]
 
-    @proves("1.roles.3", "A turn is one drive of the agent loop; a session has at most one open")
+    def test_a_wait_is_overdue_from_its_time_on_until_it_is_over(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "early", "late", "over", "ever")
+            tx.turns.save_wait("late", Wait(None, AT + 2))
+            tx.turns.save_wait("early", Wait(None, AT + 1))
+            tx.turns.save_wait("over", Wait(None, AT, over="settled"))
+            tx.turns.save_wait("ever", Wait(None))
+
+        bench.do(job)
+        found = bench.see(lambda tx: [tx.turns.overdue(AT + at, 9) for at in (0, 1, 2)])
+        assert found == [[], ["early"], ["early", "late"]]
+        assert bench.see(lambda tx: tx.turns.overdue(AT + 9, 1)) == ["early"]
+        assert bench.see(lambda tx: [tx.next_due(AT + at) for at in (0, 1, 2)]) == [AT + 1, AT + 2, None]
+
+    def test_what_a_session_is_at_follows_from_its_place_its_driver_and_its_turn(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[Turn]:
+            conversation(tx, "s")
+            found = [tx.turns.state("s"), tx.turns.state("nobody")]
+            tx.turns.save_wait("s", Wait(1))
+            tx.queue.put("s", "main", "s", False, AT + 1)
+            found.append(tx.turns.state("s"))
+            epoch = tx.queue.claim(Place("s", "main", 1, False), "me", AT)
+            tx.turns.open("s", {}, AT)
+            found.append(tx.turns.state("s"))
+            tx.drivers.release("s", epoch)
+            found.append(tx.turns.state("s"))
+            tx.queue.put("s", "main", "s", False, AT + 2)
+            found.append(tx.turns.state("s"))
+            tx.approvals.ask(question(session="s"))
+            found.append(tx.turns.state("s"))
+            tx.approvals.move("s", 1, 0, "denied")
+            return [*found, tx.turns.state("s")]
+
+        turn, wait = OpenTurn("s", 1, {}, 0, 0, 0, AT), Wait(1)
+        assert bench.do(job) == [
+            *(Turn(), Turn()),
+            Turn(Due(AT + 1), wait),
+            Turn(Driven(turn), wait),
+            Turn(Due(None, turn), wait),
+            Turn(Due(AT + 2, turn), wait),
+            Turn(AskingPerson(AT + 2, turn), wait),
+            Turn(Due(AT + 2, turn), wait),
+        ]
+
+    def test_a_driver_that_was_superseded_drives_no_more(self, bench: Bench) -> None:
+        def job(tx: Tx) -> tuple[Turn, OpenTurn]:
+            conversation(tx, "s")
+            tx.queue.put("s", "main", "s", False)
+            tx.queue.claim(Place("s", "main", 1, False), "me", AT)
+            turn = tx.turns.open("s", {}, AT)
+            tx.drivers.supersede("s", AT + 5)
+            return tx.turns.state("s"), turn
+
+        state, turn = bench.do(job)
+        assert state == Turn(Due(None, turn))
+
     def test_a_second_turn_is_refused_while_one_is_open_and_the_first_stays(self, bench: Bench) -> None:
-        def job(tx: Tx) -> Turn:
+        def job(tx: Tx) -> OpenTurn:
             conversation(tx, "s", "other")
             return tx.turns.open("s", {"s": 1}, AT)
 
@@ -437,11 +488,11 @@ class TranscriptConformance:
             change_turn(tx, "s", failures=4, crashes=2)
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.turns.get("s")) == Turn("s", 1, {}, 5, 4, 2, AT)
-        assert bench.see(lambda tx: tx.turns.get("other")) == Turn("other", 1, {}, 0, 0, 0, AT)
-        bench.do(lambda tx: tx.turns.close("s", "replied", AT))
+        assert bench.see(lambda tx: tx.turns.get("s")) == OpenTurn("s", 1, {}, 5, 4, 2, AT)
+        assert bench.see(lambda tx: tx.turns.get("other")) == OpenTurn("other", 1, {}, 0, 0, 0, AT)
+        bench.do(lambda tx: tx.turns.close("s", TurnEnd("replied"), AT))
         bench.do(lambda tx: tx.turns.open("s", {}, AT))
-        assert bench.see(lambda tx: tx.turns.get("s")) == Turn("s", 2, {}, 0, 0, 0, AT)
+        assert bench.see(lambda tx: tx.turns.get("s")) == OpenTurn("s", 2, {}, 0, 0, 0, AT)
 
     def test_a_turn_remembers_how_far_it_has_come_and_the_next_begins_anew(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
@@ -459,7 +510,7 @@ class TranscriptConformance:
             Progress(2, ("x", "x"), (1, 0, 0), AT + 1),
             Progress(),
         ]
-        bench.do(lambda tx: tx.turns.close("s", "replied", AT))
+        bench.do(lambda tx: tx.turns.close("s", TurnEnd("replied"), AT))
         assert bench.do(lambda tx: tx.turns.open("s", {}, AT)).progress == Progress()
 
     def test_failing_turns_are_open_ones_that_took_something_and_were_driven_in_vain(self, bench: Bench) -> None:
@@ -470,10 +521,13 @@ class TranscriptConformance:
                 tx.turns.open(name, {"s": at}, AT - at)
                 change_turn(tx, name, drained=0 if name == "empty" else 2, told_bytes=100 + at)
                 change_turn(tx, name, failures=0 if name == "fine" else 3, crashes=1)
-            tx.turns.close("closed", "stopped", AT)
+            tx.turns.close("closed", TurnEnd("stopped"), AT)
 
         bench.do(job)
-        early, late = Turn("early", 1, {"s": 1}, 2, 3, 1, AT - 1, 101), Turn("late", 1, {"s": 0}, 2, 3, 1, AT, 100)
+        early, late = (
+            OpenTurn("early", 1, {"s": 1}, 2, 3, 1, AT - 1, 101),
+            OpenTurn("late", 1, {"s": 0}, 2, 3, 1, AT, 100),
+        )
         assert bench.see(lambda tx: tx.turns.failing()) == [early, late]
 
     def test_what_the_newest_turn_ran_with_is_known_after_it_is_closed(self, bench: Bench) -> None:
@@ -485,7 +539,7 @@ class TranscriptConformance:
             tx.turns.open("s", {}, AT)
             tx.turns.ran("s", second)
             tx.turns.ran("s", first)
-            tx.turns.close("s", "replied", AT)
+            tx.turns.close("s", TurnEnd("replied"), AT)
             tx.turns.ran("s", second)
             tx.turns.open("s", {}, AT)
 
@@ -505,16 +559,16 @@ class TranscriptConformance:
         assert bench.see(lambda tx: (tx.sessions.goods("s"), tx.sessions.goods("other"))) == (goods, None)
 
     def test_without_an_open_turn_none_is_closed_and_none_can_be_saved(self, bench: Bench) -> None:
-        def job(tx: Tx) -> Turn:
+        def job(tx: Tx) -> OpenTurn:
             conversation(tx, "s")
             with pytest.raises(NotFound, match=r"^turn 1 of s is not open$"):
-                tx.turns.save(Turn("s", 1, {}, 0, 0, 0, AT))
-            tx.turns.close("s", "replied", AT)
+                tx.turns.save(OpenTurn("s", 1, {}, 0, 0, 0, AT))
+            tx.turns.close("s", TurnEnd("replied"), AT)
             return tx.turns.open("s", {}, AT)
 
-        assert bench.do(job) == Turn("s", 1, {}, 0, 0, 0, AT)
+        assert bench.do(job) == OpenTurn("s", 1, {}, 0, 0, 0, AT)
         with pytest.raises(NotFound, match=r"^turn 2 of s is not open$"):
-            bench.do(lambda tx: tx.turns.save(Turn("s", 2, {}, 0, 0, 0, AT)))
+            bench.do(lambda tx: tx.turns.save(OpenTurn("s", 2, {}, 0, 0, 0, AT)))
 
     def test_numbers_of_entries_and_turns_go_on_where_a_deleted_session_stopped(self, bench: Bench) -> None:
         def job(tx: Tx) -> tuple[int, int]:

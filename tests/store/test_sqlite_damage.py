@@ -12,8 +12,9 @@ from typing import Final
 
 import pytest
 
+from fledge.core.turn import OpenTurn, Wait
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import AgentDay, Commission, Counts, Driver, Place, Ran, RunCounts, RunWalk, Turn, Tx, Used
+from fledge.store.base import AgentDay, Commission, Counts, Driver, Place, Ran, RunCounts, RunWalk, Tx, Used
 from fledge.store.files import DATABASE, mark_of
 from fledge.store.migrate import migrate, newest, schema, schema_version, upgrades
 from fledge.store.people import Ask
@@ -390,9 +391,9 @@ def test_a_folder_of_0_1_is_brought_up_to_date_with_all_it_holds(tmp_path: Path)
         tx.queue.put("next", "subagent", "talk", False)
         assert tx.queue.place("next") == Place("next", "subagent", 8, False)
         assert tx.drivers.get("talk") == Driver("talk", 1, "me", "main", False, 4.0, 5.0, True, None, 2)
-        turn = Turn("talk", 3, {"talk": 1}, 2, 1, 0, 4.0, origin="bob")
+        turn = OpenTurn("talk", 3, {"talk": 1}, 2, 1, 0, 4.0, origin="bob")
         assert (tx.turns.get("talk"), tx.turns.failing()) == (turn, [turn])
-        assert (tx.turns.owed_origin("talk"), tx.turns.last_ran("talk")) == ("ann", Ran("m-2"))
+        assert (tx.turns.wait("talk"), tx.turns.last_ran("talk")) == (Wait(None, origin="ann"), Ran("m-2"))
         assert (tx.asks.find("talk", "k"), tx.asks.find("", "k")) == (Ask("d", "child"), Ask("e", "r"))
         assert tx.commissions.get("r") == Commission(run_id="r", session="talk", row="row", accepted_at=1.0)
         assert [row.body for row in tx.inbox.unread("talk")] == ["hello"]

@@ -8,6 +8,7 @@ import pytest
 
 from fledge.core.keys import project_key
 from fledge.core.transcript import CallEntry, Replied, Resulted, Spoken, to_body
+from fledge.core.turn import TurnEnd
 from fledge.orchestrator import spawn, transcripts
 from fledge.store.base import EntryKind, Tx
 from fledge.testing import Stage
@@ -380,7 +381,7 @@ def test_the_states_of_a_session_are_told_apart(tmp_path: Path) -> None:
         assert await state(OTHER) == "idle"
         await desk.engine.store.transact(lambda tx: tx.turns.open(OTHER, {}, 0.0))
         assert await state(OTHER) == "waiting"
-        await desk.engine.store.transact(lambda tx: tx.turns.close(OTHER, "", 0.0))
+        await desk.engine.store.transact(lambda tx: tx.turns.close(OTHER, TurnEnd("replied"), 0.0))
         later = desk.engine.clock.now() + 1000
         await desk.engine.store.transact(lambda tx: tx.queue.put(OTHER, "main", OTHER, False, later))
         assert await state(OTHER) == "queued"

@@ -6,7 +6,6 @@ and no run: a run that is alive ends by `lifecycle`.
 
 from collections.abc import Sequence
 
-from fledge.core.effects import Owes
 from fledge.core.freeze import said
 from fledge.core.transcript import Body, Replied, Spoken, Told, joined
 
@@ -55,12 +54,3 @@ def was_nudged(bodies: Sequence[Body]) -> bool:
 def is_spoken_to(bodies: Sequence[Body]) -> bool:
     """True if somebody waits for an answer to what they said, now or before an earlier turn yielded."""
     return any(isinstance(body, Spoken) and body.kind in ("send", "wake") for body in bodies)
-
-
-def owed_after(is_owed: bool, has_come: bool, can_come: bool) -> Owes:
-    """What is still to be answered once a turn is over that does not yield.
-
-    What an earlier turn read before it yielded is answered by the turn to which something it waited for has come, and
-    by any turn once nothing can come any more.
-    """
-    return "earlier" if is_owed and not has_come and can_come else "nothing"

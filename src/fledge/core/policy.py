@@ -229,19 +229,6 @@ def refuse_wait(wakes: int, unsettled: int) -> Refusal | None:
     return None
 
 
-def refuse_yield_terms(terms: YieldTerms) -> Refusal | None:
-    """None if a conversation may yield like this: it cannot hold back what arrives, so it takes no terms."""
-    asked = (("for", terms.asked), ("deadlineSeconds", terms.wait_s))
-    given = [name for name, value in asked if value is not None]
-    if not given:
-        return None
-    return Refusal(
-        "error",
-        f"{' and '.join(given)}: not possible in a conversation, where each result starts a turn as it arrives; "
-        "call sessions_yield without them",
-    )
-
-
 def wait_until(asked: Asked, unsettled: int, settled: int, unread: int) -> int | None:
     """How many children must be settled for the condition to hold; None waits for all of them.
 

@@ -11,13 +11,13 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from fledge.core.effects import Owes
 from fledge.core.keys import is_child_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Instant, Run, on_wire
 from fledge.core.transcript import NOTHING_CARRIED, Carried
+from fledge.core.turn import Looked, TurnEnd, TurnStopped
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import control, deliver, effects, exchanges, spawn
+from fledge.orchestrator import control, drain, effects, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Commission, Tx, Wishes
 
@@ -60,10 +60,8 @@ def accept(
     run_id = c.ids.unique()
     row = f"send:{session}:{run_id}"
     commission = Commission(run_id=run_id, session=session, row=row, wishes=wishes, accepted_at=c.at)
-    if wishes.lane:
-        c.tx.queue.put(session, wishes.lane, session, exchanges.is_suspect(c, session))
-    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL, carried=carried)
     c.tx.commissions.put(commission)
+    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL, carried=carried)
     if key:
         c.tx.asks.remember(NOBODY, key, digest, run_id, owner=session)
     return commission
@@ -78,6 +76,7 @@ def withdraw(c: Commit, session: str, run_id: str) -> bool:
     if row is None or row.state != "unread":
         return False
     c.tx.inbox.void(row.key, c.at)
+    c.then(session, Looked())  # a turn that was due for it alone does not open
     c.hints.moved.append(session)
     return True
 
@@ -107,14 +106,13 @@ def time_out(c: Commit, run_id: str) -> bool:
         return False
     if commission.started_at + commission.wishes.timeout_s > c.at:
         return False
-    turn = c.tx.turns.get(commission.session)
-    owes: Owes = "earlier" if turn is None else exchanges.owed_after(c, turn)
-    if turn is not None and (turn.turn == commission.turn or owes == "nothing"):
-        effects.stop_turn(c, commission.session, "timeout", owes)
-        deliver.wake_again(c, commission.session)
+    session = commission.session
+    turn, waits = c.tx.turns.get(session), c.tx.turns.wait(session) is not None
+    if turn is None or drain.is_attempt(c, session) or (waits and turn.turn != commission.turn):
+        c.tx.commissions.end(commission.row, TurnEnd("timeout"), c.at)
+        c.hints.moved.append(session)
     else:
-        c.tx.commissions.end(commission.row, "timeout", c.at)
-        c.hints.moved.append(commission.session)
+        effects.move_turn(c, session, TurnStopped(TurnEnd("timeout"), keeps_wait=True))
     return True
 
 
@@ -177,7 +175,8 @@ def _of_commission(tx: Tx, commission: Commission) -> Standing:
 
 
 def _how_it_ended(tx: Tx, commission: Commission) -> tuple[Status, str | None]:
-    match commission.ended:
+    end = commission.ended or TurnEnd("over")
+    match end.kind:
         case "replied" | "forwarded":
             return "ok", None
         case "over":
@@ -190,5 +189,5 @@ def _how_it_ended(tx: Tx, commission: Commission) -> tuple[Status, str | None]:
             return "error", "it gave way to newer messages: messages.queue.cap"
         case "void":
             return "error", "it was stopped before it read this"
-        case words:
-            return "error", words
+        case _:
+            return "error", end.told

@@ -21,6 +21,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.lifecycle import born
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Line
+from fledge.core.turn import TurnEvent
 from fledge.ids import Ids
 from fledge.store.base import Spec, Tx
 
@@ -106,11 +107,11 @@ class Commit:
 
     def __init__(self, tx: Tx, at: Instant, ids: Ids, rules: Rules) -> None:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
-        self.queue: deque[tuple[str, ev.Event]] = deque()
+        self.queue: deque[tuple[str, ev.Event | TurnEvent]] = deque()
         """What follows from events so far, for which sessions."""
-        self.settled: dict[str, None] = {}
-        """Sessions whose children have settled, in order. Each learns of it once, after the queue: how many are left is
-        counted then."""
+        self.settled: dict[str, str] = {}
+        """Sessions of which a child has settled, in order, and the last such child. Each learns of it once, after the
+        queue: how many are left is counted then."""
         self.hints = Hints()
         self.written: dict[str, list[Line]] = {}
         """What was appended to transcripts, by session."""
@@ -134,7 +135,7 @@ class Commit:
         self.hints.look = True
         return run
 
-    def then(self, key: str, event: ev.Event) -> None:
+    def then(self, key: str, event: ev.Event | TurnEvent) -> None:
         """Let this event be taken up in this commit: after the effects of the event under way, and behind what was put
         into the queue before. An event for the very session whose effect this is comes before all others."""
         self.queue.append((key, event))

@@ -18,6 +18,7 @@ from fledge.core.policy import enforce
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Run
 from fledge.core.transcript import NOTHING_CARRIED, Carried
+from fledge.core.turn import TurnEnd, TurnStopped
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import bindings, deliver, drain, effects, exchanges, outbox, transcripts, undelivered, views
 from fledge.orchestrator.commit import Commit
@@ -105,18 +106,16 @@ def stop(c: Commit, session: str) -> Killing:
     run = c.find(session)
     if run is not None and run.ended is None:
         return kill(c, session)
-    effects.stop_turn(c, session)
+    effects.move_turn(c, session, TurnStopped(TurnEnd("stopped")))
     exchanges.drop_begun(c, session, "its sender was stopped")
     done = effects.kill_below(c, session)
     effects.settle(c)
-    deliver.wake_again(c, session)
     return done
 
 
 def interrupt(c: Commit, session: str) -> None:
     """Stop a conversation's turn and nothing else. What it has not read has its turn next."""
-    effects.stop_turn(c, session)
-    deliver.wake_again(c, session)
+    effects.move_turn(c, session, TurnStopped(TurnEnd("stopped")))
 
 
 def patch_session(c: Commit, key: str, patch: Mapping[str, str]) -> None:
@@ -140,7 +139,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     if run is not None and run.ended is None:
         raise Refused("error", f"{key} is {run.phase.name}: kill it first")
     c.tx.sessions.raise_generation(key)
-    effects.stop_turn(c, key)
+    effects.move_turn(c, key, TurnStopped(TurnEnd("stopped")))
     for child in c.tx.runs.children_in(key, "spawning"):
         effects.apply(c, child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
     c.tx.queue.remove(key)

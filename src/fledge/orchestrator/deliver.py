@@ -23,8 +23,9 @@ from fledge.core.route import INTERNAL, Address, Found, answer_to, is_same_place
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.core.transcript import NOTHING_CARRIED, Carried, carried_body
+from fledge.core.turn import Arrived, AskingPerson, Driven, Due, RowsLeft, TurnEnd
 from fledge.errors import Refused
-from fledge.orchestrator import drain, exchanges, heartbeat, hook_calls, outbox, transcripts
+from fledge.orchestrator import drain, exchanges, hook_calls, outbox, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row, RowKind
 
@@ -121,6 +122,11 @@ def _ask(c: Commit, run: Run, session: str | None, origin: str) -> bool:
     if session is None or not run.terms.expects or is_program(c, session) or drain.is_attempt(c, session):
         return False
     return hook_calls.ask_target(c, run, session, origin)
+
+
+def is_aiming(c: Commit, key: str) -> bool:
+    """True while a completion of this run is in nobody's inbox, because a hook is asked where its answer should go."""
+    return any(row.session is None and row.state == "unread" for row in c.tx.inbox.of_run(key))
 
 
 def aimed(c: Commit, key: str, address: Address | None) -> None:
@@ -243,7 +249,7 @@ def put_message(
         for item in kept.dropped:
             c.tx.inbox.drop(item.key, None if queue.drop == "summarize" else c.at)
             exchanges.drop_row(c, item.key, f"it gave way to newer messages to {session}: messages.queue.cap")
-            c.tx.commissions.end(item.key, "dropped", c.at)
+            c.tx.commissions.end(item.key, TurnEnd("dropped"), c.at)
             c.hints.moved.append(session)
     return True
 
@@ -262,7 +268,7 @@ def hand_over(c: Commit, key: str) -> None:
         if row.kind in CONTROL:
             c.tx.inbox.void(row.key, c.at)
     if any(not row.announces and row.kind not in CONTROL for row in rows):
-        wake(c, key)
+        c.then(key, RowsLeft())
 
 
 def readdress_row(c: Commit, row: Row, target: Told, path: Path) -> None:
@@ -286,7 +292,7 @@ def read_on(c: Commit, key: str) -> None:
     for row in rows:
         if row.kind in CONTROL:
             c.tx.inbox.void(row.key, c.at)
-    wake_again(c, key)
+    c.then(key, RowsLeft())
 
 
 def suppress(c: Commit, run: Run) -> None:
@@ -304,25 +310,15 @@ def suppress(c: Commit, run: Run) -> None:
 # ---- waking and reading ----------------------------------------------------------------------------------------------
 
 
-def _is_busy(c: Commit, session: str) -> bool:
-    driver = c.tx.drivers.get(session)
-    return driver is not None and (driver.release_at is None or driver.release_at > c.at)
-
-
-def _is_collecting(c: Commit, session: str) -> bool:
-    place = c.tx.queue.place(session)
-    return place is not None and place.due_at is not None
-
-
 def _path(c: Commit, session: str | None, expects: bool, origin: str) -> Path:
     """How a row will reach this session, from how the session stands now."""
     if session is None:
         return "queued"
-    run = c.find(session)
+    run, turn = c.find(session), c.tx.turns.state(session)
     state: inbox.RequesterState = "idle"
-    if run is not None and run.phase.name == "waiting":
+    if turn.wait is not None or (run is not None and run.phase.name == "waiting"):
         state = "waiting"
-    elif _is_busy(c, session) or _is_collecting(c, session):
+    elif isinstance(turn.at, Driven | AskingPerson) or (isinstance(turn.at, Due) and turn.at.from_at is not None):
         state = "busy"
     return inbox.arbitrate(state, drain.mode_of(c, session, "completion", origin), expects).path or "queued"
 
@@ -356,46 +352,7 @@ def interrupt(c: Commit, session: str) -> bool:
     return True
 
 
-def wake_again(c: Commit, session: str) -> None:
-    """A turn is over: if something is left unread, the next one comes in its time."""
-    rows = c.tx.inbox.unread(session, drain.WINDOW)
-    if rows:
-        wake(c, session, quiet=all(drain.is_quiet(c, row) for row in rows))
-
-
-def wake_yielded(c: Commit, session: str, last: str, words: str) -> None:
-    """Everything below a conversation has settled, this child last. If the conversation has yielded, has nothing to
-    read and no open turn, it is told so, and answers what it read before."""
-    origin = c.tx.turns.owed_origin(session)
-    if origin is None or c.tx.turns.get(session) is not None:
-        return
-    # Its completion may be in nobody's inbox, while a hook is asked where the answer should go.
-    aimed_at = [row for row in c.tx.inbox.of_run(last) if row.session is None and row.state == "unread"]
-    if aimed_at or any(row.kind != "notice" for row in c.tx.inbox.unread(session, drain.WINDOW)):
-        return
-    c.tx.inbox.put(f"wake:{session}:{c.ids.unique()}", session, "wake", None, words, c.at, origin=origin)
-    wake(c, session)
-
-
 def wake(c: Commit, session: str, quiet: bool = False) -> None:
-    """A row has arrived: an idle conversation gets a turn now, a busy one when its queue mode says so; for a quiet one,
-    which nobody waits for, it is a heartbeat's.
-
-    A run that is still alive reads at its own boundaries, a program through its handles; neither needs waking here.
-    """
-    known = c.tx.sessions.get(session)
-    run = c.find(session)
-    if known is None or known.deleted or known.kind == "program" or (run is not None and run.ended is None):
-        return
-    if quiet:
-        heartbeat.request(c, session, "something came in that nobody waits for", "default")
-        return
-    due_at = None
-    collecting = _is_collecting(c, session)
-    if collecting or _is_busy(c, session):
-        first, last = c.tx.inbox.unread(session, 1), c.tx.inbox.newest_unread(session)
-        if collecting and not any(row.kind == "send" for row in last) and c.tx.turns.get(session) is not None:
-            return  # it is tried again in its own time; only somebody who speaks up hurries it
-        waiting = drain.items(c, session, [*first, *last, *c.tx.inbox.newest_unread(session, "send")])
-        due_at = inbox.drain_at(waiting, drain.queue_at(c, session, waiting[0].origin), c.at)
-    exchanges.enqueue(c, session, session, due_at=due_at)
+    """A row has arrived in the inbox of a session that takes turns: it has one when it should. For what is quiet, which
+    nobody waits for, that is a heartbeat's. A live run reads at its own boundaries, a program through its handles."""
+    c.then(session, Arrived(quiet, hurries=bool(c.tx.inbox.newest_unread(session, "send"))))

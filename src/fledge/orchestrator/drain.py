@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core import answer, inbox
@@ -28,12 +29,13 @@ from fledge.core.announce import (
 )
 from fledge.core.freeze import one_line, summary
 from fledge.core.route import INTERNAL, Found, is_apart, joined
-from fledge.core.run import Path, Run
+from fledge.core.run import Instant, Path, Run
 from fledge.core.transcript import Body, CompletionRead, Spoken, Told, from_carried_body
+from fledge.core.turn import OpenTurn
 from fledge.errors import NotFound
 from fledge.orchestrator import outbox, transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Row, Turn
+from fledge.store.base import Row
 
 _decode = msgspec.json.Decoder(Completion).decode
 
@@ -96,14 +98,18 @@ def take(c: Commit, session: str, at_boundary: bool) -> int:
 
 
 def _waiting(c: Commit, session: str) -> list[Row]:
-    """What waits to enter, in the order in which it is told: a run hears of its children in the order in which it made
-    them, a conversation in order of arrival."""
-    return c.tx.inbox.unread_by_child(session, WINDOW) if is_attempt(c, session) else c.tx.inbox.unread(session, WINDOW)
+    """What may enter, in the order in which it is told: a run hears of its children in the order in which it made them,
+    a conversation in order of arrival. While a conversation waits for its children no completion may."""
+    if is_attempt(c, session):
+        return c.tx.inbox.unread_by_child(session, WINDOW)
+    if c.tx.turns.wait(session) is None:
+        return c.tx.inbox.unread(session, WINDOW)
+    return [row for row in c.tx.inbox.unread(session) if not row.announces][:WINDOW]
 
 
 def entering(c: Commit, session: str) -> list[Row]:
     """The rows that a turn which opens now would read first."""
-    return _entering(c, session, c.tx.inbox.unread(session, WINDOW), at_boundary=False)
+    return _entering(c, session, _waiting(c, session), at_boundary=False)
 
 
 def is_quiet(c: Commit, row: Row) -> bool:
@@ -111,9 +117,32 @@ def is_quiet(c: Commit, row: Row) -> bool:
     return row.kind == "notice" or (row.announces is not None and not is_awaited(c, row.source))
 
 
+class Times(Struct, frozen=True, gc=False):
+    """When a turn may begin for what is unread, and for the messages among it; None: there is none that somebody waits
+    for. `quiet`: something is unread, and nobody waits for any of it."""
+
+    rows_at: Instant | None = None
+    messages_at: Instant | None = None
+    quiet: bool = False
+
+
+def times(c: Commit, session: str) -> Times:
+    """When a conversation may read what is unread."""
+    first = c.tx.inbox.unread(session, 1)
+    if not first:
+        return Times()
+    sends = c.tx.inbox.newest_unread(session, "send")
+    if not sends and all(is_quiet(c, row) for row in c.tx.inbox.unread(session, WINDOW)):
+        return Times(quiet=True)
+    every = items(c, session, [*first, *c.tx.inbox.newest_unread(session), *sends])
+    queue = queue_at(c, session, every[0].origin)
+    messages_at = inbox.drain_at(items(c, session, sends), queue, c.at) if sends else None
+    return Times(inbox.drain_at(every, queue, c.at), messages_at)
+
+
 def would_join(c: Commit, session: str) -> bool:
     """True if something that waits may enter the live turn at its next boundary."""
-    return bool(_entering(c, session, c.tx.inbox.unread(session, WINDOW), at_boundary=True))
+    return bool(_entering(c, session, _waiting(c, session), at_boundary=True))
 
 
 def _entering(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> list[Row]:
@@ -197,7 +226,7 @@ def _drained(c: Commit, session: str, rows: list[Row], told_bytes: int) -> None:
     c.tx.turns.save(turn if is_attempt(c, session) else _addressed(c, turn, rows))
 
 
-def _addressed(c: Commit, turn: Turn, rows: list[Row]) -> Turn:
+def _addressed(c: Commit, turn: OpenTurn, rows: list[Row]) -> OpenTurn:
     is_first = turn.drained == len(rows)
     by_person = turn.by_person or (is_first and any(row.kind == "send" and row.source is None for row in rows))
     origin, route = next(((row.origin, row.route) for row in rows if row.origin), ("", "fallback"))
@@ -207,7 +236,13 @@ def _addressed(c: Commit, turn: Turn, rows: list[Row]) -> Turn:
     if after != turn.origin:
         turn = replace(turn, origin=after, route=route if after == origin else "fallback")
     is_spoken = turn.heartbeat and not all(is_quiet(c, row) for row in rows)
-    return replace(turn, by_person=by_person, heartbeat="" if is_spoken else turn.heartbeat)
+    is_sent = any(row.kind == "send" for row in rows)
+    return replace(
+        turn,
+        by_person=by_person,
+        heartbeat="" if is_spoken else turn.heartbeat,
+        wakes=0 if is_sent else turn.wakes,
+    )
 
 
 def is_attempt(c: Commit, session: str) -> bool:

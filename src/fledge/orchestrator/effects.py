@@ -16,9 +16,8 @@ from msgspec import Struct
 
 from fledge.core import effects as fx
 from fledge.core import events as ev
-from fledge.core import policy, reconcile
+from fledge.core import policy
 from fledge.core.announce import announce_key
-from fledge.core.effects import Owes
 from fledge.core.freeze import one_line
 from fledge.core.images import told
 from fledge.core.leaves import Moment, leaves_at
@@ -27,12 +26,38 @@ from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wa
 from fledge.core.run import CleanupPending, Ending, Gone, Instant, Queued, Run, Waiting
 from fledge.core.step import Step
 from fledge.core.transcript import Carried, carried_body
+from fledge.core.turn import (
+    YIELDED,
+    Arrived,
+    AskingPerson,
+    CloseTurn,
+    CutCalls,
+    Driven,
+    Due,
+    Idle,
+    Looked,
+    PostWake,
+    TellCrashed,
+    Turn,
+    TurnEffect,
+    TurnEnd,
+    TurnEvent,
+    TurnFacts,
+    TurnLost,
+    TurnOver,
+    TurnStopped,
+    TurnYielded,
+    Wait,
+    WishHeartbeat,
+    transition_turn,
+)
 from fledge.orchestrator import (
     bindings,
     budget,
     deliver,
     drain,
     exchanges,
+    heartbeat,
     hook_calls,
     outbox,
     transcripts,
@@ -91,13 +116,92 @@ def settle(c: Commit) -> None:
             _take_up(c, *c.queue.popleft())
         else:
             parent = next(iter(c.settled))
-            del c.settled[parent]
-            _children_settled(c, parent)
+            _children_settled(c, parent, c.settled.pop(parent))
 
 
-def _take_up(c: Commit, key: str, event: ev.Event) -> None:
-    if c.find(key) is not None:
+def _take_up(c: Commit, key: str, event: ev.Event | TurnEvent) -> None:
+    if isinstance(event, TurnEvent):
+        move_turn(c, key, event)
+    elif c.find(key) is not None:
         order(c, key, event)
+
+
+# ---- turns -----------------------------------------------------------------------------------------------------------
+
+
+def move_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = None) -> Turn:
+    """Take up an event of a session's turns, and answer what it is at afterwards. Nothing happens to one that takes
+    none: a live run, a program, one that is gone. `before`: what it was at, where its place in the queue is taken."""
+    before = before or c.tx.turns.state(session)
+    known = c.tx.sessions.get(session)
+    if known is None or known.deleted or known.kind == "program" or drain.is_attempt(c, session):
+        return before
+    step = transition_turn(before, event, _turn_facts(c, session, before, event))
+    after = step.turn
+    if after.open is not None and after.open is not before.open:
+        if before.open is None:
+            c.tx.turns.open(session, after.open.generations, c.at)
+        c.tx.turns.save(after.open)
+    c.tx.turns.save_wait(session, after.wait)
+    for effect in step.effects:
+        _carry_out_turn(c, session, effect)
+    _save_place(c, session, before, after)
+    return after
+
+
+def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnEvent) -> TurnFacts:
+    """What the decision needs to know; as little is read as that takes, for this happens in every commit."""
+    ends = isinstance(event, TurnOver | TurnYielded | TurnLost | TurnStopped)
+    if turn.open is not None and not ends:
+        return TurnFacts(at=c.at)
+    if isinstance(event, Arrived) and turn.wait is None and (isinstance(turn.at, Idle) or turn.at == Due()):
+        return TurnFacts(at=c.at, rows_at=c.at)
+    counts, times = c.tx.sessions.counts(session), drain.times(c, session)
+    return TurnFacts(
+        at=c.at,
+        unsettled=counts.unsettled,
+        settled=counts.settled,
+        rows_at=times.rows_at,
+        messages_at=times.messages_at,
+        quiet=times.quiet,
+        wish=heartbeat.is_wanted(c, session),
+    )
+
+
+def _save_place(c: Commit, session: str, before: Turn, after: Turn) -> None:
+    """Queue the session as its state says, or not at all."""
+    match after.at:
+        case Idle():
+            c.tx.queue.remove(session)
+        case Driven():
+            return
+        case Due(from_at=due_at) | AskingPerson(due_at=due_at):
+            if after.at != before.at:
+                exchanges.enqueue(c, session, session, due_at)
+
+
+def _carry_out_turn(c: Commit, session: str, effect: TurnEffect) -> None:
+    match effect:
+        case fx.FreeDriver():
+            _free(c, session)
+        case fx.SupersedeDriver(until_at=until_at):
+            _supersede(c, session, until_at)
+        case CloseTurn(end=end, owes=owes):
+            exchanges.close_turn(c, session, end, owes)
+        case CutCalls(reason=reason):
+            _cut_calls(c, session, reason)
+        case PostWake(wait=wait):
+            _post_wake_of_turn(c, session, wait)
+        case WishHeartbeat():
+            heartbeat.request(c, session, "something came in that nobody waits for", "default")
+        case TellCrashed(crashes=crashes, turn=turn):
+            key = f"crashed:{session}:{turn.turn}"
+            if not turn.heartbeat:  # one that crashed is not followed by another, or there would be no end
+                deliver.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")
+            outbox.tell(c, session, key, f"a turn crashed {crashes} times: given up")
+
+
+# ---- effects ---------------------------------------------------------------------------------------------------------
 
 
 def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
@@ -110,23 +214,18 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
             c.tx.queue.remove(key)
         case fx.ReleaseDriver(owes=owes):
             _free(c, key)
-            exchanges.close_turn(c, key, "yielded" if owes == "all" else "over", owes)
+            exchanges.close_turn(c, key, YIELDED if owes == "all" else TurnEnd("over"), owes)
         case fx.FreeDriver():
             _free(c, key)
         case fx.SupersedeDriver(until_at=until_at):
-            budget.release(c, key)
-            c.tx.drivers.supersede(key, until_at)
-            _free_slot(c, key)
-            c.hints.stop.append(key)
+            _supersede(c, key, until_at)
         case fx.StopDriver(until_at=until_at):
             c.tx.drivers.stop(key, until_at)
             c.hints.stop.append(key)
         case fx.CloseCalls(reason=reason):
             # Its turn may be closed by now, for its driver was released; what that left open is open all the same.
-            transcripts.close_calls(c, key, reason)
-            exchanges.close_turn(c, key, reason)
-            for child in c.tx.runs.children_in(key, "spawning"):
-                c.then(child, ev.Withdrawn(at=c.at, reason=reason))
+            _cut_calls(c, key, reason)
+            exchanges.close_turn(c, key, TurnEnd("interrupted", reason))
         case fx.Post(kind=kind):
             _post(c, run, kind)
         case fx.Drain():
@@ -224,6 +323,20 @@ def _free(c: Commit, key: str) -> None:
         c.release(key, driver.epoch)
 
 
+def _cut_calls(c: Commit, key: str, reason: str) -> None:
+    """Answer open calls with the reason, and withdraw what they had begun to spawn."""
+    transcripts.close_calls(c, key, reason)
+    for child in c.tx.runs.children_in(key, "spawning"):
+        c.then(child, ev.Withdrawn(at=c.at, reason=reason))
+
+
+def _supersede(c: Commit, key: str, until_at: Instant) -> None:
+    budget.release(c, key)
+    c.tx.drivers.supersede(key, until_at)
+    _free_slot(c, key)
+    c.hints.stop.append(key)
+
+
 def _free_slot(c: Commit, key: str) -> None:
     """A superseded driver keeps its slot until it exits or its time is up; one superseded earlier keeps that time."""
     driver = c.tx.drivers.get(key)
@@ -236,6 +349,7 @@ def _post(c: Commit, run: Run, kind: str) -> None:
         case "task":
             _post_task(c, run, f"task:{run.key}")
         case "resumed":
+            c.tx.turns.save_wait(run.key, None)
             has_begun = transcripts.has_begun(c.tx, run.key)
             if not has_begun:
                 _post_task(c, run, f"task:{run.key}:{run.run_id}")
@@ -243,7 +357,7 @@ def _post(c: Commit, run: Run, kind: str) -> None:
             if words:
                 c.tx.inbox.put(f"resume:{run.key}:{run.run_id}", run.key, "steer", None, words, c.at)
         case "wake":
-            _post_wake(c, run, wake_message(deliver.silent_children(c, run.key)))
+            _post_wake(c, run, _wake_words(c, run.key))
         case "overdue":
             _post_wake(c, run, _overdue_words(c, run.key))
         case _:
@@ -259,6 +373,19 @@ def _post_task(c: Commit, run: Run, row_key: str) -> None:
 
 def _post_wake(c: Commit, run: Run, words: str) -> None:
     c.tx.inbox.put(announce_key(run.key, run.run_id, "wake"), run.key, "wake", None, words, c.at)
+
+
+def _post_wake_of_turn(c: Commit, session: str, wait: Wait) -> None:
+    """Results tell by themselves that the wait is over, but not who ended silently or is missing."""
+    silent = [] if wait.over == "past" else deliver.silent_children(c, session)
+    if wait.over == "settled" and not silent and c.tx.inbox.count_unread(session)[0]:
+        return
+    words = _overdue_words(c, session) if wait.over == "past" else wake_message(silent)
+    c.tx.inbox.put(f"wake:{session}:{c.ids.unique()}", session, "wake", None, words, c.at, origin=wait.origin)
+
+
+def _wake_words(c: Commit, key: str) -> str:
+    return wake_message(deliver.silent_children(c, key))
 
 
 def _overdue_words(c: Commit, key: str) -> str:
@@ -284,14 +411,13 @@ def _give_up(c: Commit, run: Run) -> None:
 
 def _count_down(c: Commit, run: Run) -> None:
     parent = run.terms.parent
-    counts = c.tx.sessions.child_settled(parent)
-    c.settled[parent] = None
-    if not counts.unsettled and c.tx.turns.owed_origin(parent) is not None and not drain.is_attempt(c, parent):
-        deliver.wake_yielded(c, parent, run.key, wake_message(deliver.silent_children(c, parent)))
+    c.tx.sessions.child_settled(parent)
+    c.settled.pop(parent, None)
+    c.settled[parent] = run.key
 
 
-def _children_settled(c: Commit, parent: str) -> None:
-    """A run learns that children of it have settled, if that is what it waits for."""
+def _children_settled(c: Commit, parent: str, last: str) -> None:
+    """A run, or a conversation that waits, learns that children of it have settled, if that is what it waits for."""
     above, counts = c.find(parent), c.tx.sessions.counts(parent)
     until = above.phase.until_settled if above is not None and isinstance(above.phase, Waiting) else None
     if above is not None and policy.holds(until, counts.unsettled, counts.settled):
@@ -299,6 +425,10 @@ def _children_settled(c: Commit, parent: str) -> None:
             at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
         )
         order(c, parent, event)
+    # The last one's completion may be in nobody's inbox, while a hook is asked where the answer should go.
+    aims = c.tx.turns.wait(parent) is not None and deliver.is_aiming(c, last)
+    if c.tx.turns.wait(parent) is not None and not aims:
+        move_turn(c, parent, Looked())
 
 
 def _count_up(c: Commit, parent: str) -> None:
@@ -366,8 +496,9 @@ def kill_tree(c: Commit, root: str, named: bool) -> Killing:
             step = order(c, key, _kill_order(c, key, named and key == root))
             if before.ended is None:
                 (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
-            elif stop_turn(c, key):
-                stopping.append(key)
+            else:
+                stopping += [key] if c.tx.turns.get(key) is not None else []
+                move_turn(c, key, TurnStopped(TurnEnd("stopped")))
             if before.ended is not None and named and key == root and bindings.unbind(c, key, "killed", "killed"):
                 killed.append(key)  # a session that stayed open in its thread
         todo.extend(below)
@@ -381,22 +512,3 @@ def _kill_order(c: Commit, key: str, named: bool) -> ev.KillOrdered:
     return ev.KillOrdered(
         at=c.at, named=named, driven=driven, unsettled=c.tx.sessions.counts(key).unsettled, partial=partial
     )
-
-
-def stop_turn(c: Commit, session: str, reason: str = "stopped", owes: Owes = "nothing") -> bool:
-    """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end.
-
-    What an earlier turn read before it yielded is answered by that too, unless it is still owed.
-    """
-    if c.tx.turns.get(session) is None:
-        exchanges.close_turn(c, session, reason, owes)
-        return False
-    transcripts.close_calls(c, session, reason)
-    exchanges.close_turn(c, session, reason, owes)
-    budget.release(c, session)
-    place = c.tx.queue.place(session)
-    if place is not None and place.due_at is not None:
-        c.tx.queue.remove(session)  # it waited to be tried again
-    c.tx.drivers.supersede(session, c.at + reconcile.STOP_S)
-    c.hints.stop.append(session)
-    return True

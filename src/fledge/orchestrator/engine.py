@@ -268,14 +268,15 @@ class Engine:
     async def _pass(self, now: Instant) -> bool:
         """Do what is due now; True if there was anything, so there may be more."""
 
-        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str], list[str], list[str]]:
+        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str], list[str], list[str], list[str]]:
             places = tx.queue.claimable(self.rules.widths, now, CLAIMS_A_PASS)
             due_runs, due_posts = tx.runs.due(now, DUE_A_PASS), tx.outbox.due(now, DUE_A_PASS)
             overdue, unbound = tx.commissions.overdue(now, DUE_A_PASS), tx.routes.due(now, DUE_A_PASS)
-            return places, due_runs, due_posts, overdue, unbound, tx.heartbeats.due(now, DUE_A_PASS)
+            waits, beats = tx.turns.overdue(now, DUE_A_PASS), tx.heartbeats.due(now, DUE_A_PASS)
+            return places, due_runs, due_posts, overdue, waits, unbound, beats
 
         self._missed.clear()  # whoever was claimed in an earlier pass is known by now
-        places, keys, posts, overdue, unbound, beats = await self.store.read(look)
+        places, keys, posts, overdue, waits, unbound, beats = await self.store.read(look)
         worked = self._troubled = False
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
@@ -283,6 +284,7 @@ class Engine:
         jobs += [self._come_due(key) for key in keys]
         jobs += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
         jobs += [self.commit(partial(commission.time_out, run_id=run_id)) for run_id in overdue]
+        jobs += [self.commit(partial(turns.wait_passed, session=session)) for session in waits]
         jobs += [self.commit(partial(bindings.come_due, session=key)) for key in unbound]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
             if isinstance(outcome, BaseException):

@@ -6,15 +6,14 @@ in a lane of its own: however narrow the lanes are, nobody waits for a slot that
 and go on is in `talk`.
 """
 
-from fledge.core import answer, policy
+from fledge.core import policy
 from fledge.core.answer import rows_read
 from fledge.core.effects import Owes
 from fledge.core.exchange import Exchange, dropped
 from fledge.core.run import Instant
-from fledge.core.transcript import Spoken
+from fledge.core.turn import TurnEnd
 from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Turn
 
 NESTED = "nested"
 
@@ -43,7 +42,10 @@ def _lane(c: Commit, session: str) -> str:
     if c.tx.exchanges.is_waited_for(session, c.at):
         return f"{NESTED}:{session}"
     run = c.find(session)
-    return "main" if run is None else run.terms.lane
+    if run is not None:
+        return run.terms.lane
+    turn = c.tx.turns.get(session)
+    return c.tx.commissions.lane(session, None if turn is None else turn.turn) or "main"
 
 
 def hurry(c: Commit, session: str) -> None:
@@ -54,12 +56,12 @@ def hurry(c: Commit, session: str) -> None:
         enqueue(c, session, session if run is None else run.terms.parent, place.due_at)
 
 
-def close_turn(c: Commit, session: str, ended: str, owes: Owes = "nothing") -> None:
+def close_turn(c: Commit, session: str, end: TurnEnd, owes: Owes = "nothing") -> None:
     """Close the session's turn, saying how it ended. What was read and not answered by now will not be answered, except
     what is still owed."""
     for exchange in unanswered(c, session, owes):
-        drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {ended})")
-    c.tx.turns.close(session, ended, c.at, owes)
+        drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {end.told})")
+    c.tx.turns.close(session, end, c.at, owes)
 
 
 def unanswered(c: Commit, session: str, owes: Owes) -> list[Exchange]:
@@ -72,24 +74,10 @@ def unanswered(c: Commit, session: str, owes: Owes) -> list[Exchange]:
     return [exchange for exchange in found if exchange.row in read]
 
 
-def owed_after(c: Commit, turn: Turn) -> Owes:
-    """What is still to be answered once this turn of a conversation is over, unless it yields.
-
-    What was posted to people instead of being read, and what a heartbeat reads, is nothing that an earlier turn waits
-    for.
-    """
-    session = turn.session
-    is_owed = c.tx.turns.owed_origin(session) is not None
-    has_come = is_owed and not turn.heartbeat and _has_come(c, turn)
-    can_come = is_owed and bool(c.tx.sessions.counts(session).unsettled or c.tx.inbox.count_unread(session)[0])
-    return answer.owed_after(is_owed, has_come, can_come)
-
-
-def _has_come(c: Commit, turn: Turn) -> bool:
-    """True if the turn has read a completion, or that none comes."""
-    bodies = transcripts.of_turn(c.tx, turn)
-    woken = any(isinstance(body, Spoken) and body.kind == "wake" for body in bodies)
-    return woken or any(c.tx.outbox.get(f"result:{key}") is None for key in answer.completions_read(bodies))
+def owed(c: Commit, session: str) -> Owes:
+    """What is still to be answered once the open turn of a conversation is over, unless it yields: while the
+    conversation waits for its children, what it had read before."""
+    return "nothing" if c.tx.turns.wait(session) is None else "earlier"
 
 
 def drop_row(c: Commit, row: str, why: str) -> bool:

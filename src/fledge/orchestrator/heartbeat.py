@@ -16,9 +16,10 @@ from fledge.core.heartbeat import Cause, Situation, Wake
 from fledge.core.keys import agent_of, main_key
 from fledge.core.run import Instant
 from fledge.core.transcript import Noted, Replied, Spoken
-from fledge.orchestrator import drain, exchanges, transcripts
+from fledge.core.turn import Driven, Due, Looked, OpenTurn
+from fledge.orchestrator import drain, transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Heartbeat, Row, Turn
+from fledge.store.base import Heartbeat, Row
 
 
 def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> str | None:
@@ -84,12 +85,12 @@ def come_due(c: Commit, session: str) -> bool:
     wake = _pending(known)
     if wake is None or wake.due_at > c.at:
         return _saved(c, known)
-    driver = c.tx.drivers.get(session)
-    busy = driver is not None and (driver.release_at is None or driver.release_at > c.at)
-    if not busy and c.tx.turns.get(session) is not None:
+    turn = c.tx.turns.state(session)
+    busy = isinstance(turn.at, Driven) or turn.wait is not None
+    if not busy and turn.open is not None:
         # Somebody else's turn is open: it reads what waits, and asks again for what it leaves.
         return _saved(c, _over(known))
-    if not busy and c.tx.queue.place(session) is not None:
+    if not busy and isinstance(turn.at, Due):
         # A turn comes anyway. If it finds nothing else to read, it is this one's.
         return _saved(c, replace(known, due_at=None, held=""))
     minute, second = time_of_day(c.at, c.rules.heartbeat.zone)
@@ -98,7 +99,7 @@ def come_due(c: Commit, session: str) -> bool:
     verdict = rules.verdict(wake, c.rules.heartbeat, situation)
     match verdict.skip:
         case None:
-            exchanges.enqueue(c, session, session)
+            c.then(session, Looked())
             return _saved(c, replace(known, due_at=None, held=""))
         case "busy":
             return _saved(c, replace(known, due_at=rules.retry_wake(wake, c.at).due_at, held="busy"))
@@ -107,6 +108,12 @@ def come_due(c: Commit, session: str) -> bool:
             return _saved(c, replace(known, due_at=due_at, held="quiet-hours"))
         case _:
             return _saved(c, _over(known))
+
+
+def is_wanted(c: Commit, session: str) -> bool:
+    """True if a heartbeat wants its turn now."""
+    known = c.tx.heartbeats.get(session)
+    return known is not None and known.cause != "" and known.due_at is None and not known.held
 
 
 def _beaten(c: Commit, known: Heartbeat, beat_at: Instant) -> Heartbeat:
@@ -187,7 +194,7 @@ def spoken(c: Commit, session: str, text: str) -> str:
     return text if turn is None or not turn.heartbeat else rules.spoken(text, c.rules.heartbeat.ack_chars)
 
 
-def answered(c: Commit, turn: Turn, text: str) -> bool:
+def answered(c: Commit, turn: OpenTurn, text: str) -> bool:
     """A heartbeat's turn was answered; True if that is for nobody: silence, or word for word what it said before.
 
     Silence is hidden from what the model sees later, unless the turn did something that it should remember.

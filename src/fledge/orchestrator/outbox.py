@@ -23,9 +23,10 @@ from fledge.core.route import (
     next_try_at,
 )
 from fledge.core.run import Ok
+from fledge.core.turn import OpenTurn
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Post, Row, Turn
+from fledge.store.base import Post, Row
 
 LINE_CHARS = 160
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +47,7 @@ def address_for(c: Commit, session: str, origin: str) -> Address | None:
 # ---- posting ---------------------------------------------------------------------------------------------------------
 
 
-def reply(c: Commit, turn: Turn, entry: int, text: str) -> None:
+def reply(c: Commit, turn: OpenTurn, entry: int, text: str) -> None:
     """Post the words that ended a turn, if there are any and somebody is to hear them."""
     address = address_for(c, turn.session, turn.origin)
     if address is not None and is_worth_sending(text, c.rules.heartbeat.ack_chars):
@@ -68,7 +69,7 @@ def final(c: Commit, address: Address, completion: Completion) -> None:
     _post(c, f"final:{child}:{completion.run_id}", address, about, child, words if spoke else headline(completion))
 
 
-def forward(c: Commit, turn: Turn, text: str, completions: Sequence[Completion]) -> None:
+def forward(c: Commit, turn: OpenTurn, text: str, completions: Sequence[Completion]) -> None:
     """Post what the subagents said that this turn has read and had no words for, once per turn."""
     address = address_for(c, turn.session, turn.origin)
     if address is not None:

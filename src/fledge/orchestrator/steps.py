@@ -24,6 +24,7 @@ from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answ
 from fledge.core.run import Instant, Running
 from fledge.core.schema import Fit, fit
 from fledge.core.transcript import DROPPED, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
+from fledge.core.turn import TurnAnswered, TurnAsked
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import budget, deliver, documents, drain, effects, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
@@ -362,8 +363,7 @@ def ask(c: Commit, drive: Drive) -> None:
     if run is not None and isinstance(run.phase, Running):
         effects.apply(c, drive.session, ev.PersonAsked(at=c.at, attempt=run.attempt, due_at=due_at))
     else:
-        c.release(drive.session, drive.epoch)
-        turns.due_again(c, drive.session, due_at - c.at)
+        effects.move_turn(c, drive.session, TurnAsked(due_at))
 
 
 def open_question(tx: Tx, approval_id: str, at: Instant, digest_seen: str | None = None) -> Approval:
@@ -398,7 +398,7 @@ def answer(
     if run is not None and run.ended is None:
         effects.apply(c, asked.session, ev.PersonAnswered(at=c.at))
     else:
-        turns.due_again(c, asked.session, 0.0)
+        effects.move_turn(c, asked.session, TurnAnswered())
 
 
 def answers(tx: Tx, session: str, calls: Sequence[OpenCall]) -> dict[tuple[int, int], Approval]:

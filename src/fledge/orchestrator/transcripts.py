@@ -20,8 +20,9 @@ from fledge.core.transcript import (
     open_calls,
     to_body,
 )
+from fledge.core.turn import OpenTurn
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Entry, EntryKind, Turn, Tx, Used
+from fledge.store.base import Entry, EntryKind, Tx, Used
 from fledge.store.entry_files import file_name
 
 PAGE = 5000
@@ -153,7 +154,7 @@ def progress_so_far(c: Commit, key: str) -> TextId | None:
     return c.tx.texts.keep(key, partial(calls, fragments))
 
 
-def of_turn(tx: Tx, turn: Turn) -> list[Body]:
+def of_turn(tx: Tx, turn: OpenTurn) -> list[Body]:
     """Everything that an open turn has read and written, notes on older entries or not."""
     return [
         from_body(entry.body)

@@ -15,7 +15,6 @@ from fledge.core import events as ev
 from fledge.core.announce import forwarded
 from fledge.core.answer import NO_ANSWER, is_spoken_to, last_visible, rows_read
 from fledge.core.asking import CUT, Fail, Failure, Falter, Pause, after_failure, program_pause_s
-from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
 from fledge.core.route import address_of, is_apart
@@ -30,13 +29,27 @@ from fledge.core.transcript import (
     last_said,
     open_calls,
 )
+from fledge.core.turn import (
+    FORWARDED,
+    REPLIED,
+    OpenTurn,
+    TurnClaimed,
+    TurnEnd,
+    TurnFailed,
+    TurnLost,
+    TurnOver,
+    TurnProgressed,
+    TurnYielded,
+    Wait,
+    WaitPassed,
+)
 from fledge.errors import NotFound, Refused, Stopped
 from fledge.orchestrator import budget, deliver, drain, effects, exchanges, heartbeat, lease, outbox, talk, transcripts
-from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.commit import Commit, Facts
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.seat import Seat, seat_of
 from fledge.orchestrator.spawn import generations_of
-from fledge.store.base import Driver, Place, Spec, Turn
+from fledge.store.base import Driver, Place, Spec
 
 
 class Drive(Struct, frozen=True):
@@ -81,30 +94,36 @@ def claim_all(c: Commit, places: Iterable[Place], owner: str) -> list[Drive]:
 def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     """Take the lease, open the turn (or go on with the open one) and read what waits; None if there was nothing."""
     session = place.session
+    before = c.tx.turns.state(session)
     epoch = c.tx.queue.claim(place, owner, c.at)
-    run = c.find(session)
-    if run is not None and isinstance(run.phase, Queued):
-        run = effects.apply(c, session, ev.Claimed(at=c.at, epoch=epoch)).run
-    turn = c.tx.turns.get(session)
-    resumed = turn is not None
-    if turn is not None:
+    run, beat = c.find(session), ""
+    resumed = before.open is not None
+    opens = before.open or c.tx.turns.next(session, generations_of(c, session), c.at)
+    if resumed:
         _expire_questions(c, session)
+    if run is not None and run.ended is None:
+        if isinstance(run.phase, Queued):
+            run = effects.apply(c, session, ev.Claimed(at=c.at, epoch=epoch)).run
+        if not resumed:
+            c.tx.turns.open(session, opens.generations, c.at)
     else:
-        turn = c.tx.turns.open(session, generations_of(c, session), c.at)
-    beat = turn.heartbeat if resumed or live(run) else heartbeat.begin(c, session, drain.entering(c, session))
+        run = None
+        after = effects.move_turn(c, session, TurnClaimed(opens), before)
+        if after.open is None:
+            return None
+        opens = after.open
+        if resumed:
+            beat = opens.heartbeat
+        elif after.wait is None:
+            beat = heartbeat.begin(c, session, drain.entering(c, session))
     # What came in is read only after all results of a step are in, and the rest of a reply that was cut.
     midway = resumed and _is_midway(c, session)
     taken = 0 if midway else drain.take(c, session, at_boundary=resumed)
-    if not taken and not resumed and not live(run) and not beat:
-        c.tx.turns.close(session, "nothing to read", c.at, "earlier")
-        c.release(session, epoch)
-        return None
     more = taken >= inbox.ROWS_A_COMMIT
-    run = run if live(run) else None
     lines = c.written.get(session)
     known = lines if lines and lines[0].seq == 1 and not more else None
-    seat = seat_of(c.tx, session, run is not None or exchanges.owed_after(c, turn) == "nothing", known)
-    return Drive(session, epoch, turn.turn, run, turn.generations, more, seat=seat, heartbeat=beat)
+    seat = seat_of(c.tx, session, run is not None or exchanges.owed(c, session) == "nothing", known)
+    return Drive(session, epoch, opens.turn, run, opens.generations, more, seat=seat, heartbeat=beat)
 
 
 def _is_midway(c: Commit, session: str) -> bool:
@@ -149,7 +168,7 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
         if (run.crashes or run.failing) and isinstance(run.phase, Running):
             effects.apply(c, session, ev.Progressed(at=c.at))
     elif (turn := c.tx.turns.get(session)) is not None and turn.crashes:
-        c.tx.turns.save(replace(turn, crashes=0))
+        effects.move_turn(c, session, TurnProgressed())
     driver = c.tx.drivers.get(session)
     if driver is not None and driver.suspect:
         c.tx.drivers.trust(session)
@@ -224,14 +243,13 @@ def _replied(c: Commit, drive: Drive, entry: int, text: str, is_cut: bool) -> Go
         if lacks_words(c, turn, bodies):
             return _gave_no_answer(c, drive, turn, bodies)
         text = last_visible(bodies)
-    owes = exchanges.owed_after(c, turn)
-    talk.answered(c, drive.session, text, owes)
+    talk.answered(c, drive.session, text, exchanges.owed(c, drive.session))
     if not heartbeat.answered(c, turn, text):
         outbox.reply(c, turn, entry, f"{text}\n\n[{CUT}]" if is_cut else text)
-    return _close(c, drive, "replied", owes)
+    return _close(c, drive, REPLIED)
 
 
-def lacks_words(c: Commit, turn: Turn, bodies: Sequence[Body]) -> bool:
+def lacks_words(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> bool:
     """True if these entries of a conversation's turn have no words for people although somebody waits for some.
 
     Nobody does in a heartbeat, and once a talk between agents has had its first answer.
@@ -243,7 +261,7 @@ def lacks_words(c: Commit, turn: Turn, bodies: Sequence[Body]) -> bool:
     )
 
 
-def _gave_no_answer(c: Commit, drive: Drive, turn: Turn, bodies: Sequence[Body]) -> Goes:
+def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Body]) -> Goes:
     """The turn ends without words. The completions that it read are handed on as they are, and whoever spoke to it is
     told that there was no answer."""
     session = drive.session
@@ -255,32 +273,20 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: Turn, bodies: Sequence[Body])
         talk.answered(c, session, text)
         for owed in c.tx.commissions.of(session):
             if owed.turn != turn.turn:
-                c.tx.commissions.end(owed.row, "forwarded", c.at)
+                c.tx.commissions.end(owed.row, FORWARDED, c.at)
     if not is_spoken_to(bodies):
-        return _close(c, drive, "forwarded", "nothing")
+        return _close(c, drive, FORWARDED)
     transcripts.write(c, session, Noted(NO_ANSWER))
     address = outbox.address_for(c, session, turn.origin)
     if address is not None:
         outbox.say(c, session, address, f"no-answer:{session}:{turn.turn}", NO_ANSWER)
-    return _close(c, drive, NO_ANSWER, exchanges.owed_after(c, turn))
+    return _close(c, drive, TurnEnd("no-answer", NO_ANSWER))
 
 
-def _close(c: Commit, drive: Drive, ended: str, owes: Owes) -> Goes:
+def _close(c: Commit, drive: Drive, end: TurnEnd) -> Goes:
     """A conversation's turn is over."""
-    exchanges.close_turn(c, drive.session, ended, owes)
-    c.release(drive.session, drive.epoch)
-    deliver.wake_again(c, drive.session)
+    effects.move_turn(c, drive.session, TurnOver(end))
     return "over"
-
-
-def rest(c: Commit, drive: Drive) -> Goes:
-    """A conversation yields: its turn is over, and what was read is still to be answered. Where nothing can come that
-    it would read, it has answered with silence."""
-    lease.check(c, drive.session, drive.lease)
-    facts, reads = c.facts(drive.session), deliver.told(c, drive.session).session == drive.session
-    if reads and (facts.unsettled or facts.unread):
-        return _close(c, drive, "yielded", "all")
-    return finish(c, drive, NO_REPLY)
 
 
 def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
@@ -303,7 +309,7 @@ def let_go(c: Commit, drive: Drive, why: str) -> None:
     """End a heartbeat's turn that has nothing to do, without asking its model."""
     lease.check(c, drive.session, drive.lease)
     heartbeat.hide(c, drive.session)
-    _close(c, drive, why, "earlier")
+    _close(c, drive, TurnEnd("nothing", why))
 
 
 def fail(
@@ -320,36 +326,26 @@ def fail(
         _signal(c, drive, ev.Errored(sound(error), cause, partial))
         return 0.0
     turn = c.tx.turns.get(drive.session)
-    failures = 1 if turn is None else turn.failures + 1
-    budget.release(c, drive.session)
-    if turn is not None:
-        c.tx.turns.save(replace(turn, failures=failures, crashes=0))
-    c.release(drive.session, drive.epoch)
     if cause != "error":
         # Trying again could not end otherwise: the next message finds out whether there is more to spend.
-        exchanges.close_turn(c, drive.session, error, "nothing" if turn is None else exchanges.owed_after(c, turn))
+        _close(c, drive, TurnEnd("failed", error))
         outbox.tell(c, drive.session, f"{cause}:{drive.session}:{drive.turn}", f"the turn ended: {error}")
-        deliver.wake_again(c, drive.session)
         return 0.0
     if turn is not None and turn.drained:
         _tell_unanswered(c, turn, error)
+    failures = 1 if turn is None else turn.failures + 1
     delay_s = max(inbox.backoff_s(failures), min(wait_s, inbox.BACKOFF_MAX_S))
-    due_again(c, drive.session, delay_s)
+    effects.move_turn(c, drive.session, TurnFailed(delay_s))
     return delay_s
 
 
-def _tell_unanswered(c: Commit, turn: Turn, error: str) -> None:
+def _tell_unanswered(c: Commit, turn: OpenTurn, error: str) -> None:
     """After half an hour of tries in vain, once: people are told that something was read and not answered."""
     if inbox.unanswered(turn.opened_at, c.at).shown == "unanswered":
         key = f"unanswered:{turn.session}:{turn.turn}"
         words = f"{turn.session} has read something and could not answer it for half an hour: {one_line(error, 200)}"
         deliver.notice(c, turn.session, key, words)
         outbox.tell(c, turn.session, key, words)
-
-
-def due_again(c: Commit, session: str, delay_s: float) -> None:
-    """Let a conversation's open turn be driven again after the delay."""
-    exchanges.enqueue(c, session, session, due_at=c.at + delay_s if delay_s else None)
 
 
 def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
@@ -467,17 +463,18 @@ def recovered(c: Commit, drive: Drive) -> None:
 
 
 def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
-    """Whether a yield has to wait or finds its completions unread. A refusal: with nothing to wait for, from the tenth
-    wake on, and with terms that a conversation cannot keep."""
+    """Whether a yield has to wait or finds its completions unread. A refusal: with nothing to wait for, and from the
+    tenth wake on."""
     fence(c, drive)
     session, run = drive.session, c.find(drive.session)
     facts = c.facts(session)
     if run is None or run.ended is not None:
+        turn, is_aside = c.tx.turns.get(session), c.tx.turns.wait(session) is not None
         # What only another turn may read is still to come.
         elsewhere = 0 if drain.readable_completions(c, session) else facts.unread
-        return policy.refuse_yield_terms(terms) or policy.judge_yield(
-            "all", 0, facts.unsettled + elsewhere, facts.settled, facts.unread
-        )
+        wakes = 0 if turn is None else turn.wakes
+        unsettled = facts.unsettled + elsewhere
+        return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts.settled, facts.unread, is_aside)
     if not isinstance(run.phase, Running):
         return policy.Refusal("error", f"{session} is {run.phase.name}: it cannot yield")
     is_aside = run.phase.serving is not None
@@ -494,9 +491,9 @@ def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
         drain.take_completions(c, drive.session)
         return "on"
     run = c.find(drive.session)
-    if run is None or run.ended is not None:
-        return rest(c, drive)
     facts = c.facts(drive.session)
+    if run is None or run.ended is not None:
+        return _wait_for_children(c, drive, terms, facts)
     event = ev.Yielded(
         at=c.at,
         attempt=run.attempt,
@@ -510,6 +507,30 @@ def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
     )
     effects.apply(c, drive.session, event)
     return "over"
+
+
+def _wait_for_children(c: Commit, drive: Drive, terms: policy.YieldTerms, facts: Facts) -> Goes:
+    """A conversation yields: what its turn has read is answered once the wait is over. One that reads no completions
+    any more has answered with silence."""
+    session, turn = drive.session, c.tx.turns.get(drive.session)
+    if turn is None or deliver.told(c, session).session != session:
+        return finish(c, drive, NO_REPLY)
+    asked, earlier = terms.asked or "all", c.tx.turns.wait(session)
+    wait = Wait(
+        until_settled=policy.wait_until(asked, facts.unsettled, facts.settled, facts.unread),
+        due_at=c.at + (policy.YIELD_S if terms.wait_s is None else terms.wait_s),
+        asked=str(asked),
+        origin=turn.origin or ("" if earlier is None else earlier.origin),
+        wakes=turn.wakes,
+    )
+    effects.move_turn(c, session, TurnYielded(wait))
+    return "over"
+
+
+def wait_passed(c: Commit, session: str) -> bool:
+    """Let time end a conversation's wait; False if nothing was due any more."""
+    before = c.tx.turns.wait(session)
+    return effects.move_turn(c, session, WaitPassed()).wait != before
 
 
 def left(c: Commit, session: str, epoch: int) -> None:
@@ -529,14 +550,12 @@ def lost(c: Commit, driver: Driver, crashed: bool) -> None:
     known = c.tx.sessions.get(session)
     run = c.find(session)
     current = known is not None and known.epoch == driver.epoch
-    c.release(session, driver.epoch)
-    if not current:
+    if current and not live(run) and c.tx.turns.get(session) is not None:
+        effects.move_turn(c, session, TurnLost(crashed and driver.step_open))
         return
-    if run is not None and run.ended is None:
+    c.release(session, driver.epoch)
+    if current and run is not None and run.ended is None:
         _lease_lost(c, run, driver, crashed)
-    elif c.tx.turns.get(session) is not None:
-        budget.release(c, session)
-        _turn_lost(c, session, driver, crashed)
 
 
 def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
@@ -552,28 +571,3 @@ def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
         messages=facts.messages,
     )
     effects.apply(c, run.key, event)
-
-
-def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
-    """A conversation's turn has no run to fail: after three crashes in the same step it is closed, and that is told.
-
-    So are its open calls: the next turn must not make them again. The conversation is told by a heartbeat; one that
-    crashed is not followed by another, or there would be no end.
-    """
-    turn = c.tx.turns.get(session)
-    before = 0 if turn is None else turn.crashes
-    crashes = policy.crashes_after(before, crashed and driver.step_open)
-    c.tx.drivers.supersede(session, c.at)
-    if crashes >= policy.MAX_CRASHES:
-        transcripts.close_calls(c, session, f"crashed {crashes} times")
-        owes: Owes = "nothing" if turn is None else exchanges.owed_after(c, turn)
-        exchanges.close_turn(c, session, f"crashed {crashes} times", owes)
-        key = f"crashed:{session}:{driver.epoch}"
-        if turn is None or not turn.heartbeat:
-            deliver.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")
-        outbox.tell(c, session, key, f"a turn crashed {crashes} times: given up")
-        deliver.wake_again(c, session)
-        return
-    if turn is not None:
-        c.tx.turns.save(replace(turn, crashes=crashes))
-    due_again(c, session, 0.0)

@@ -8,15 +8,16 @@ from msgspec.structs import replace
 from fledge.core.effects import Owes
 from fledge.core.policy import fair_rank
 from fledge.core.run import Instant
+from fledge.core.turn import AskingPerson, Driven, Due, Idle, OpenTurn, Turn, TurnEnd, Wait
 from fledge.errors import NotFound, Refused, StaleWrite
-from fledge.store.people import Commissions
-from fledge.store.records import Driver, LaneQueue, Place, Ran, Turn
+from fledge.store.people import Approvals, Commissions
+from fledge.store.records import Driver, LaneQueue, Place, Ran
 from fledge.store.session_rows import DRIVER, ActiveRow, read_driver
 from fledge.store.sessions import Sessions
 from fledge.store.unit import Table, Unit, plain_shape, to_json
 
 _decode_ran = msgspec.json.Decoder(Ran).decode
-_decode_turn = msgspec.json.Decoder(Turn).decode
+_decode_turn = msgspec.json.Decoder(OpenTurn).decode
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
 _LANES: Final = """
@@ -223,34 +224,77 @@ class Drivers:
 
 
 class Turns:
-    """The open turns of sessions, and what the last ones left behind."""
+    """What sessions that take turns are at: their open turns, and what they wait for."""
 
-    def __init__(self, unit: Unit, active: Table[str, ActiveRow], sessions: Sessions, commissions: Commissions) -> None:
-        self._unit, self._active, self._sessions, self._commissions = unit, active, sessions, commissions
+    def __init__(
+        self,
+        unit: Unit,
+        active: Table[str, ActiveRow],
+        sessions: Sessions,
+        commissions: Commissions,
+        approvals: Approvals,
+    ) -> None:
+        self._unit, self._active, self._sessions = unit, active, sessions
+        self._commissions, self._approvals = commissions, approvals
 
-    def open(self, session: str, generations: dict[str, int], at: Instant) -> Turn:
-        """Open a turn; refused while one is open."""
+    def state(self, session: str) -> Turn:
+        """What the session is at."""
+        row, known = self._active.get(session), self._sessions.rows.get(session)
+        if known is None:
+            return Turn()
+        if row is None:
+            return Turn(Idle(), known.wait)
+        turn, driver, place = row.turn, row.driver, row.place
+        if turn is None:
+            return Turn(Idle() if place is None else Due(place.due_at), known.wait)
+        if driver is not None and driver.release_at is None and driver.epoch == known.session.epoch:
+            return Turn(Driven(turn), known.wait)
+        due_at = None if place is None else place.due_at
+        if due_at is not None and any(one.state == "waiting" for one in self._approvals.of(session)):
+            return Turn(AskingPerson(due_at, turn), known.wait)
+        return Turn(Due(due_at, turn), known.wait)
+
+    def next(self, session: str, generations: dict[str, int], at: Instant) -> OpenTurn:
+        """The turn that would open now."""
         known = self._sessions.row(session)
+        return OpenTurn(session, known.last_turn + 1, generations, 0, 0, 0, at, opened_after=known.last_entry)
+
+    def open(self, session: str, generations: dict[str, int], at: Instant) -> OpenTurn:
+        """Open a turn; refused while one is open."""
+        turn = self.next(session, generations, at)
         row = self._active.get(session) or ActiveRow(session)
         if row.turn is not None:
             raise Refused("error", f"a turn of {session} is open")
-        number = known.last_turn + 1
-        self._sessions.rows.put(session, replace(known, last_turn=number))
-        turn = Turn(session, number, generations, 0, 0, 0, at, opened_after=known.last_entry)
+        self._sessions.rows.put(session, replace(self._sessions.row(session), last_turn=turn.turn))
         self._active.put(session, replace(row, turn=turn))
         return turn
 
-    def get(self, session: str) -> Turn | None:
+    def get(self, session: str) -> OpenTurn | None:
         """The open turn, if any."""
         row = self._active.get(session)
         return None if row is None else row.turn
 
-    def save(self, turn: Turn) -> None:
+    def save(self, turn: OpenTurn) -> None:
         """The open turn is this now; NotFound if another one is open, or none."""
         row = self._active.get(turn.session)
         if row is None or row.turn is None or row.turn.turn != turn.turn:
             raise NotFound(f"turn {turn.turn} of {turn.session} is not open")
         self._active.put(turn.session, replace(row, turn=turn))
+
+    def wait(self, session: str) -> Wait | None:
+        """What the session waits for, if it is a conversation that yielded."""
+        row = self._sessions.rows.get(session)
+        return None if row is None else row.wait
+
+    def save_wait(self, session: str, wait: Wait | None) -> None:
+        """It waits for this now, or for nothing."""
+        row = self._sessions.row(session)
+        if row.wait != wait:
+            self._sessions.rows.put(session, replace(row, wait=wait))
+
+    def overdue(self, at: Instant, limit: int) -> list[str]:
+        """Sessions whose wait has lasted its time, the longest overdue first."""
+        return self._unit.column("SELECT key FROM sessions WHERE wait_at <= ? ORDER BY wait_at LIMIT ?", at, limit)
 
     def ran(self, session: str, ran: Ran) -> None:
         """The open turn runs with this; without one, nothing happens."""
@@ -262,34 +306,21 @@ class Turns:
         row = self._sessions.rows.get(session)
         return None if row is None or row.ran is None else _decode_ran(row.ran)
 
-    def failing(self) -> list[Turn]:
+    def failing(self) -> list[OpenTurn]:
         """Open turns that have taken rows and were driven in vain, the longest open first."""
         turns = [_decode_turn(row) for row in self._unit.column("SELECT turn FROM active WHERE failing = 1")]
         return sorted(turns, key=lambda turn: (turn.opened_at, turn.session))
 
-    def close(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
-        """Close the open turn, if there is one, saying how it ended. What was taken up and not answered ends with it:
-        by this turn and by earlier ones that yielded, or by this turn alone (`earlier` is still owed), or nothing."""
+    def close(self, session: str, end: TurnEnd, at: Instant, owes: Owes = "nothing") -> None:
+        """Close the open turn, if there is one. What was taken up and not answered ends with it: by this turn and by
+        earlier ones that yielded, or by this turn alone (`earlier` is still owed), or nothing."""
         row = self._active.get(session)
         turn = None if row is None else row.turn
-        known = self._sessions.rows.get(session)
-        if known is not None:
-            owed = None if owes == "nothing" else known.owed
-            if turn is not None:
-                owed = turn.origin if ended == "yielded" else owed
-                self._sessions.rows.put(session, replace(known, owed=owed, ended=ended))
-            elif owed != known.owed:
-                self._sessions.rows.put(session, replace(known, owed=owed))
         if row is not None and turn is not None:
             self._active.put(session, row.without_turn())
+            known = self._sessions.row(session)
+            self._sessions.rows.put(session, replace(known, ended=to_json(end)))
         if owes == "all" or (owes == "earlier" and turn is None):
             return
         first = 0 if owes == "nothing" or turn is None else turn.turn
-        self._commissions.end_read(session, ended, at, first)
-
-    def owed_origin(self, session: str) -> str | None:
-        """The origin of the newest turn that closed as `yielded` and that no later turn has answered; None if there is
-        none."""
-        row = self._sessions.rows.get(session)
-        # One that never had a child had nobody to wait for.
-        return None if row is None or not row.counts.spawned else row.owed
+        self._commissions.end_read(session, end, at, first)

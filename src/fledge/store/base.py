@@ -42,7 +42,6 @@ from fledge.store.records import (
     SessionFacts,
     SessionKind,
     Spec,
-    Turn,
     Used,
     Wishes,
 )
@@ -85,7 +84,6 @@ __all__ = [
     "SessionKind",
     "Spec",
     "Store",
-    "Turn",
     "Tx",
     "Used",
     "Wishes",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from fledge.core.route import Found
 from fledge.core.run import Instant, Path, TextId
+from fledge.core.turn import TurnEnd
 from fledge.store.people import Commissions
 from fledge.store.records import COMPLETIONS, Row, RowKind, RowState
 from fledge.store.runs import Runs
@@ -214,7 +215,7 @@ class Inbox:
     def void(self, key: str, at: Instant) -> bool:
         """It will not be read; its commission, if it has one, has ended so."""
         is_void = self._close(key, "void", at)
-        self._commissions.end(key, "void", at)
+        self._commissions.end(key, TurnEnd("void"), at)
         return is_void
 
     def give_up(self, key: str, at: Instant) -> bool:

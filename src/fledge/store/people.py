@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from fledge.core.permission import Offer
 from fledge.core.run import Instant
+from fledge.core.turn import TurnEnd
 from fledge.store.records import Approval, ApprovalState, Commission, Wishes
 from fledge.store.session_rows import ActiveRow
 from fledge.store.sessions import Sessions
@@ -14,6 +15,7 @@ from fledge.store.unit import LAST, Table, Unit, to_json
 
 _offer = msgspec.json.Decoder(Offer).decode
 _wishes = msgspec.json.Decoder(Wishes).decode
+_decode_end = msgspec.json.Decoder(TurnEnd).decode
 
 _APPROVAL: Final = (
     "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule,"
@@ -128,7 +130,7 @@ class Commissions:
             *(at, at + limit_s if limit_s else None, at_work.turn.turn, row),
         )
 
-    def end(self, row: str, ended: str, at: Instant) -> None:
+    def end(self, row: str, end: TurnEnd, at: Instant) -> None:
         """The row's commission, if there is one that has not ended, has ended so: it was answered, or will not be."""
         if self._unit.is_empty("commissions"):
             return
@@ -136,16 +138,16 @@ class Commissions:
         if found is not None:
             self._unit.execute(
                 "UPDATE commissions SET ended = ?, ended_at = ?, entry = ? WHERE row = ? AND ended_at IS NULL",
-                *(ended, at, self._last_entry(found[0]), row),
+                *(to_json(end), at, self._last_entry(found[0]), row),
             )
 
-    def end_read(self, session: str, ended: str, at: Instant, first: int) -> None:
+    def end_read(self, session: str, end: TurnEnd, at: Instant, first: int) -> None:
         """Those that turns of the session from this number on have read, and nobody answered, have ended so."""
         if not self._unit.is_empty("commissions"):
             self._unit.execute(
                 "UPDATE commissions SET ended = ?, ended_at = ?, entry = ?"
                 " WHERE session = ? AND ended_at IS NULL AND turn >= ?",
-                *(ended, at, self._last_entry(session), session, first),
+                *(to_json(end), at, self._last_entry(session), session, first),
             )
 
     def _last_entry(self, session: str) -> int | None:
@@ -162,6 +164,19 @@ class Commissions:
             session,
         )
         return [_commission(row) for row in rows]
+
+    def lane(self, session: str, turn: int | None) -> str:
+        """The lane that is wished for this turn, or, without one, for the turn that reads what waits longest; empty if
+        none is."""
+        if self._unit.is_empty("commissions"):
+            return ""
+        sql = "SELECT wishes FROM commissions WHERE session = ? AND ended_at IS NULL AND "
+        wished = (
+            self._unit.column(f"{sql} turn IS NULL ORDER BY accepted_at, run_id LIMIT 1", session)
+            if turn is None
+            else self._unit.column(f"{sql} turn = ? ORDER BY accepted_at, run_id", session, turn)
+        )
+        return next((lane for lane in (_wishes(one).lane for one in wished) if lane), "")
 
     def overdue(self, at: Instant, limit: int) -> list[str]:
         """Run ids of commissions whose turn has taken longer than was wished, the longest overdue first."""
@@ -209,7 +224,7 @@ def _commission(row: Any) -> Commission:
         turn=turn,
         started_at=started_at,
         ended_at=ended_at,
-        ended=ended or "",
+        ended=None if ended is None else _decode_end(ended),
         entry=entry or 0,
     )
 

@@ -10,9 +10,9 @@ from fledge.core.heartbeat import Cause
 from fledge.core.images import ImageEntry
 from fledge.core.permission import Offer
 from fledge.core.policy import Budget, Spent
-from fledge.core.progress import Progress
 from fledge.core.route import Address, Found
 from fledge.core.run import Instant, Path, TextId
+from fledge.core.turn import TurnEnd
 
 SessionKind = Literal["main", "named", "subagent", "acp", "program"]
 EntryKind = Literal["user", "assistant", "tool", "event", "note"]
@@ -248,34 +248,6 @@ class Happened(Struct, frozen=True, gc=False):
     event: Event
 
 
-class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The open drive of a session's loop."""
-
-    session: str
-    turn: int
-    generations: dict[str, int]
-    """Generations of the session and its ancestors when it opened."""
-    drained: int
-    failures: int
-    """Drives in a row that ended without a reply."""
-    crashes: int
-    opened_at: Instant
-    told_bytes: int = 0
-    """How much of completions it was told whole."""
-    origin: str = ""
-    """Where the words it answers came from."""
-    heartbeat: Cause | Literal[""] = ""
-    """Why nobody spoke for it; empty for a turn that somebody did."""
-    by_person: bool = False
-    """What it read first was said by a person or a program, not by another session."""
-    opened_after: int = 0
-    """The newest entry when it opened: its own entries come behind that."""
-    route: Found = "fallback"
-    """How its origin was found."""
-    progress: Progress = Progress()
-    """Its steps so far."""
-
-
 class Heartbeat(Struct, frozen=True, gc=False):
     """What is wanted of a conversation by itself."""
 
@@ -434,8 +406,8 @@ class Commission(Struct, frozen=True, gc=False, kw_only=True):
     """The turn that read the words."""
     started_at: Instant | None = None
     ended_at: Instant | None = None
-    ended: str = ""
-    """How that turn ended, as it was closed."""
+    ended: TurnEnd | None = None
+    """How that turn ended."""
     entry: int = 0
     """The newest entry of the transcript when it ended: its reply, if it replied."""
 

@@ -135,12 +135,14 @@ CREATE TABLE sessions (
   unsettled   INTEGER NOT NULL DEFAULT 0 CHECK (unsettled >= 0 AND unsettled <= spawned),
   goods       TEXT,                       -- what it hands over besides its words, as far as its driver saw it
   ran         TEXT,                       -- what its newest turn that ran with anything ran with
-  owed        TEXT,                       -- the origin of its newest turn that yielded and was not answered since
+  wait        TEXT,                       -- what it waits for, if it takes turns and has yielded
   ended       TEXT,                       -- how its newest closed turn ended: for whoever looks into the file
+  wait_at     REAL,                       -- when that ends by time alone
   CHECK ((parent IS NULL) = (depth = 0))
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_last ON sessions (last_at, key) WHERE state = 'open';
+CREATE INDEX sessions_wait ON sessions (wait_at) WHERE wait_at IS NOT NULL;
 CREATE INDEX sessions_roots ON sessions (last_at, key) WHERE state = 'open' AND depth = 0;
 
 CREATE TABLE entries (

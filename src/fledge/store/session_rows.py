@@ -11,11 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.run import Instant
-from fledge.store.records import Counts, Driver, Place, Session, SessionFacts, Turn, Used
+from fledge.core.turn import OpenTurn, Wait
+from fledge.store.records import Counts, Driver, Place, Session, SessionFacts, Used
 from fledge.store.unit import Shape, to_json
 
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
-_decode_turn = msgspec.json.Decoder(Turn).decode
+_decode_turn = msgspec.json.Decoder(OpenTurn).decode
+_decode_wait = msgspec.json.Decoder(Wait).decode
 
 
 class SessionRow(Struct, frozen=True, gc=False):
@@ -33,8 +35,8 @@ class SessionRow(Struct, frozen=True, gc=False):
     counts: Counts = Counts(0, 0)
     goods: str | None = None
     ran: str | None = None
-    owed: str | None = None
     ended: str | None = None
+    wait: Wait | None = None
 
 
 _WHO: Final = "key, kind, parent, depth, facts, state, created_at, epoch, generation"
@@ -42,8 +44,13 @@ SESSION: Final = f"{_WHO}, last_at"
 """Columns of a session in a list."""
 _REST: Final = (
     "last_entry, last_turn, covered, tokens_in, tokens_out, cost_usd, tokens_cached, below_usd, spawned, unsettled,"
-    " goods, ran, owed, ended"
+    " goods, ran, ended, wait, wait_at"
 )
+
+
+def _wait_values(wait: Wait | None) -> tuple[Any, ...]:
+    """The wait, and when it ends by time alone."""
+    return (None, None) if wait is None else (to_json(wait), None if wait.over else wait.due_at)
 
 
 def _rest(row: SessionRow) -> tuple[Any, ...]:
@@ -52,7 +59,7 @@ def _rest(row: SessionRow) -> tuple[Any, ...]:
     return (
         *(row.session.epoch, row.session.generation, row.last_at, row.last_entry, row.last_turn, row.covered),
         *(used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached, row.below_usd),
-        *(counts.spawned, counts.unsettled, row.goods, row.ran, row.owed, row.ended),
+        *(counts.spawned, counts.unsettled, row.goods, row.ran, row.ended, *_wait_values(row.wait)),
     )
 
 
@@ -65,7 +72,7 @@ def _values(row: SessionRow) -> tuple[Any, ...]:
 _UPDATE: Final = (
     "UPDATE sessions SET epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?,"
     " tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?, spawned = ?, unsettled = ?,"
-    " goods = ?, ran = ?, owed = ?, ended = ?{} WHERE key = ?"
+    " goods = ?, ran = ?, ended = ?, wait = ?, wait_at = ?{} WHERE key = ?"
 )
 _UPDATE_REST: Final = _UPDATE.format("")
 _UPDATE_ALL: Final = _UPDATE.format(", kind = ?, facts = ?, state = ?")
@@ -80,9 +87,16 @@ def _update(before: SessionRow, after: SessionRow) -> tuple[str, tuple[Any, ...]
 
 def _read(row: Sequence[Any]) -> SessionRow:
     (last_at, last_entry, last_turn, covered), used, below, counts = row[9:13], row[13:17], row[17], row[18:20]
+    goods, ran, ended, wait, _ = row[20:]
     return SessionRow(
         *(read_session(row[:9]), row[4], last_at, last_entry, last_turn, covered),
-        *(Used(*used), below, Counts(*counts), *row[20:]),
+        used=Used(*used),
+        below_usd=below,
+        counts=Counts(*counts),
+        goods=goods,
+        ran=ran,
+        ended=ended,
+        wait=None if wait is None else _decode_wait(wait),
     )
 
 
@@ -97,7 +111,7 @@ SESSIONS: Final = Shape(
     select=f"SELECT {SESSION}, {_REST} FROM sessions WHERE key = ?",
     read=_read,
     insert="INSERT INTO sessions (key, kind, parent, depth, facts, state, created_at, epoch, generation, last_at,"
-    f" {_REST}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    f" {_REST}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     values=_values,
     update=_update,
     delete="DELETE FROM sessions WHERE key = ?",
@@ -114,7 +128,7 @@ class ActiveRow(Struct, frozen=True, gc=False):
     seq: int = 0
     """Of its place: the order of those with the same rank."""
     driver: Driver | None = None
-    turn: Turn | None = None
+    turn: OpenTurn | None = None
 
     def without_turn(self) -> "ActiveRow | None":
         """The same, its turn closed; None if it is not at work any more."""
@@ -149,7 +163,7 @@ def _driver_values(driver: Driver | None) -> tuple[Any, ...]:
     )
 
 
-def _turn_values(turn: Turn | None) -> tuple[Any, ...]:
+def _turn_values(turn: OpenTurn | None) -> tuple[Any, ...]:
     return (None, 0) if turn is None else (to_json(turn), int(turn.drained > 0 and turn.failures > 0))
 
 

@@ -67,7 +67,7 @@ class Sessions:
         row = self.rows.get(key)
         if row is not None:
             session = replace(row.session, deleted=True)
-            self.rows.put(key, replace(row, session=session, used=Used(), ran=None, owed=None, ended=None))
+            self.rows.put(key, replace(row, session=session, used=Used(), ran=None, ended=None, wait=None))
         at_work = self._active.get(key)
         if at_work is not None:
             self._active.put(key, at_work.without_turn())

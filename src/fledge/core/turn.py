@@ -1,0 +1,454 @@
+"""How a conversation takes its turns: the one function that changes them.
+
+A session whose words are no run's work has turns: a conversation, or a child after its run's end. Its state is one
+value, `Turn`: nothing to do, due, driven, or asking a person; and beside that, whether it waits for its children. The
+attempts of a live run are moved by `lifecycle`.
+
+`transition_turn(turn, event, facts)` says what comes of an event, or raises `IllegalTurn` where only a bug of ours
+could have produced it. It knows no clock and no store. Read it from the top: the value, what can happen, then one case
+for each event. Whenever no turn is open, `_rest` alone says what the session does next.
+"""
+
+from typing import Literal, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core import policy, reconcile
+from fledge.core.effects import FreeDriver, Owes, SupersedeDriver
+from fledge.core.heartbeat import Cause
+from fledge.core.progress import Progress
+from fledge.core.route import Found
+from fledge.core.run import Instant
+from fledge.errors import FledgeError
+
+# ---- the value -------------------------------------------------------------------------------------------------------
+
+EndKind = Literal[
+    "replied",
+    "forwarded",
+    "no-answer",
+    "yielded",
+    "nothing",
+    "over",
+    "interrupted",
+    "stopped",
+    "timeout",
+    "failed",
+    "crashed",
+    "dropped",
+    "void",
+]
+"""How a turn, or what was asked of one, came out.
+
+It answered; it handed on the completions that it read as they are; it had no words; it waits, and answers later; it had
+nothing to do; the attempt that it was is over, and its run says how; a steer or the end of its run cut it off; a person
+stopped it; its time ran out; a limit or an error ended it; it crashed too often. And of words that no turn has read:
+newer ones took their place; they were taken back.
+"""
+
+
+class TurnEnd(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How a turn ended."""
+
+    kind: EndKind
+    words: str = ""
+    """Of some kinds, the reason."""
+
+    @property
+    def told(self) -> str:
+        """The end in people's words."""
+        return self.words or self.kind
+
+
+REPLIED, FORWARDED, YIELDED = TurnEnd("replied"), TurnEnd("forwarded"), TurnEnd("yielded")
+
+
+class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A turn that is open: what it has read and how it fares. Attempts have one too."""
+
+    session: str
+    turn: int
+    generations: dict[str, int]
+    """Generations of the session and its ancestors when it opened."""
+    drained: int
+    failures: int
+    """Drives in a row that ended without a reply."""
+    crashes: int
+    opened_at: Instant
+    told_bytes: int = 0
+    """How much of completions it was told whole."""
+    origin: str = ""
+    """Where the words it answers came from."""
+    heartbeat: Cause | Literal[""] = ""
+    """Why nobody spoke for it; empty for a turn that somebody did."""
+    by_person: bool = False
+    """What it read first was said by a person or a program, not by another session."""
+    opened_after: int = 0
+    """The newest entry when it opened: its own entries come behind that."""
+    route: Found = "fallback"
+    """How its origin was found."""
+    progress: Progress = Progress()
+    """Its steps so far."""
+    wakes: int = 0
+    """Of how many waits in a row, in which nobody spoke, it is the last one's end."""
+
+
+class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A conversation waits for its children. Until that is over none of its turns reads a completion; a turn that opens
+    meanwhile answers a message and leaves the wait as it is."""
+
+    until_settled: int | None
+    """Over as soon as this many children have settled; None waits for all. All settled always ends it."""
+    due_at: Instant | None = None
+    """When it is over in any case."""
+    asked: str = "all"
+    """The condition as it was asked for, for people."""
+    origin: str = ""
+    """Where the words came from that are answered once it is over."""
+    wakes: int = 0
+    """How many waits in a row came before it, in which nobody spoke."""
+    over: Literal["", "settled", "past"] = ""
+    """Why it is over: what it waits for is there, or its time has passed. The next turn begins by saying so."""
+
+
+class Idle(Struct, frozen=True, gc=False):
+    """No turn is open, and none is due."""
+
+
+class Due(Struct, frozen=True, gc=False):
+    """A driver may claim it: to open a turn, or to go on with the open one."""
+
+    from_at: Instant | None = None
+    """Not before this time; None: at once."""
+    open: OpenTurn | None = None
+
+
+class Driven(Struct, frozen=True, gc=False):
+    """A driver is at work on the open turn."""
+
+    open: OpenTurn
+
+
+class AskingPerson(Struct, frozen=True, gc=False):
+    """The open turn waits, without a driver, for a person's answers."""
+
+    due_at: Instant
+    """When the first question expires."""
+    open: OpenTurn
+
+
+class Turn(Struct, frozen=True, gc=False):
+    """What a session that takes turns is at."""
+
+    at: Idle | Due | Driven | AskingPerson = Idle()
+    wait: Wait | None = None
+
+    @property
+    def open(self) -> OpenTurn | None:
+        """The open turn, if there is one."""
+        return None if isinstance(self.at, Idle) else self.at.open
+
+
+# ---- what can happen -------------------------------------------------------------------------------------------------
+
+
+class Arrived(Struct, frozen=True, gc=False):
+    """Something was put into its inbox."""
+
+    quiet: bool = False
+    """Nobody waits for it: that is for a heartbeat."""
+    hurries: bool = False
+    """Somebody spoke: an open turn that waits for its next try has it now."""
+
+
+class RowsLeft(Struct, frozen=True, gc=False):
+    """Something may be unread that was put there before: its run has ended, or a turn was stopped."""
+
+
+class Looked(Struct, frozen=True, gc=False):
+    """What it waits for, or was to read, may have changed: children settled, a row was taken back, a heartbeat is
+    due."""
+
+
+class WaitPassed(Struct, frozen=True, gc=False):
+    """The time of its wait has passed."""
+
+
+class TurnClaimed(Struct, frozen=True, gc=False):
+    """A driver has taken it."""
+
+    opens: OpenTurn
+    """The turn that opens, where none is open."""
+
+
+class TurnProgressed(Struct, frozen=True, gc=False):
+    """The driver has committed a step."""
+
+
+class TurnAsked(Struct, frozen=True, gc=False):
+    """Nothing is left to do but to wait for a person's answers."""
+
+    due_at: Instant
+
+
+class TurnAnswered(Struct, frozen=True, gc=False):
+    """Every question is answered."""
+
+
+class TurnOver(Struct, frozen=True, gc=False):
+    """The driver has ended the turn."""
+
+    end: TurnEnd
+
+
+class TurnYielded(Struct, frozen=True, gc=False):
+    """The turn ends, and waits. What it has read is answered by the turn that the end of the wait opens."""
+
+    wait: Wait
+
+
+class TurnFailed(Struct, frozen=True, gc=False):
+    """No model could answer: it is tried again."""
+
+    after_s: float
+
+
+class TurnLost(Struct, frozen=True, gc=False):
+    """The driver is gone without a word."""
+
+    step_open: bool
+    """It crashed in the middle of a step."""
+
+
+class TurnStopped(Struct, frozen=True, gc=False):
+    """A person has stopped it, or its time is over."""
+
+    end: TurnEnd
+    keeps_wait: bool = False
+
+
+TurnEvent = (
+    Arrived
+    | RowsLeft
+    | Looked
+    | WaitPassed
+    | TurnClaimed
+    | TurnProgressed
+    | TurnAsked
+    | TurnAnswered
+    | TurnOver
+    | TurnYielded
+    | TurnFailed
+    | TurnLost
+    | TurnStopped
+)
+
+
+class TurnFacts(Struct, frozen=True, gc=False, kw_only=True):
+    """What a decision needs to know of the session's surroundings."""
+
+    at: Instant
+    unsettled: int = 0
+    settled: int = 0
+    rows_at: Instant | None = None
+    """When a turn may begin for what is unread; None: nothing that anybody waits for is."""
+    messages_at: Instant | None = None
+    """The same for what is no completion."""
+    quiet: bool = False
+    """Something is unread, and nobody waits for any of it."""
+    wish: bool = False
+    """A heartbeat wants its turn now."""
+
+
+# ---- what is asked of the world --------------------------------------------------------------------------------------
+
+
+class CloseTurn(Struct, frozen=True, gc=False):
+    """The open turn is over; what was read and is not owed any longer has ended like this."""
+
+    end: TurnEnd
+    owes: Owes
+
+
+class CutCalls(Struct, frozen=True, gc=False):
+    """Answer the open tool calls of the turn with this reason, and withdraw what they had begun to spawn."""
+
+    reason: str
+
+
+class PostWake(Struct, frozen=True, gc=False):
+    """Tell the turn that opens that its wait is over, and why."""
+
+    wait: Wait
+
+
+class WishHeartbeat(Struct, frozen=True, gc=False):
+    """What is unread is for a heartbeat's turn."""
+
+
+class TellCrashed(Struct, frozen=True, gc=False):
+    """Tell people, and the conversation unless it was a heartbeat's turn, that the turn was given up."""
+
+    crashes: int
+    turn: OpenTurn
+
+
+TurnEffect = FreeDriver | SupersedeDriver | CloseTurn | CutCalls | PostWake | WishHeartbeat | TellCrashed
+
+
+class TurnStep(Struct, frozen=True, gc=False):
+    """A decision: what the session is at now, and what that asks of the world."""
+
+    turn: Turn
+    effects: tuple[TurnEffect, ...] = ()
+
+
+class IllegalTurn(FledgeError):
+    """An event that cannot happen to a turn in this state: a bug of ours."""
+
+    def __init__(self, turn: Turn, event: TurnEvent) -> None:
+        super().__init__(f"{type(event).__name__} while {type(turn.at).__name__}")
+
+
+# ---- the function ----------------------------------------------------------------------------------------------------
+
+
+def transition_turn(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+    """What the session is at after the event, and what that asks of the world."""
+    match event:
+        case Arrived():
+            return _arrived(turn, event, facts)
+        case RowsLeft() | Looked():
+            wishes = isinstance(event, RowsLeft)
+            return TurnStep(turn) if turn.open is not None else _rest(turn, facts, wishes=wishes)
+        case WaitPassed():
+            return _wait_passed(turn, facts)
+        case TurnClaimed():
+            return _claimed(turn, event, facts)
+        case TurnAnswered():
+            match turn.at:
+                case AskingPerson(open=opened):
+                    return TurnStep(replace(turn, at=Due(None, opened)))
+                case _:
+                    return TurnStep(turn)
+        case TurnStopped():
+            return _stopped(turn, event, facts)
+        case _:
+            return _driven(turn, event, facts)
+
+
+def _arrived(turn: Turn, event: Arrived, facts: TurnFacts) -> TurnStep:
+    match turn.at:
+        case Due(open=OpenTurn() as opened) if event.hurries:
+            return TurnStep(replace(turn, at=Due(None, opened)))
+        case Due(open=OpenTurn()) | Driven() | AskingPerson():
+            return TurnStep(turn)
+        case _ if event.quiet:
+            return TurnStep(turn, (WishHeartbeat(),))
+        case _:
+            return _rest(turn, facts)
+
+
+def _wait_passed(turn: Turn, facts: TurnFacts) -> TurnStep:
+    wait = turn.wait
+    if wait is None or wait.over or wait.due_at is None or facts.at < wait.due_at:
+        return TurnStep(turn)
+    turn = replace(turn, wait=replace(wait, over="past"))
+    return TurnStep(turn) if turn.open is not None else _rest(turn, facts)
+
+
+def _claimed(turn: Turn, event: TurnClaimed, facts: TurnFacts) -> TurnStep:
+    match turn.at:
+        case Due(open=OpenTurn() as opened) | AskingPerson(open=opened):
+            return TurnStep(replace(turn, at=Driven(opened)))
+        case Due():
+            return _opened(turn, event.opens, facts)
+        case _:
+            raise IllegalTurn(turn, event)
+
+
+def _opened(turn: Turn, opens: OpenTurn, facts: TurnFacts) -> TurnStep:
+    wait = turn.wait
+    if wait is not None and wait.over:
+        return TurnStep(Turn(Driven(replace(opens, wakes=wait.wakes + 1))), (PostWake(wait),))
+    reads = facts.messages_at if wait is not None else facts.rows_at
+    if reads is None and (wait is not None or not (facts.wish or facts.quiet)):
+        return TurnStep(Turn(Idle(), wait), (FreeDriver(),))
+    return TurnStep(Turn(Driven(opens), wait))
+
+
+def _stopped(turn: Turn, event: TurnStopped, facts: TurnFacts) -> TurnStep:
+    wait = turn.wait if event.keeps_wait else None
+    close = CloseTurn(event.end, "nothing" if wait is None else "earlier")
+    if turn.open is None:
+        return _rest(Turn(turn.at, wait), facts, close, wishes=True)
+    cut = (CutCalls(event.end.told), close, SupersedeDriver(facts.at + reconcile.STOP_S))
+    return _rest(Turn(Idle(), wait), facts, *cut, wishes=True, paced=True)
+
+
+def _driven(
+    turn: Turn,
+    event: TurnProgressed | TurnAsked | TurnOver | TurnYielded | TurnFailed | TurnLost,
+    facts: TurnFacts,
+) -> TurnStep:
+    """What its driver does, or what becomes of that."""
+    if not isinstance(turn.at, Driven):
+        raise IllegalTurn(turn, event)
+    opened, wait = turn.at.open, turn.wait
+    match event:
+        case TurnProgressed():
+            return TurnStep(replace(turn, at=Driven(replace(opened, crashes=0))))
+        case TurnAsked(due_at=due_at):
+            return TurnStep(replace(turn, at=AskingPerson(due_at, opened)), (FreeDriver(),))
+        case TurnOver(end=end):
+            return _over(wait, facts, CloseTurn(end, "nothing" if wait is None else "earlier"), FreeDriver())
+        case TurnYielded(wait=after):
+            return _over(after, facts, CloseTurn(YIELDED, "all"), FreeDriver())
+        case TurnFailed(after_s=after_s):
+            opened = replace(opened, failures=opened.failures + 1, crashes=0)
+            return TurnStep(replace(turn, at=Due(facts.at + after_s, opened)), (FreeDriver(),))
+        case TurnLost(step_open=step_open):
+            return _lost(turn, opened, step_open, facts)
+        case _:
+            assert_never(event)
+
+
+def _lost(turn: Turn, opened: OpenTurn, step_open: bool, facts: TurnFacts) -> TurnStep:
+    """It is driven again. After three crashes in the same step it is closed, and so are its open calls: the next turn
+    must not make them again."""
+    crashes = policy.crashes_after(opened.crashes, step_open)
+    gone = SupersedeDriver(facts.at)
+    if crashes < policy.MAX_CRASHES:
+        return TurnStep(replace(turn, at=Due(None, replace(opened, crashes=crashes))), (gone,))
+    end = TurnEnd("crashed", f"crashed {crashes} times")
+    close = CloseTurn(end, "nothing" if turn.wait is None else "earlier")
+    return _over(turn.wait, facts, CutCalls(end.words), close, gone, TellCrashed(crashes, opened))
+
+
+def _over(wait: Wait | None, facts: TurnFacts, *effects: TurnEffect) -> TurnStep:
+    return _rest(Turn(Idle(), wait), facts, *effects, wishes=True, paced=True)
+
+
+def _rest(turn: Turn, facts: TurnFacts, *effects: TurnEffect, wishes: bool = False, paced: bool = False) -> TurnStep:
+    """What a session does while no turn is open, in this order: end its wait, read what somebody waits for, have a
+    heartbeat, nothing. The wait comes first: else each message would put it off.
+
+    `wishes`: rows for a heartbeat may not have asked for one. `paced`: a turn was open until now, so what is unread may
+    have to be collected.
+    """
+    at, wait = turn.at, turn.wait
+    if wait is not None and not wait.over and policy.holds(wait.until_settled, facts.unsettled, facts.settled):
+        wait = replace(wait, over="settled")
+    if wait is not None and wait.over:
+        return TurnStep(Turn(Due(), wait), effects)
+    reads_at = facts.rows_at if wait is None else facts.messages_at
+    if reads_at is not None:
+        if not paced and not (isinstance(at, Due) and at.from_at is not None):
+            reads_at = facts.at  # whoever was idle begins at once, and keeps to that
+        return TurnStep(Turn(Due(reads_at if reads_at > facts.at else None), wait), effects)
+    if wait is None and facts.wish:
+        return TurnStep(Turn(Due()), effects)
+    if wait is None and facts.quiet and wishes:
+        effects += (WishHeartbeat(),)
+    return TurnStep(Turn(Idle(), wait), effects)
