@@ -395,7 +395,7 @@ class SessionReader:
     """Makes rows of sessions in one look at the store."""
 
     def __init__(self, tx: Tx, now: Instant) -> None:
-        self._tx = tx
+        self._tx, self._now = tx, now
         self._late = {late.session: late.words(now) for late in views.unanswered(tx, now)}
         self._waits: dict[str, int] = {}
         self._stuck: dict[str, int] = {}
@@ -423,6 +423,7 @@ class SessionReader:
             state="busy" if busy else "queued" if tx.queue.place(key) is not None else "idle",
             unread=len(tx.inbox.unread(key, UNREAD)),
             unsettled=tx.sessions.counts(key).unsettled,
+            waits_for=views.waits_for(tx, key, self._now),
             status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
             unanswered=self._late.get(key, ""),
             first_words=first_words(tx, key),

@@ -199,7 +199,12 @@ def overview(tx: Tx, now: Instant, is_driven: bool, session: str, limit: int = M
     person, wherever it does."""
     shown = begun_or_main(tx, session)
     turn = tx.turns.get(shown)
-    state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
+    waits = views.waits_for(tx, shown, now)
+    state = (
+        waits or "idle"
+        if turn is None
+        else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
+    )
     below, unfinished = api.forest(tx, [shown], limit), unfinished_roots(tx)
     return Overview(
         now_at=now,

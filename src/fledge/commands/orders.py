@@ -85,6 +85,7 @@ def below(tx: Tx, session: str, now: Instant) -> Below:
         state="busy" if turn is not None else "queued" if tx.queue.place(session) is not None else "idle",
         opened_at=None if turn is None else turn.opened_at,
         waits=session in asking,
+        waits_for=views.waits_for(tx, session, now),
         unanswered=views.unanswered_in(tx, session, now),
         tokens_in=used.tokens_in or 0,
         tokens_out=used.tokens_out or 0,

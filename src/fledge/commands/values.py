@@ -124,6 +124,8 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     state: Literal["idle", "busy", "queued"]
     unread: int
     unsettled: int
+    waits_for: str = ""
+    """Of a conversation that has yielded: what it waits for, and for how much longer."""
     status: str = ""
     """Of a run: how it stands."""
     unanswered: str = ""
@@ -323,6 +325,8 @@ class Below(Struct, frozen=True, kw_only=True):
     """Of a busy one: when its turn began."""
     waits: bool = False
     """A call of its own waits for a person."""
+    waits_for: str = ""
+    """It has yielded: what it waits for, and for how much longer."""
     unanswered: str = ""
     """For how long its turn cannot answer; empty: it is not half an hour."""
     tokens_in: int = 0

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from fledge.core.asking import retry_text
 from fledge.core.calls import call_line
+from fledge.core.figures import duration
 from fledge.core.freeze import one_line
 from fledge.core.run import (
     AnnounceDeferred,
@@ -31,6 +32,7 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
+from fledge.core.turn import Wait
 
 DoingKind = Literal[
     "preparing", "queue", "retry", "undriven", "model", "tool", "stuck", "children", "you", "ending", "delivery", "lost"
@@ -144,6 +146,12 @@ def _children(facts: Facts, until_settled: int | None) -> str:
     settled = facts.spawned - facts.unsettled
     missing = facts.unsettled if until_settled is None else min(facts.unsettled, max(0, until_settled - settled))
     return f"waits for {missing} of {facts.spawned} {'child' if facts.spawned == 1 else 'children'}"
+
+
+def waits_for(wait: Wait, spawned: int, unsettled: int, now: Instant) -> str:
+    """What a conversation that has yielded waits for, and how much longer."""
+    text = _children(Facts(is_driven=True, spawned=spawned, unsettled=unsettled), wait.until_settled)
+    return text if wait.due_at is None else f"{text}, {duration(max(0.0, wait.due_at - now))} at most"
 
 
 def error_words(outcome: Outcome) -> str:

@@ -328,7 +328,7 @@ def transition_turn(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
             return _claimed(turn, event, facts)
         case TurnAnswered():
             match turn.at:
-                case AskingPerson(open=opened):
+                case AskingPerson(open=opened) | Due(open=OpenTurn() as opened):
                     return TurnStep(replace(turn, at=Due(None, opened)))
                 case _:
                     return TurnStep(turn)

@@ -29,7 +29,7 @@ from fledge.core.announce import (
 )
 from fledge.core.freeze import one_line, summary
 from fledge.core.route import INTERNAL, Found, is_apart, joined
-from fledge.core.run import Instant, Path, Run
+from fledge.core.run import Asking, Instant, Path, Queued, Run, Running
 from fledge.core.transcript import Body, CompletionRead, Spoken, Told, from_carried_body
 from fledge.core.turn import OpenTurn
 from fledge.errors import NotFound
@@ -99,12 +99,10 @@ def take(c: Commit, session: str, at_boundary: bool) -> int:
 
 def _waiting(c: Commit, session: str) -> list[Row]:
     """What may enter, in the order in which it is told: a run hears of its children in the order in which it made them,
-    a conversation in order of arrival. While a conversation waits for its children no completion may."""
-    if is_attempt(c, session):
-        return c.tx.inbox.unread_by_child(session, WINDOW)
-    if c.tx.turns.wait(session) is None:
-        return c.tx.inbox.unread(session, WINDOW)
-    return [row for row in c.tx.inbox.unread(session) if not row.announces][:WINDOW]
+    a conversation in order of arrival. In a turn beside a wait for them no completion may."""
+    if is_aside(c, session):
+        return [row for row in c.tx.inbox.unread(session) if not row.announces][:WINDOW]
+    return c.tx.inbox.unread_by_child(session, WINDOW) if is_attempt(c, session) else c.tx.inbox.unread(session, WINDOW)
 
 
 def entering(c: Commit, session: str) -> list[Row]:
@@ -243,6 +241,14 @@ def _addressed(c: Commit, turn: OpenTurn, rows: list[Row]) -> OpenTurn:
         heartbeat="" if is_spoken else turn.heartbeat,
         wakes=0 if is_sent else turn.wakes,
     )
+
+
+def is_aside(c: Commit, session: str) -> bool:
+    """True of a session whose turn answers a message while it waits for its children, or would."""
+    run = c.find(session)
+    if run is None or run.ended is not None:
+        return c.tx.turns.wait(session) is not None
+    return isinstance(run.phase, Queued | Running | Asking) and run.phase.serving is not None
 
 
 def is_attempt(c: Commit, session: str) -> bool:

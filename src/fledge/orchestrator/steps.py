@@ -128,9 +128,8 @@ def cut(
     waits is read before that came."""
     turns.fence(c, drive)
     _record(c, drive, ran)
-    run = c.find(drive.session)
-    is_aside = run is not None and isinstance(run.phase, Running) and run.phase.serving is not None
-    transcripts.write(c, drive.session, replace(reply, cut=True, aside=is_aside), Spoken(words, kind=kind))
+    aside = drain.is_attempt(c, drive.session) and drain.is_aside(c, drive.session)
+    transcripts.write(c, drive.session, replace(reply, cut=True, aside=aside), Spoken(words, kind=kind))
     budget.settle(c, drive.session, reply)
     turns.progressed(c, drive.session)
     return new_lines(c, drive.session, last)
@@ -294,7 +293,7 @@ def _fitted(c: Commit, drive: Drive, whole: str) -> Fit | None:
     if run is None or run.ended is not None or run.plan == "planning" or said(whole) in ("silent", "skip"):
         return None
     schema = c.tx.runs.spec(drive.session).output_schema
-    if schema is None or (isinstance(run.phase, Running) and run.phase.serving is not None):
+    if schema is None or drain.is_aside(c, drive.session):
         return None
     return fit(schema, whole)
 

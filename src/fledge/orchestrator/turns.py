@@ -193,7 +193,7 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     run = c.find(drive.session)
     if isinstance(reply, str):
         reply = Replied(sound(reply))
-    if run is not None and isinstance(run.phase, Running) and run.phase.serving is not None:
+    if live(run) and drain.is_aside(c, drive.session):
         reply = replace(reply, aside=True)
     whole = begun + reply.text
     if not live(run):
@@ -467,9 +467,9 @@ def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["w
     tenth wake on."""
     fence(c, drive)
     session, run = drive.session, c.find(drive.session)
-    facts = c.facts(session)
+    facts, is_aside = c.facts(session), drain.is_aside(c, session)
     if run is None or run.ended is not None:
-        turn, is_aside = c.tx.turns.get(session), c.tx.turns.wait(session) is not None
+        turn = c.tx.turns.get(session)
         # What only another turn may read is still to come.
         elsewhere = 0 if drain.readable_completions(c, session) else facts.unread
         wakes = 0 if turn is None else turn.wakes
@@ -477,7 +477,6 @@ def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["w
         return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts.settled, facts.unread, is_aside)
     if not isinstance(run.phase, Running):
         return policy.Refusal("error", f"{session} is {run.phase.name}: it cannot yield")
-    is_aside = run.phase.serving is not None
     return policy.judge_yield(terms.asked or "all", run.wakes, facts.unsettled, facts.settled, facts.unread, is_aside)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from fledge.core import inbox
+from fledge.core import doing, inbox
 from fledge.core.announce import DeliveryTrace
 from fledge.core.answer import rows_read
 from fledge.core.asking import CUT
@@ -225,12 +225,18 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
     )
 
 
+def waits_for(tx: Tx, key: str, now: Instant) -> str:
+    """What a conversation that has yielded waits for; empty if it does not."""
+    wait, counts = tx.turns.wait(key), tx.sessions.counts(key)
+    return "" if wait is None else doing.waits_for(wait, counts.spawned, counts.unsettled, now)
+
+
 def _state(tx: Tx, session: Session) -> State:
     if session.deleted:
         return "deleted"
     driver = tx.drivers.get(session.key)
     if driver is not None and driver.release_at is None:
         return "working"
-    if tx.turns.get(session.key) is not None:
+    if tx.turns.get(session.key) is not None or tx.turns.wait(session.key) is not None:
         return "waiting"
     return "idle" if tx.queue.place(session.key) is None else "queued"

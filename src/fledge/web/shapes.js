@@ -76,6 +76,7 @@
  * @property {"busy"|"idle"|"queued"} state
  * @property {number|null} [openedAt]
  * @property {boolean} [waits]
+ * @property {string} [waitsFor]
  * @property {string} [unanswered]
  * @property {number} [tokensIn]
  * @property {number} [tokensOut]
@@ -740,6 +741,7 @@
  * @property {"busy"|"idle"|"queued"} state
  * @property {number} unread
  * @property {number} unsettled
+ * @property {string} [waitsFor]
  * @property {string} [status]
  * @property {string} [unanswered]
  * @property {string} [project]
