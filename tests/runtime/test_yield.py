@@ -9,6 +9,7 @@ import pytest
 
 from fledge.core.policy import MAX_WAKES, NOTHING_TO_WAIT_FOR
 from fledge.core.transcript import Resulted
+from fledge.core.turn import Turn
 from fledge.models.base import Call, Message, Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, Reply, ScriptedModel, last_text, use
 from fledge.runtime.context import COMPACT_PROMPT
@@ -244,31 +245,22 @@ def test_a_conversation_that_yields_while_a_child_is_at_work_ends_its_turn_witho
     assert len(asked(model, "main")) == 1
 
 
-@proves("4.yield.16", "In a conversation `for` and `deadlineSeconds` are refused, with the reason")
-@pytest.mark.parametrize(
-    ("terms", "named"),
-    [
-        ({"for": "all"}, "for"),
-        ({"for": 2}, "for"),
-        ({"deadlineSeconds": 60}, "deadlineSeconds"),
-        ({"for": "any", "deadlineSeconds": 60}, "for and deadlineSeconds"),
-    ],
-)
-def test_a_conversations_yield_with_terms_is_refused_with_the_reason(
-    office: Office, terms: dict[str, Any], named: str
-) -> None:
-    async def body(desk: Desk) -> list[tuple[str, str, bool]]:
+@proves("4.yield.16", "A conversation's yield takes `for` and `deadlineSeconds`: its turn ends and waits")
+@pytest.mark.parametrize("terms", [{"for": "all"}, {"for": 2}, {"deadlineSeconds": 60}])
+def test_a_conversations_yield_with_terms_ends_its_turn_and_waits(office: Office, terms: dict[str, Any]) -> None:
+    async def body(desk: Desk) -> tuple[list[tuple[str, str, bool]], Turn]:
         await desk.spawn("slow")
         await desk.send("go")
         await desk.clock.sleep(5)
-        return await desk.results(MAIN)
+        return await desk.results(MAIN), await desk.engine.store.read(lambda tx: tx.turns.state(MAIN))
 
     model = ScriptedModel(cast(main=in_turn(use("sessions_yield", **terms), "well"), slow=in_turn(use("sleep"))))
-    ((name, text, is_error),) = office.act(body, model, yield_tool(), Kit().tool("sleep", 60))
-    assert (name, is_error) == ("sessions_yield", True)
-    assert text.startswith(
-        f"sessions_yield: {named}: not possible in a conversation, where each result starts a turn as it arrives;"
-    )
+    results, turn = office.act(body, model, yield_tool(), Kit().tool("sleep", 60))
+    assert results == [("sessions_yield", "Turn yielded.", False)]
+    assert turn.open is None
+    assert turn.wait is not None
+    assert turn.wait.asked == str(terms.get("for", "all"))
+    assert turn.wait.until_settled == (1 if terms.get("for") == 2 else None), "capped at what can come"
 
 
 @proves("4.yield.3")

@@ -165,11 +165,13 @@ class Chat {
     this.late.hidden = late === "";
     this.late.textContent = late && `${late}: it is tried again by itself`;
     const tokens = below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0);
-    const is = JSON.stringify([active, isBusy, waits, lost, tokens, conversation?.costBelowUsd]);
+    const waitsFor = isBusy ? "" : conversation?.waitsFor ?? "";
+    const is = JSON.stringify([active, isBusy, waits, waitsFor, lost, tokens, conversation?.costBelowUsd]);
     if (is === this.activityIs) return;
     this.activityIs = is;
     fill(this.activity,
       active > 0 || isBusy ? [glyph("running", 13), el("span", null, active > 0 ? [el("b", null, String(active)), " at work"] : "answering")] : el("span", { class: "faint" }, "at rest"),
+      waitsFor && el("span", { class: "faint" }, waitsFor),
       waits > 0 && el("button", { type: "button", class: "seg s-you", on: { click: () => this.waiting.querySelector(".ask")?.focus() } }, glyph("you", 13), el("span", null, plural(waits, "waits", "wait"), " for you"), kbd("N")),
       lost > 0 && el("a", { class: "seg s-lost", href: "#/undelivered" }, glyph("giveup", 13), `${lost} undelivered`),
       el("span", { class: "grow" }),
