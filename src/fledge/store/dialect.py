@@ -13,13 +13,14 @@ import re
 from functools import cache
 from typing import Final
 
-_MARK: Final = "\ufdd0"
-_STORED: Final = {"\0": f"{_MARK}0", _MARK: f"{_MARK}1"}
+MARK: Final = "\ufdd0"
+"""Stands before what a stored text has instead of a NUL, or of this character."""
+_STORED: Final = {"\0": f"{MARK}0", MARK: f"{MARK}1"}
 _ESCAPED: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """The escape of a NUL in JSON; behind an odd backslash it is none."""
-_SPECIAL: Final = re.compile(f"[\0{_MARK}]")
-_KEPT: Final = {f"{_MARK}0": "\0", f"{_MARK}1": _MARK, f"{_MARK}2": "\\u0000"}
-_MARKED: Final = re.compile(f"{_MARK}[012]")
+_SPECIAL: Final = re.compile(f"[\0{MARK}]")
+_KEPT: Final = {f"{MARK}0": "\0", f"{MARK}1": MARK, f"{MARK}2": "\\u0000"}
+_MARKED: Final = re.compile(f"{MARK}[012]")
 
 _PATH: Final = re.compile(r"json_extract\(([\w.]+), '\$\.([\w.]+)'\)")
 _REPLACED: Final = (
@@ -60,13 +61,13 @@ def translate_schema(sql: str) -> str:
 
 def to_stored(text: str) -> str:
     """A text as PostgreSQL can store it."""
-    if "\0" in text or _MARK in text:
+    if "\0" in text or MARK in text:
         text = _SPECIAL.sub(lambda found: _STORED[found[0]], text)
     if "\\u0000" in text:
-        text = _ESCAPED.sub(rf"\1{_MARK}2", text)
+        text = _ESCAPED.sub(rf"\1{MARK}2", text)
     return text
 
 
 def from_stored(text: str) -> str:
     """A stored text as it was given."""
-    return _MARKED.sub(lambda found: _KEPT[found[0]], text) if _MARK in text else text
+    return _MARKED.sub(lambda found: _KEPT[found[0]], text) if MARK in text else text

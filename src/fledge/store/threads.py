@@ -23,6 +23,14 @@ BATCH = 512
 READERS = 2
 
 
+class Lost(Exception):
+    """The connection to the database is gone, and with it a transaction that had not begun to commit."""
+
+    def __init__(self, reason: str, sqlstate: str = "") -> None:
+        super().__init__(reason)
+        self.sqlstate = sqlstate
+
+
 class Connection(Database, Protocol):
     """A connection of the writer."""
 
@@ -154,6 +162,9 @@ class ThreadedStore(ABC):
             for job in batch:
                 job.result = job.run(self._tx)
             self._flush()
+        except Lost:
+            self._tx.unit.forget()
+            raise
         except BaseException as error:  # whatever a job raises is its caller's, and undoes only that job
             self._undo("ROLLBACK")
             if len(batch) == 1:

@@ -1,0 +1,344 @@
+"""The store on a PostgreSQL server: the same jobs, verbs and SQL as the embedded one.
+
+One thread writes, with group commit; views run on reader connections beside it, each in a snapshot of its own. A
+transaction of the writer holds an advisory lock of the schema, so that one process of all writes at a time and the
+numbers of events are in the order of commits. The rows that a writer remembers are valid while nobody else wrote; the
+row of the store says who wrote last.
+
+A connection that is lost is made again. Before COMMIT was sent nothing was written, and the batch is run again; after
+it, the server is asked what became of the transaction. A server that stays away fails what waits for it, as a full disk
+does. This file knows no table but `fledge_store`.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import psycopg
+
+from fledge.errors import StoreError, StoreLocked, StoreLost
+from fledge.store.base import Tx
+from fledge.store.lock import Holder, this_process
+from fledge.store.migrate import newest
+from fledge.store.pipeline import Pipe, one_line
+from fledge.store.postgres_server import IDLE_MS, Address, Role, Session, connect, explained, migrate, parse, pooled
+from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store_error
+from fledge.store.unit import Unit
+
+PATIENCE_S: Final = 5.0
+"""How long a server may be away before what waits for it fails."""
+FIRST_WAIT_S: Final = 0.05
+MOST_WAIT_S: Final = 1.0
+"""How long to wait before the next try to connect."""
+RUNS: Final = 3
+"""How often a batch is run whose connection is lost each time."""
+TAKE_OVER_S: Final = 3.0
+"""How long the server may take to notice that our lost connection is gone."""
+_STOPPED: Final = "25P03"
+_STATE: Final = (
+    "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true)"
+    " FROM fledge_store"
+)
+
+
+class _Link:
+    """A connection that is made again after it was lost."""
+
+    def __init__(self, address: Address, role: Role, closing: threading.Event) -> None:
+        self._address, self._role, self._closing = address, role, closing
+        self.session = ""
+        self._pipe: Pipe | None = None
+        self._lost_at: float | None = None
+        self._next_at = 0.0
+        self._wait_s = FIRST_WAIT_S
+        self._why: StoreError | None = None
+
+    def use(self, session: Session) -> None:
+        """From now on this is the connection."""
+        self.session, self._pipe = session.id, Pipe(session.connection)
+        self._lost_at, self._wait_s = None, FIRST_WAIT_S
+
+    def pipe(self, made: Callable[[Session], None] | None = None) -> Pipe:
+        """The connection, or a new one, which `made` may refuse. StoreError: the server is away for too long."""
+        if self._pipe is not None and self._pipe.is_alive:
+            return self._pipe
+        if self._lost_at is None:
+            self._lost_at = self._next_at = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now >= self._next_at:
+                try:
+                    session = connect(self._address, self._role)
+                except StoreError as error:
+                    self._why = error
+                    self._next_at, self._wait_s = now + self._wait_s, min(2 * self._wait_s, MOST_WAIT_S)
+                else:
+                    if made is not None:
+                        made(session)
+                    self.use(session)
+                    assert self._pipe is not None
+                    return self._pipe
+            if now - self._lost_at >= PATIENCE_S or self._closing.wait(self._next_at - now):
+                raise StoreError(f"nothing was written: {self._why}") from self._why
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+
+class PostgresStore(ThreadedStore):
+    """A store in a schema of a PostgreSQL database. Open it with `PostgresStore.open`."""
+
+    def __init__(self, address: Address, session: Session, store_id: str, alone: bool, batch: int) -> None:
+        self.address, self.id = address, store_id
+        self._alone = alone
+        self._me = secrets.token_hex(8)
+        self._closing = threading.Event()
+        self._link = _Link(address, "writer", self._closing)
+        self._link.use(session)
+        self._server_pid = session.connection.info.backend_pid
+        self._pipe = self._link.pipe()
+        self._tx = Tx(Unit(self._pipe))
+        self._xid = ""
+        self._has_written = False
+        self._lost: StoreLost | None = None
+        super().__init__(batch)
+
+    @classmethod
+    def open(cls, url: str, *, alone: bool = True, batch: int = BATCH, label: str = "") -> "PostgresStore":
+        """Open or make the store at this address. With `alone`, no other process may open it so until `close`.
+
+        Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
+        without the rights, a schema of another program or of a newer fledge, a store that another process holds.
+        """
+        address = parse(url)
+        session = connect(address, "writer")
+        try:
+            if alone:
+                _take(session, address)
+            setup = connect(address, "setup")
+            try:
+                store_id = migrate(setup.connection, address)
+                if alone:
+                    holder = msgspec.json.encode(this_process(time.time(), label)).decode()
+                    setup.connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
+            finally:
+                setup.connection.close()
+        except BaseException:
+            session.connection.close()
+            raise
+        return cls(address, session, store_id, alone, batch)
+
+    async def close(self) -> None:
+        """Finish what was submitted, then close the connections. A server that is away is not waited for."""
+        self._closing.set()
+        await super().close()
+
+    # ---- the reader threads
+
+    def _read(self) -> None:
+        """Run views on a connection of this thread's own."""
+        link = _Link(self.address, "reader", self._closing)
+        tx = Tx(Unit(self._pipe))
+
+        def show_all(batch: Sequence[Job]) -> None:
+            for job in batch:
+                self._show(link, tx, job)
+
+        self._work_off(show_all, self._views, self._batch // READERS or 1)
+        link.close()
+
+    def _show(self, link: _Link, tx: Tx, job: Job) -> None:
+        for _ in range(RUNS):
+            try:
+                self._look(link.pipe(), tx, job)
+                return
+            except Lost as error:
+                job.error = self._unread(error)
+            except psycopg.Error as error:
+                job.error = self._unread(error)
+                return
+            except BaseException as error:  # whatever a view raises is its caller's
+                job.error = error
+                return
+
+    def _look(self, pipe: Pipe, tx: Tx, job: Job) -> None:
+        tx.unit.db = pipe
+        try:
+            pipe.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            job.result = job.run(tx)
+            tx.unit.flush()  # a view that would change anything is refused
+            pipe.execute("COMMIT")
+            pipe.sync()
+            job.error = None
+        finally:
+            tx.unit.forget()
+            pipe.abandon()
+
+    def _unread(self, error: Exception) -> StoreError:
+        failed = StoreError(f"{self.address.shown}: {one_line(error)}")
+        failed.__cause__ = error
+        return failed
+
+    # ---- the writer thread
+
+    def _commit(self, batch: Sequence[Job]) -> None:
+        failed: StoreError | None = self._lost
+        for _ in range(0 if failed else RUNS):
+            for job in batch:
+                job.error = None
+            try:
+                if not self._run(batch) or self._end():
+                    return
+            except Lost as error:
+                failed = self._failed(error)
+                if error.sqlstate == _STOPPED:
+                    break
+            except (psycopg.Error, StoreError) as error:
+                self._undo("ROLLBACK")
+                failed = error if isinstance(error, StoreError) else self._failed(error)
+                break
+        for job in batch:
+            job.error = job.error or failed
+
+    @property
+    def _connection(self) -> Pipe:
+        return self._pipe
+
+    def _begin(self) -> None:
+        """Begin a transaction as the only writer of all processes. What is remembered of rows is forgotten if another
+        one has written since; an engine that works alone stops then, because another one has taken its place."""
+        pipe = self._link.pipe(self._retake if self._alone else None)
+        if pipe is not self._pipe:
+            self._tx.unit.forget()
+            self._pipe = self._tx.unit.db = pipe
+        pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        pipe.execute("SELECT pg_advisory_xact_lock(?)", (self.address.key("writer"),))
+        version, writer, self._xid, session = pipe.execute(_STATE).fetchone()
+        if session != self._link.session:
+            raise pooled(self.address)
+        if version != newest():
+            raise StoreError(f"{self.address.shown} was brought to schema {version} by another fledge: use that one")
+        if writer != self._me:
+            if self._alone and self._has_written:
+                self._is_lost()
+            self._tx.unit.forget()
+            pipe.execute("UPDATE fledge_store SET writer = ?", (self._me,))
+
+    def _undo(self, how: str) -> None:
+        super()._undo(how)
+        with suppress(Lost):  # then it is undone
+            self._pipe.sync()
+
+    def _flush(self) -> None:
+        self._tx.unit.flush()
+        self._pipe.sync()
+
+    def _end(self) -> bool:
+        """Commit. False if that was undone, because the connection was lost before the server had done it."""
+        try:
+            tag = self._pipe.execute("COMMIT").tag
+        except Lost:
+            self._tx.unit.forget()
+            if not self._has_committed(self._xid):
+                return False
+        else:
+            if tag != b"COMMIT":
+                raise StoreError(f"{self.address.shown}: nothing was written (the server answered {tag.decode()})")
+        self._has_written = True
+        self.commits += 1
+        self._tx.unit.trim()
+        return True
+
+    def _has_committed(self, xid: str) -> bool:
+        """What became of a transaction whose COMMIT was sent on a connection that was lost. Asked until the server
+        answers: what was committed may be neither run again nor said to have failed."""
+        while True:
+            status: str | None = "in progress"
+            try:
+                session = connect(self.address, "setup")
+                with explained(self.address), session.connection as connection:
+                    sql = "SELECT pg_xact_status(CAST(%s AS xid8))"
+                    status = (connection.execute(sql, (xid,)).fetchone() or (None,))[0]
+            except StoreError:
+                status = "in progress"
+            if status == "committed" or status == "aborted":
+                return status == "committed"
+            if status is None or self._closing.wait(FIRST_WAIT_S * 2):
+                raise StoreError(
+                    f"{self.address.shown}: the connection was lost in a commit, and it is not known whether that "
+                    "was written"
+                )
+
+    def _retake(self, session: Session) -> None:
+        """Hold the store with a new connection; StoreLost if another process holds it now."""
+        sql = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
+            " AND usename = current_user"
+        )
+        old = f"fledge writer {self._link.session}"
+        until = time.monotonic() + TAKE_OVER_S
+        with explained(self.address):
+            session.connection.execute(sql, (self._server_pid, old))
+            while not _try_lock(session, self.address):
+                if time.monotonic() > until:
+                    session.connection.close()
+                    self._is_lost()
+                self._closing.wait(FIRST_WAIT_S)
+        self._server_pid = session.connection.info.backend_pid
+
+    def _is_lost(self) -> None:
+        self._lost = StoreLost(
+            f"{self.address.shown}: the connection was lost, and another process has taken the store since. "
+            "This one has stopped and writes nothing more."
+        )
+        raise self._lost
+
+    def _told(self, error: BaseException) -> BaseException:
+        if isinstance(error, psycopg.OperationalError):
+            return self._failed(error)
+        return store_error(error) if isinstance(error, psycopg.Error) else error
+
+    def _failed(self, error: Exception) -> StoreError:
+        why = one_line(error)
+        if isinstance(error, Lost) and error.sqlstate == _STOPPED:
+            why = f"this process was stopped for more than {IDLE_MS / 1000:g} s in its transaction"
+        failed = StoreError(f"{self.address.shown}: nothing was written ({why})")
+        failed.__cause__ = error
+        return failed
+
+    def _let_go(self) -> None:
+        if self._alone and self._pipe.is_alive and self._lost is None:
+            try:
+                self._pipe.execute("UPDATE fledge_store SET holder = ''")
+                self._pipe.sync()
+            except (psycopg.Error, Lost):
+                pass  # the lock goes with the connection; the name of a dead holder does no harm
+        self._link.close()
+
+
+def _try_lock(session: Session, address: Address) -> bool:
+    row = session.connection.execute("SELECT pg_try_advisory_lock(%s)", (address.key("holder"),)).fetchone()
+    return bool(row and row[0])
+
+
+def _take(session: Session, address: Address) -> None:
+    """Hold the store. The lock is the writer's connection's own: whatever it commits, it holds the store."""
+    with explained(address):
+        if _try_lock(session, address):
+            return
+        try:
+            row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()
+        except psycopg.Error:
+            row = None  # it is just being made
+    try:
+        who = str(msgspec.json.decode(row[0], type=Holder)) if row else "another process"
+    except msgspec.DecodeError:
+        who = "another process"
+    raise StoreLocked(f"{address.shown} is in use by {who}: end that first, or name another schema (?schema=…)")

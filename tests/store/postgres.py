@@ -1,0 +1,104 @@
+"""A PostgreSQL server of the tests' own: in a temporary folder, on a free port, one for each process of pytest.
+
+`initdb` and the server refuse root, so they run as the user `postgres` then. Nothing is waited for on disk, unless a
+test asks for it: the server dies with the tests.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+USER: Final = "fledge"
+_BINARIES: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+
+
+def binaries() -> Path | None:
+    """The folder of the newest server's programs; None if there is no server."""
+    if _BINARIES:
+        return _BINARIES[-1]
+    found = shutil.which("initdb")
+    return None if found is None else Path(found).parent
+
+
+class Server:
+    """A server that runs."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder, self.port = folder, port
+        self.schemas = 0
+
+    def url(self, schema: str = "", port: int | None = None, database: str = "postgres", user: str = USER) -> str:
+        """The address of a store on it; through another port, for a proxy."""
+        end = f"?schema={schema}" if schema else ""
+        return f"postgresql://{user}@127.0.0.1:{port or self.port}/{database}{end}"
+
+    def new_schema(self) -> str:
+        """A name that no test has used."""
+        self.schemas += 1
+        return f"s{self.schemas}"
+
+    def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
+        """A connection beside the store's."""
+        return psycopg.connect(self.url(), autocommit=True)
+
+    def sql(self, sql: str) -> list[tuple[object, ...]]:
+        """Run a statement; its rows."""
+        with self.connect() as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        self._control("-w", "-l", str(self._folder / "log"), "start")
+
+    def stop(self) -> None:
+        """End it at once, as a crash would."""
+        self._control("-m", "immediate", "stop")
+
+    def _control(self, *words: str) -> None:
+        _run("pg_ctl", "-D", str(self._folder / "data"), *words)
+
+
+def _run(program: str, *words: str) -> None:
+    folder = binaries()
+    assert folder is not None
+    user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*user, str(folder / program), *words], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """A new server, for as long as the block lasts."""
+    folder = Path(tempfile.mkdtemp(prefix="fledge-pg-"))
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(folder, "postgres")
+        data = folder / "data"
+        _run("initdb", "-D", str(data), "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = int(free.getsockname()[1])
+        with (data / "postgresql.conf").open("a") as settings:
+            settings.write(
+                f"\nlisten_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nfsync = off\n"
+                "shared_buffers = 32MB\nautovacuum = off\nmax_connections = 60\n"
+            )
+        server = Server(folder, port)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
