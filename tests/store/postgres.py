@@ -16,16 +16,9 @@ from typing import Final
 
 import psycopg
 
+from tests.store.postgres_programs import binaries
+
 USER: Final = "fledge"
-_BINARIES: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
-
-
-def binaries() -> Path | None:
-    """The folder of the newest server's programs; None if there is no server."""
-    if _BINARIES:
-        return _BINARIES[-1]
-    found = shutil.which("initdb")
-    return None if found is None else Path(found).parent
 
 
 class Server:

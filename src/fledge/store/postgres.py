@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -37,8 +36,8 @@ MOST_WAIT_S: Final = 1.0
 """How long to wait before the next try to connect."""
 RUNS: Final = 3
 """How often a batch is run whose connection is lost each time."""
-TAKE_OVER_S: Final = 3.0
-"""How long the server may take to notice that our lost connection is gone."""
+RELEASE_S: Final = 3.0
+"""How long the server may take to notice that the connection of a holder is gone."""
 _STOPPED: Final = "25P03"
 _STATE: Final = (
     "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true)"
@@ -49,8 +48,8 @@ _STATE: Final = (
 class _Link:
     """A connection that is made again after it was lost."""
 
-    def __init__(self, address: Address, role: Role, closing: threading.Event) -> None:
-        self._address, self._role, self._closing = address, role, closing
+    def __init__(self, address: Address, role: Role, patience_s: float, closing: threading.Event) -> None:
+        self._address, self._role, self._patience_s, self._closing = address, role, patience_s, closing
         self.session = ""
         self._pipe: Pipe | None = None
         self._lost_at: float | None = None
@@ -83,7 +82,7 @@ class _Link:
                     self.use(session)
                     assert self._pipe is not None
                     return self._pipe
-            if now - self._lost_at >= PATIENCE_S or self._closing.wait(self._next_at - now):
+            if now - self._lost_at >= self._patience_s or self._closing.wait(self._next_at - now):
                 raise StoreError(f"nothing was written: {self._why}") from self._why
 
     def close(self) -> None:
@@ -95,12 +94,14 @@ class _Link:
 class PostgresStore(ThreadedStore):
     """A store in a schema of a PostgreSQL database. Open it with `PostgresStore.open`."""
 
-    def __init__(self, address: Address, session: Session, store_id: str, alone: bool, batch: int) -> None:
+    def __init__(
+        self, address: Address, session: Session, store_id: str, *, alone: bool, batch: int, patience_s: float
+    ) -> None:
         self.address, self.id = address, store_id
-        self._alone = alone
+        self._alone, self._patience_s = alone, patience_s
         self._me = secrets.token_hex(8)
         self._closing = threading.Event()
-        self._link = _Link(address, "writer", self._closing)
+        self._link = _Link(address, "writer", patience_s, self._closing)
         self._link.use(session)
         self._server_pid = session.connection.info.backend_pid
         self._pipe = self._link.pipe()
@@ -111,8 +112,11 @@ class PostgresStore(ThreadedStore):
         super().__init__(batch)
 
     @classmethod
-    def open(cls, url: str, *, alone: bool = True, batch: int = BATCH, label: str = "") -> "PostgresStore":
-        """Open or make the store at this address. With `alone`, no other process may open it so until `close`.
+    def open(
+        cls, url: str, *, alone: bool = True, batch: int = BATCH, patience_s: float = PATIENCE_S, label: str = ""
+    ) -> "PostgresStore":
+        """Open or make the store at this address. With `alone`, no other process may open it so until `close`. A server
+        that is away for longer than `patience_s` fails what waits for it.
 
         Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
         without the rights, a schema of another program or of a newer fledge, a store that another process holds.
@@ -133,7 +137,7 @@ class PostgresStore(ThreadedStore):
         except BaseException:
             session.connection.close()
             raise
-        return cls(address, session, store_id, alone, batch)
+        return cls(address, session, store_id, alone=alone, batch=batch, patience_s=patience_s)
 
     async def close(self) -> None:
         """Finish what was submitted, then close the connections. A server that is away is not waited for."""
@@ -144,7 +148,7 @@ class PostgresStore(ThreadedStore):
 
     def _read(self) -> None:
         """Run views on a connection of this thread's own."""
-        link = _Link(self.address, "reader", self._closing)
+        link = _Link(self.address, "reader", self._patience_s, self._closing)
         tx = Tx(Unit(self._pipe))
 
         def show_all(batch: Sequence[Job]) -> None:
@@ -283,7 +287,7 @@ class PostgresStore(ThreadedStore):
             " AND usename = current_user"
         )
         old = f"fledge writer {self._link.session}"
-        until = time.monotonic() + TAKE_OVER_S
+        until = time.monotonic() + RELEASE_S
         with explained(self.address):
             session.connection.execute(sql, (self._server_pid, old))
             while not _try_lock(session, self.address):
@@ -329,14 +333,19 @@ def _try_lock(session: Session, address: Address) -> bool:
 
 
 def _take(session: Session, address: Address) -> None:
-    """Hold the store. The lock is the writer's connection's own: whatever it commits, it holds the store."""
+    """Hold the store. The lock is the writer's connection's own: whatever it commits, it holds the store. A holder that
+    has just died is waited for."""
+    until = time.monotonic() + RELEASE_S
+    row = None
     with explained(address):
-        if _try_lock(session, address):
+        while not _try_lock(session, address):
+            if time.monotonic() > until:
+                with suppress(psycopg.errors.UndefinedTable):  # it is just being made
+                    row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()
+                break
+            time.sleep(FIRST_WAIT_S)
+        else:
             return
-        try:
-            row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()
-        except psycopg.Error:
-            row = None  # it is just being made
     try:
         who = str(msgspec.json.decode(row[0], type=Holder)) if row else "another process"
     except msgspec.DecodeError:
