@@ -48,6 +48,13 @@ class Server:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def empty(self, schema: str) -> None:
+        """Delete all rows of a store, and let its numbers begin again."""
+        tables = [row[0] for row in self.sql(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")]
+        self.sql(";".join(f"DELETE FROM {schema}.{table}" for table in tables if table != "fledge_store"))
+        numbers = self.sql(f"SELECT sequencename FROM pg_sequences WHERE schemaname = '{schema}' AND last_value > 0")
+        self.sql(";".join(f"ALTER SEQUENCE {schema}.{name} RESTART" for (name,) in numbers))
+
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
         self._control("-w", "-l", str(self._folder / "log"), "start")
