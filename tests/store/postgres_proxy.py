@@ -29,6 +29,8 @@ class Proxy:
         self.version: bytes = b""
         """The version that the server says it is, if another one."""
         self.is_pooler = False
+        self.same_for = 0
+        """How many transactions of a connection a pooler gives to the same server connection."""
         self.cuts = 0
         self._open: set[socket.socket] = set()
 
@@ -92,6 +94,7 @@ class _Wire:
     def __init__(self, proxy: Proxy, client: socket.socket, servers: list[socket.socket]) -> None:
         self._proxy, self._client, self._servers = proxy, client, servers
         self._statements: dict[bytes, bytes] = {}
+        self._transactions = 0
 
     def ask(self) -> None:
         """Pass on what the client sends."""
@@ -121,9 +124,10 @@ class _Wire:
                     if kind == b"S" and self._proxy.version and message[5:].startswith(b"server_version\0"):
                         body = b"server_version\0" + self._proxy.version + b"\0"
                         message = _HEAD.pack(b"S", len(body) + 4) + body
-                    is_over = kind == b"Z" and message[5:] == b"I"
-                    if is_over and len(self._servers) > 1:
-                        self._servers.reverse()
+                    if kind == b"Z" and message[5:] == b"I":
+                        self._transactions += 1
+                        if len(self._servers) > 1 and self._transactions > self._proxy.same_for:
+                            self._servers.reverse()
                     self._client.sendall(message)
                     if server is not self._servers[0]:
                         break

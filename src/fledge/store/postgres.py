@@ -14,7 +14,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -22,7 +23,8 @@ import psycopg
 
 from fledge.errors import StoreError, StoreLocked, StoreLost
 from fledge.store.base import Tx
-from fledge.store.lock import Holder, this_process
+from fledge.store.files import bind_folder, own_folder
+from fledge.store.lock import Holder, StoreLock, this_process
 from fledge.store.migrate import newest
 from fledge.store.pipeline import Pipe, one_line
 from fledge.store.postgres_server import IDLE_MS, Address, Role, Session, connect, explained, migrate, parse, pooled
@@ -95,13 +97,21 @@ class PostgresStore(ThreadedStore):
     """A store in a schema of a PostgreSQL database. Open it with `PostgresStore.open`."""
 
     def __init__(
-        self, address: Address, session: Session, store_id: str, *, alone: bool, batch: int, patience_s: float
+        self,
+        server: Address,
+        session: Session,
+        store_id: str,
+        folder: StoreLock | None,
+        *,
+        alone: bool,
+        batch: int,
+        patience_s: float,
     ) -> None:
-        self.address, self.id = address, store_id
-        self._alone, self._patience_s = alone, patience_s
+        self.server, self.id = server, store_id
+        self._folder, self._alone, self._patience_s = folder, alone, patience_s
         self._me = secrets.token_hex(8)
         self._closing = threading.Event()
-        self._link = _Link(address, "writer", patience_s, self._closing)
+        self._link = _Link(server, "writer", patience_s, self._closing)
         self._link.use(session)
         self._server_pid = session.connection.info.backend_pid
         self._pipe = self._link.pipe()
@@ -113,31 +123,42 @@ class PostgresStore(ThreadedStore):
 
     @classmethod
     def open(
-        cls, url: str, *, alone: bool = True, batch: int = BATCH, patience_s: float = PATIENCE_S, label: str = ""
+        cls,
+        url: str,
+        *,
+        folder: Path | None = None,
+        address: str = "",
+        alone: bool = True,
+        batch: int = BATCH,
+        patience_s: float = PATIENCE_S,
     ) -> "PostgresStore":
         """Open or make the store at this address. With `alone`, no other process may open it so until `close`. A server
         that is away for longer than `patience_s` fails what waits for it.
 
+        `folder` is the state folder with the files of this store, and of no other; it is owned until `close`.
+
         Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
         without the rights, a schema of another program or of a newer fledge, a store that another process holds.
         """
-        address = parse(url)
-        session = connect(address, "writer")
-        try:
+        server = parse(url)
+        with ExitStack() as undo:
+            lock = None if folder is None else own_folder(folder, address)
+            if lock is not None:
+                undo.callback(lock.release)
+            session = connect(server, "writer")
+            undo.callback(session.connection.close)
             if alone:
-                _take(session, address)
-            setup = connect(address, "setup")
-            try:
-                store_id = migrate(setup.connection, address)
+                _take(session, server)
+            setup = connect(server, "setup")
+            with setup.connection as connection:
+                store_id = migrate(connection, server)
+                if folder is not None:
+                    bind_folder(folder, store_id, server.shown)
                 if alone:
-                    holder = msgspec.json.encode(this_process(time.time(), label)).decode()
-                    setup.connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
-            finally:
-                setup.connection.close()
-        except BaseException:
-            session.connection.close()
-            raise
-        return cls(address, session, store_id, alone=alone, batch=batch, patience_s=patience_s)
+                    holder = msgspec.json.encode(this_process(time.time(), address)).decode()
+                    connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
+            undo.pop_all()
+        return cls(server, session, store_id, lock, alone=alone, batch=batch, patience_s=patience_s)
 
     async def close(self) -> None:
         """Finish what was submitted, then close the connections. A server that is away is not waited for."""
@@ -148,7 +169,7 @@ class PostgresStore(ThreadedStore):
 
     def _read(self) -> None:
         """Run views on a connection of this thread's own."""
-        link = _Link(self.address, "reader", self._patience_s, self._closing)
+        link = _Link(self.server, "reader", self._patience_s, self._closing)
         tx = Tx(Unit(self._pipe))
 
         def show_all(batch: Sequence[Job]) -> None:
@@ -186,7 +207,7 @@ class PostgresStore(ThreadedStore):
             pipe.abandon()
 
     def _unread(self, error: Exception) -> StoreError:
-        failed = StoreError(f"{self.address.shown}: {one_line(error)}")
+        failed = StoreError(f"{self.server.shown}: {one_line(error)}")
         failed.__cause__ = error
         return failed
 
@@ -204,6 +225,10 @@ class PostgresStore(ThreadedStore):
                 failed = self._failed(error)
                 if error.sqlstate == _STOPPED:
                     break
+            except psycopg.errors.InvalidSqlStatementName:
+                self._undo("ROLLBACK")
+                failed = pooled(self.server)  # what this session has prepared is not there
+                break
             except (psycopg.Error, StoreError) as error:
                 self._undo("ROLLBACK")
                 failed = error if isinstance(error, StoreError) else self._failed(error)
@@ -223,12 +248,12 @@ class PostgresStore(ThreadedStore):
             self._tx.unit.forget()
             self._pipe = self._tx.unit.db = pipe
         pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-        pipe.execute("SELECT pg_advisory_xact_lock(?)", (self.address.key("writer"),))
+        pipe.execute("SELECT pg_advisory_xact_lock(?)", (self.server.key("writer"),))
         version, writer, self._xid, session = pipe.execute(_STATE).fetchone()
         if session != self._link.session:
-            raise pooled(self.address)
+            raise pooled(self.server)
         if version != newest():
-            raise StoreError(f"{self.address.shown} was brought to schema {version} by another fledge: use that one")
+            raise StoreError(f"{self.server.shown} was brought to schema {version} by another fledge: use that one")
         if writer != self._me:
             if self._alone and self._has_written:
                 self._is_lost()
@@ -254,7 +279,7 @@ class PostgresStore(ThreadedStore):
                 return False
         else:
             if tag != b"COMMIT":
-                raise StoreError(f"{self.address.shown}: nothing was written (the server answered {tag.decode()})")
+                raise StoreError(f"{self.server.shown}: nothing was written (the server answered {tag.decode()})")
         self._has_written = True
         self.commits += 1
         self._tx.unit.trim()
@@ -266,8 +291,8 @@ class PostgresStore(ThreadedStore):
         while True:
             status: str | None = "in progress"
             try:
-                session = connect(self.address, "setup")
-                with explained(self.address), session.connection as connection:
+                session = connect(self.server, "setup")
+                with explained(self.server), session.connection as connection:
                     sql = "SELECT pg_xact_status(CAST(%s AS xid8))"
                     status = (connection.execute(sql, (xid,)).fetchone() or (None,))[0]
             except StoreError:
@@ -276,7 +301,7 @@ class PostgresStore(ThreadedStore):
                 return status == "committed"
             if status is None or self._closing.wait(FIRST_WAIT_S * 2):
                 raise StoreError(
-                    f"{self.address.shown}: the connection was lost in a commit, and it is not known whether that "
+                    f"{self.server.shown}: the connection was lost in a commit, and it is not known whether that "
                     "was written"
                 )
 
@@ -288,9 +313,9 @@ class PostgresStore(ThreadedStore):
         )
         old = f"fledge writer {self._link.session}"
         until = time.monotonic() + RELEASE_S
-        with explained(self.address):
+        with explained(self.server):
             session.connection.execute(sql, (self._server_pid, old))
-            while not _try_lock(session, self.address):
+            while not _try_lock(session, self.server):
                 if time.monotonic() > until:
                     session.connection.close()
                     self._is_lost()
@@ -299,7 +324,7 @@ class PostgresStore(ThreadedStore):
 
     def _is_lost(self) -> None:
         self._lost = StoreLost(
-            f"{self.address.shown}: the connection was lost, and another process has taken the store since. "
+            f"{self.server.shown}: the connection was lost, and another process has taken the store since. "
             "This one has stopped and writes nothing more."
         )
         raise self._lost
@@ -313,7 +338,7 @@ class PostgresStore(ThreadedStore):
         why = one_line(error)
         if isinstance(error, Lost) and error.sqlstate == _STOPPED:
             why = f"this process was stopped for more than {IDLE_MS / 1000:g} s in its transaction"
-        failed = StoreError(f"{self.address.shown}: nothing was written ({why})")
+        failed = StoreError(f"{self.server.shown}: nothing was written ({why})")
         failed.__cause__ = error
         return failed
 
@@ -325,6 +350,8 @@ class PostgresStore(ThreadedStore):
             except (psycopg.Error, Lost):
                 pass  # the lock goes with the connection; the name of a dead holder does no harm
         self._link.close()
+        if self._folder is not None:
+            self._folder.release()
 
 
 def _try_lock(session: Session, address: Address) -> bool:

@@ -16,11 +16,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from fledge.errors import BadInput, StoreError
+from fledge.store.addresses import is_address
 from fledge.store.dialect import translate_schema
 from fledge.store.migrate import Steps, newest, schema, upgrades
 from fledge.store.pipeline import one_line
 
-SCHEMES: Final = ("postgresql://", "postgres://")
 DEFAULT_SCHEMA: Final = "fledge"
 OLDEST: Final = 13
 """The oldest PostgreSQL that can be asked what became of a transaction by its number."""
@@ -83,11 +83,6 @@ class Address(NamedTuple):
         """The number of an advisory lock of this schema."""
         digest = hashlib.sha256(f"fledge {purpose} {self.schema}".encode()).digest()
         return int.from_bytes(digest[:8], signed=True)
-
-
-def is_address(text: object) -> bool:
-    """True of an address of a PostgreSQL server."""
-    return isinstance(text, str) and text.startswith(SCHEMES)
 
 
 def parse(url: str) -> Address:

@@ -5,7 +5,6 @@ disk) fails every job of its batch, and the writer lives on. This file knows no 
 """
 
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ from fledge.store.files import (
     DATABASE,
     check_files,
     check_plain,
+    lock_folder,
     log_of,
     make_database,
     mark_of,
@@ -55,15 +55,7 @@ class SqliteStore(ThreadedStore):
         is empty, damaged, another program's or newer than this one, a store whose log was lost.
         """
         folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except FileExistsError as error:
-            raise StoreError(f"{folder} is a file, not a folder; name another") from error
-        except OSError as error:
-            raise StoreError(
-                f"{folder}: cannot be made ({error.strerror}); choose a folder you may write to"
-            ) from error
-        lock = StoreLock(folder / "lock", time.time(), address)
+        lock = lock_folder(folder, address)
         try:
             db = _connect(folder / DATABASE, checked_bytes)
         except BaseException:
