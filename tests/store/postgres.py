@@ -4,19 +4,27 @@
 test asks for it: the server dies with the tests.
 """
 
+import asyncio
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import psycopg
 
+from fledge.store.base import Tx
+from fledge.store.pipeline import Pipe
+from fledge.store.postgres import PostgresStore
+from fledge.store.postgres_server import connect, parse
+from fledge.testing import InlineStore
 from tests.store.postgres_programs import binaries
+
+T = TypeVar("T")
 
 USER: Final = "fledge"
 
@@ -102,3 +110,23 @@ def running() -> Iterator[Server]:
             server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class InlinePostgres(InlineStore):
+    """A store on a server for tests that go job by job, without a loop of their own; used like an `InlineStore`."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._store = PostgresStore.open(url)
+        self._tx = self._store._tx
+        self._db = Pipe(connect(parse(url), "reader").connection)  # type: ignore[assignment]
+
+    def run(self, job: Callable[[Tx], T]) -> T:
+        """Run a job now."""
+        return self._runner.run(self._store.transact(job))
+
+    def close_now(self) -> None:
+        """Close it, from code without an event loop."""
+        self._db.close()
+        self._runner.run(self._store.close())
+        self._runner.close()

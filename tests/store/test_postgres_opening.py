@@ -99,7 +99,7 @@ def test_a_user_without_the_rights_is_told_what_the_owner_must_run(server: Serve
         opened(server.url(name, user="stranger"))
 
 
-@pytest.mark.parametrize("same_for", [0, 4, 5])
+@pytest.mark.parametrize("same_for", [0, 4, 6])
 def test_a_pooler_in_transaction_mode_is_noticed(server: Server, proxy: Proxy, same_for: int) -> None:
     proxy.is_pooler, proxy.same_for = True, same_for
 
@@ -107,7 +107,8 @@ def test_a_pooler_in_transaction_mode_is_noticed(server: Server, proxy: Proxy, s
         store = PostgresStore.open(proxy.url(server.new_schema()), alone=False)
         try:
             await store.transact(open_notes)
-            await store.transact(note("one"))
+            for _ in range(3):
+                await store.transact(note("one"))
         finally:
             await store.close()
 
@@ -238,7 +239,7 @@ def test_a_program_works_with_a_store_on_a_server(server: Server, tmp_path: Path
         said = []
         for _ in range(2):
             async with fledge.open(tmp_path, store=url, model=model, config={}) as fl:
-                run = await fl.spawn("Say hello", key="the same")
+                run = await fl.spawn("Say hello", idempotency_key="the same")
                 said.append((await run).text)
                 with pytest.raises(StoreLocked):
                     async with fledge.open(tmp_path, store=url, model=model, config={}):

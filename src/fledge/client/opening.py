@@ -121,8 +121,9 @@ def open(
     if isinstance(state, str) and is_address(state):
         if store is not None:
             raise BadInput("store", "must be left out when `state` is the address of a server")
-        state, store = folder_of(state), state
-    folder = _folder(state, "state")
+        folder, store = folder_of(state), state
+    else:
+        folder = _folder(state, "state")
     if isinstance(store, str) and not is_address(store):
         raise BadInput("store", "must be an address that begins with postgresql://", store)
     work = Path.cwd() if workspace is None else _folder(workspace, "workspace")

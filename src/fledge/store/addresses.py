@@ -4,7 +4,6 @@ import hashlib
 import os
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from fledge.errors import StoreError
 from fledge.store.base import Store
@@ -20,8 +19,7 @@ def is_address(text: str) -> bool:
 
 def folder_of(url: str) -> Path:
     """The state folder of a store for which none was named: the same for the same server, database and schema."""
-    parts = urlsplit(url)
-    place = f"{parts.hostname}:{parts.port}{parts.path}?{parts.query}"
+    place = url.partition("://")[2].rpartition("@")[2]  # without user and password
     state = Path(os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
     return state / STORES / hashlib.sha256(place.encode()).hexdigest()[:16]
 

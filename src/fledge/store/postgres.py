@@ -38,8 +38,8 @@ MOST_WAIT_S: Final = 1.0
 """How long to wait before the next try to connect."""
 RUNS: Final = 3
 """How often a batch is run whose connection is lost each time."""
-RELEASE_S: Final = 3.0
-"""How long the server may take to notice that the connection of a holder is gone."""
+RELEASE_S: Final = 1.0
+"""How long the server may take to notice that the process of a holder has died."""
 _STOPPED: Final = "25P03"
 _STATE: Final = (
     "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true)"

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -44,6 +44,8 @@ _SETTINGS: Final = """
 SELECT set_config('search_path', %s, false), set_config('statement_timeout', %s, false),
   set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false),
   set_config('fledge.session', %s, false), set_config('application_name', %s, false),
+  set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+  set_config('tcp_keepalives_count', '3', false),
   set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
     ELSE current_setting('synchronous_commit') END, false)
 """
@@ -87,18 +89,17 @@ class Address(NamedTuple):
 
 def parse(url: str) -> Address:
     """The parts of an address. Refused, without repeating it: one that libpq does not take, or a wrong schema."""
+    base, _, query = url.partition("?")
     try:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, keep_blank_values=True)
-        names = [value for name, value in query if name == "schema"]
-        conninfo = urlunsplit(
-            parts._replace(query=urlencode([pair for pair in query if pair[0] != "schema"], quote_via=quote))
-        )
+        given = parse_qsl(query, keep_blank_values=True)
+        rest = urlencode([pair for pair in given if pair[0] != "schema"], quote_via=quote)
+        conninfo = f"{base}?{rest}" if rest else base
         known = conninfo_to_dict(conninfo)
-    except (ValueError, psycopg.ProgrammingError):
+    except psycopg.ProgrammingError:
         raise BadInput("store", _EXPECTED) from None
-    if not is_address(url):
+    if not is_address(url) or not re.fullmatch(r"[\d,]*", str(known.get("port") or "")):
         raise BadInput("store", _EXPECTED)
+    names = [value for name, value in given if name == "schema"]
     name = names[-1] if names else DEFAULT_SCHEMA
     if not _NAME.fullmatch(name):
         raise BadInput("store", "its schema must be a name of lower-case letters, digits and '_'", name)
@@ -184,7 +185,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Step
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (address.key("schema"),))
             if not _one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", f'"{address.schema}"'):
-                connection.execute(f'CREATE SCHEMA "{address.schema}"')  # type: ignore[arg-type]
+                connection.execute(f'CREATE SCHEMA "{address.schema}"')
             if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store'):
                 return _make(connection, address, last)
             version = int(_one(connection, "SELECT version FROM fledge_store"))
@@ -195,7 +196,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Step
                 )
             for number, sql in steps or upgrades():
                 if number > version:
-                    connection.execute(translate_schema(sql))  # type: ignore[arg-type]
+                    connection.execute(translate_schema(sql))
             connection.execute("UPDATE fledge_store SET version = %s", (last,))
             return str(_one(connection, "SELECT id FROM fledge_store"))
     except psycopg.errors.InsufficientPrivilege as error:
@@ -216,12 +217,12 @@ def _make(connection: "psycopg.Connection[Any]", address: Address, version: int)
             f"{address.shown}: the schema has {others} tables of another program. Nothing was changed: name another "
             "schema in the address (?schema=…)."
         )
-    connection.execute(translate_schema(schema() + _STORE_TABLE))  # type: ignore[arg-type]
+    connection.execute(translate_schema(schema() + _STORE_TABLE))
     store = secrets.token_hex(16)
     connection.execute("INSERT INTO fledge_store (one, id, version) VALUES (1, %s, %s)", (store, version))
     return store
 
 
 def _one(connection: "psycopg.Connection[Any]", sql: str, *args: object) -> Any:
-    row = connection.execute(sql, args).fetchone()  # type: ignore[arg-type]
+    row = connection.execute(sql, args).fetchone()
     return None if row is None else row[0]

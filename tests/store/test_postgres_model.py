@@ -1,0 +1,36 @@
+"""Whole lives on PostgreSQL: any order of moves and crashes, and a process that dies before or after any
+transaction."""
+
+from functools import partial
+from typing import Any
+
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.crash.test_crash import judge, sample
+from tests.effort import effort
+from tests.model.test_tree import TreeOfRuns
+from tests.model.world import World
+from tests.store.postgres import InlinePostgres, Server
+
+
+class TreeOnPostgres(TreeOfRuns):
+    """The machine of moves, with the rows of its world on a server."""
+
+    def __init__(self, server: Server, schema: str) -> None:
+        super().__init__()
+        self._server, self._schema = server, schema
+
+    def new_world(self, **rules: Any) -> World:
+        self._server.empty(self._schema)
+        return World(open_store=partial(InlinePostgres, self._server.url(self._schema)), **rules)
+
+
+def test_in_any_order_of_moves_and_crashes_everything_comes_to_rest(server: Server) -> None:
+    schema = server.new_schema()
+    InlinePostgres(server.url(schema)).close_now()
+    run_state_machine_as_test(lambda: TreeOnPostgres(server, schema), settings=effort(examples=5, steps=30))
+
+
+def test_a_crash_before_or_after_any_transaction_loses_nothing_and_doubles_nothing(server: Server) -> None:
+    found = judge("every_commit", "--store", server.url(), *sample(15))
+    assert int(str(found["points"])) >= 2 * int(str(found["transactions"])) // 15
