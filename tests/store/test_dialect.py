@@ -15,6 +15,7 @@ from tests.store.postgres import Server
         ("SELECT a FROM t WHERE b = ? AND c > ?", "SELECT a FROM t WHERE b = $1 AND c > $2"),
         ("SELECT a FROM runs r INDEXED BY runs_due WHERE b = 1", "SELECT a FROM runs r WHERE b = 1"),
         ("FROM tallies t CROSS JOIN runs r ON r.key = t.session", "FROM tallies t JOIN runs r ON r.key = t.session"),
+        ("SELECT session, min(seq) FROM t", "SELECT (array_agg(session ORDER BY seq))[1], min(seq) FROM t"),
         ("json_extract(r.state, '$.terms.leaves') IS NULL", "(r.state::json #>> '{terms,leaves}') IS NULL"),
         ("CAST(json_extract(e, '$.at') AS REAL)", "CAST((e::json #>> '{at}') AS DOUBLE PRECISION)"),
     ],

@@ -93,14 +93,13 @@ class Queue:
 
     def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
         """Who waits for a slot at this time, lane by lane; lanes for which nobody waits are left out."""
+        # Beside a smallest number stands the session that has it: SQLite says so, and the dialect for others.
         rows = self._unit.all(
-            "SELECT found.lane, found.waiting, oldest.session FROM (SELECT queue_lane AS lane, count(*) AS waiting,"
-            " min(seq) AS first FROM active WHERE queue_lane IS NOT NULL AND (due_at IS NULL OR due_at <= ?)"
-            " GROUP BY queue_lane) AS found JOIN active oldest ON oldest.queue_lane = found.lane"
-            " AND oldest.seq = found.first ORDER BY found.lane",
+            "SELECT queue_lane, count(*), session, min(seq) FROM active"
+            " WHERE queue_lane IS NOT NULL AND (due_at IS NULL OR due_at <= ?) GROUP BY queue_lane ORDER BY queue_lane",
             at,
         )
-        return [LaneQueue(*row) for row in rows]
+        return [LaneQueue(lane, count, session) for lane, count, session, _ in rows]
 
     def lane_order(self, lane: str, limit: int) -> list[str]:
         """The first sessions in a lane's queue, in the order in which they are claimed; none that pauses."""

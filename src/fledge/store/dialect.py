@@ -2,6 +2,7 @@
 otherwise is translated here, once for each statement.
 
 - Parameters are `$1`, `$2`; `INDEXED BY` and the order of a `CROSS JOIN … ON` are for SQLite's planner only.
+- A column beside `min(number)` is that of the row with the smallest.
 - `json_extract(column, '$.a.b')` is the text at that path.
 - Types: INTEGER is bigint, REAL is double precision, BLOB is bytea. A TEXT compares by its bytes, as in SQLite. An
   INTEGER PRIMARY KEY that a row does not give is the next number.
@@ -26,6 +27,7 @@ _PATH: Final = re.compile(r"json_extract\(([\w.]+), '\$\.([\w.]+)'\)")
 _REPLACED: Final = (
     (re.compile(r" INDEXED BY \w+"), ""),
     (re.compile(r"\bCROSS JOIN (\w+ \w+) ON\b"), r"JOIN \1 ON"),
+    (re.compile(r"\b(\w+), min\((\w+)\)"), r"(array_agg(\1 ORDER BY \2))[1], min(\2)"),
     (re.compile(r"\bAS REAL\)"), "AS DOUBLE PRECISION)"),
 )
 _SCHEMA: Final = (
