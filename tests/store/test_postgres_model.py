@@ -2,7 +2,7 @@
 transaction."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -16,19 +16,21 @@ from tests.store.postgres import InlinePostgres, Server
 class TreeOnPostgres(TreeOfRuns):
     """The machine of moves, with the rows of its world on a server."""
 
-    def __init__(self, server: Server, schema: str) -> None:
-        super().__init__()
-        self._server, self._schema = server, schema
+    server: ClassVar[Server]
+    schema: ClassVar[str]
 
     def new_world(self, **rules: Any) -> World:
-        self._server.empty(self._schema)
-        return World(open_store=partial(InlinePostgres, self._server.url(self._schema)), **rules)
+        self.server.empty(self.schema)
+        return World(open_store=partial(InlinePostgres, self.server.url(self.schema)), **rules)
 
 
 def test_in_any_order_of_moves_and_crashes_everything_comes_to_rest(server: Server) -> None:
-    schema = server.new_schema()
-    InlinePostgres(server.url(schema)).close_now()
-    run_state_machine_as_test(lambda: TreeOnPostgres(server, schema), settings=effort(examples=5, steps=30))
+    class Here(TreeOnPostgres):
+        pass
+
+    Here.server, Here.schema = server, server.new_schema()
+    InlinePostgres(server.url(Here.schema)).close_now()
+    run_state_machine_as_test(Here, settings=effort(examples=5, steps=30))
 
 
 def test_a_crash_before_or_after_any_transaction_loses_nothing_and_doubles_nothing(server: Server) -> None:

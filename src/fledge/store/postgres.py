@@ -57,12 +57,13 @@ class _Link:
         self._lost_at: float | None = None
         self._next_at = 0.0
         self._wait_s = FIRST_WAIT_S
-        self._why: StoreError | None = None
+        self._why = StoreError(f"{address.shown}: not connected")
 
-    def use(self, session: Session) -> None:
+    def use(self, session: Session) -> Pipe:
         """From now on this is the connection."""
         self.session, self._pipe = session.id, Pipe(session.connection)
         self._lost_at, self._wait_s = None, FIRST_WAIT_S
+        return self._pipe
 
     def pipe(self, made: Callable[[Session], None] | None = None) -> Pipe:
         """The connection, or a new one, which `made` may refuse. StoreError: the server is away for too long."""
@@ -74,18 +75,24 @@ class _Link:
             now = time.monotonic()
             if now >= self._next_at:
                 try:
-                    session = connect(self._address, self._role)
+                    return self._connected(made)
+                except StoreLost:
+                    raise
                 except StoreError as error:
                     self._why = error
                     self._next_at, self._wait_s = now + self._wait_s, min(2 * self._wait_s, MOST_WAIT_S)
-                else:
-                    if made is not None:
-                        made(session)
-                    self.use(session)
-                    assert self._pipe is not None
-                    return self._pipe
             if now - self._lost_at >= self._patience_s or self._closing.wait(self._next_at - now):
-                raise StoreError(f"nothing was written: {self._why}") from self._why
+                raise StoreError(str(self._why)) from self._why
+
+    def _connected(self, made: Callable[[Session], None] | None) -> Pipe:
+        session = connect(self._address, self._role)
+        try:
+            if made is not None:
+                made(session)
+        except BaseException:
+            session.connection.close()
+            raise
+        return self.use(session)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -112,9 +119,9 @@ class PostgresStore(ThreadedStore):
         self._me = secrets.token_hex(8)
         self._closing = threading.Event()
         self._link = _Link(server, "writer", patience_s, self._closing)
-        self._link.use(session)
+        self._pipe = self._link.use(session)
         self._server_pid = session.connection.info.backend_pid
-        self._pipe = self._link.pipe()
+        self._baton = server.key("writer")
         self._tx = Tx(Unit(self._pipe))
         self._xid = ""
         self._has_written = False
@@ -243,12 +250,17 @@ class PostgresStore(ThreadedStore):
     def _begin(self) -> None:
         """Begin a transaction as the only writer of all processes. What is remembered of rows is forgotten if another
         one has written since; an engine that works alone stops then, because another one has taken its place."""
-        pipe = self._link.pipe(self._retake if self._alone else None)
+        try:
+            pipe = self._link.pipe(self._retake if self._alone else None)
+        except StoreLost:
+            raise
+        except StoreError as error:
+            raise StoreError(f"nothing was written: {error}") from error
         if pipe is not self._pipe:
             self._tx.unit.forget()
             self._pipe = self._tx.unit.db = pipe
         pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-        pipe.execute("SELECT pg_advisory_xact_lock(?)", (self.server.key("writer"),))
+        pipe.execute("SELECT pg_advisory_xact_lock(?)", (self._baton,))
         version, writer, self._xid, session = pipe.execute(_STATE).fetchone()
         if session != self._link.session:
             raise pooled(self.server)
@@ -287,23 +299,30 @@ class PostgresStore(ThreadedStore):
 
     def _has_committed(self, xid: str) -> bool:
         """What became of a transaction whose COMMIT was sent on a connection that was lost. Asked until the server
-        answers: what was committed may be neither run again nor said to have failed."""
+        answers, because what was committed may be neither run again nor said to have failed; a close waits only as long
+        as for any server that is away."""
+        ends_at: float | None = None
         while True:
-            status: str | None = "in progress"
-            try:
-                session = connect(self.server, "setup")
-                with explained(self.server), session.connection as connection:
-                    sql = "SELECT pg_xact_status(CAST(%s AS xid8))"
-                    status = (connection.execute(sql, (xid,)).fetchone() or (None,))[0]
-            except StoreError:
-                status = "in progress"
+            status = self._status(xid)
             if status == "committed" or status == "aborted":
                 return status == "committed"
-            if status is None or self._closing.wait(FIRST_WAIT_S * 2):
+            if self._closing.is_set():
+                ends_at = ends_at or time.monotonic() + self._patience_s
+            if status is None or (ends_at is not None and time.monotonic() > ends_at):
                 raise StoreError(
-                    f"{self.server.shown}: the connection was lost in a commit, and it is not known whether that "
-                    "was written"
+                    f"{self.server.shown}: the connection was lost in a commit, and it is not known whether that was "
+                    "written"
                 )
+            time.sleep(2 * FIRST_WAIT_S)
+
+    def _status(self, xid: str) -> str | None:
+        """What the server says of a transaction; None if that is so long ago that it does not know."""
+        try:
+            with explained(self.server), connect(self.server, "setup").connection as connection:
+                row = connection.execute("SELECT pg_xact_status(CAST(%s AS xid8))", (xid,)).fetchone()
+        except StoreError:
+            return "not known"
+        return None if row is None else row[0]
 
     def _retake(self, session: Session) -> None:
         """Hold the store with a new connection; StoreLost if another process holds it now."""
@@ -317,7 +336,6 @@ class PostgresStore(ThreadedStore):
             session.connection.execute(sql, (self._server_pid, old))
             while not _try_lock(session, self.server):
                 if time.monotonic() > until:
-                    session.connection.close()
                     self._is_lost()
                 self._closing.wait(FIRST_WAIT_S)
         self._server_pid = session.connection.info.backend_pid

@@ -24,7 +24,7 @@ from fledge.store.files import (
 )
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import is_behind, migrate, refuse_foreign
-from fledge.store.threads import BATCH, READERS, Job, ThreadedStore, store_error
+from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store_error
 from fledge.store.unit import Unit
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class SqliteStore(ThreadedStore):
             self._db.execute("COMMIT")
             self.commits += 1
             self._tx.unit.trim()
-        except (sqlite3.Error, StoreLost) as error:
+        except (sqlite3.Error, StoreLost, Lost) as error:
             self._undo("ROLLBACK")
             failed = error if isinstance(error, StoreLost) else self._failed(error)
             for job in batch:
@@ -150,7 +150,7 @@ class SqliteStore(ThreadedStore):
             return self._failed(error)
         return store_error(error) if isinstance(error, sqlite3.Error) else error
 
-    def _failed(self, error: sqlite3.Error) -> StoreError:
+    def _failed(self, error: Exception) -> StoreError:
         path = self.folder / DATABASE
         failed = StoreError(f"{path}: nothing was written ({error}); free some space or check the disk")
         failed.__cause__ = error

@@ -24,7 +24,7 @@ READERS = 2
 
 
 class Lost(Exception):
-    """The connection to the database is gone, and with it a transaction that had not begun to commit."""
+    """The database gave up the transaction before it began to commit: the connection is gone, or the disk is full."""
 
     def __init__(self, reason: str, sqlstate: str = "") -> None:
         super().__init__(reason)
@@ -181,9 +181,12 @@ class ThreadedStore(ABC):
         try:
             job.result = job.run(self._tx)
             self._flush()
+        except Lost:
+            self._tx.unit.forget()
+            raise
         except BaseException as error:
-            if not db.in_transaction:  # the database gave up the whole transaction
-                raise
+            if not db.in_transaction:
+                raise Lost(str(error)) from error
             job.error = self._told(error)
             self._undo("ROLLBACK TO job")
         db.execute("RELEASE job")
