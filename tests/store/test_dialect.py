@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fledge.store.dialect import from_stored, to_stored, translate, translate_schema
+from tests.statements import proves
 from tests.store.postgres import Server
 
 
@@ -43,11 +44,13 @@ PARTS = ("\\", "u0000", "\0", "\ufdd0", "0", "1", "2")
 TEXTS = ["".join(parts) for length in range(5) for parts in itertools.product(PARTS, repeat=length)]
 
 
+@proves("7.server.12", "Any text comes back as it was given, a NUL included")
 def test_every_text_comes_back_as_it_was_given() -> None:
     assert [text for text in TEXTS if from_stored(to_stored(text)) != text] == []
     assert [text for text in TEXTS if "\0" in to_stored(text)] == []
 
 
+@proves("7.server.12")
 def test_postgresql_reads_json_with_any_text_in_it(server: Server) -> None:
     documents = [to_stored(msgspec.json.encode({"text": text, "at": 1}).decode()) for text in TEXTS]
     with server.connect() as connection:

@@ -11,6 +11,7 @@ from fledge.errors import StoreError
 from fledge.store.base import Tx
 from fledge.store.postgres import PostgresStore
 from tests.core.samples import AT
+from tests.statements import proves
 from tests.store.bench import GUARD_S, MAIN, admit, conversation, writer_held
 from tests.store.postgres import Server
 from tests.store.racer import NOTES, note, open_notes
@@ -33,6 +34,7 @@ def with_two(server: Server, test: Callable[[PostgresStore, PostgresStore], Coro
     asyncio.run(main())
 
 
+@proves("7.server.5", "One process writes at a time, and forgets what it remembers once another has written")
 def test_a_writer_forgets_the_rows_it_remembers_once_another_has_written(server: Server) -> None:
     def look(tx: Tx) -> tuple[int, int, list[str]]:
         session = tx.sessions.get(NOTES)
@@ -83,6 +85,7 @@ def test_statements_whose_results_nobody_reads_cost_no_round_trip(server: Server
     with_two(server, test)
 
 
+@proves("7.server.5")
 def test_one_of_two_writers_waits_while_the_other_is_in_its_transaction(server: Server) -> None:
     async def test(one: PostgresStore, other: PostgresStore) -> None:
         async with writer_held(one):
@@ -96,6 +99,7 @@ def test_one_of_two_writers_waits_while_the_other_is_in_its_transaction(server: 
     with_two(server, test)
 
 
+@proves("7.server.6", "Numbers of events are in the order of commits, whoever writes")
 def test_a_feed_misses_no_event_of_two_writers_and_reads_none_twice(server: Server) -> None:
     count = 60
 

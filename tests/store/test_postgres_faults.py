@@ -15,6 +15,7 @@ import pytest
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
 from fledge.store.postgres import PostgresStore
+from tests.statements import proves
 from tests.store.bench import GUARD_S, submitted, writer_held
 from tests.store.postgres import Server
 from tests.store.postgres_proxy import Cut, Proxy
@@ -71,6 +72,7 @@ async def cut_commit(store: PostgresStore, proxy: Proxy, cut: Cut) -> tuple[list
     return answers, [job.runs for job in jobs]
 
 
+@proves("7.server.9", "What was committed is neither run again nor said to have failed")
 @pytest.mark.parametrize("away_s", [0.0, 0.3], ids=["at once", "later"])
 def test_a_commit_whose_answer_was_lost_is_neither_run_again_nor_said_to_have_failed(
     server: Server, proxy: Proxy, away_s: float
@@ -85,6 +87,7 @@ def test_a_commit_whose_answer_was_lost_is_neither_run_again_nor_said_to_have_fa
     using(proxy.url(server.new_schema()), test, patience_s=0.1)
 
 
+@proves("7.server.8", "A batch whose connection is lost before its COMMIT is run again")
 def test_a_batch_whose_connection_was_lost_before_its_commit_is_run_again(server: Server, proxy: Proxy) -> None:
     async def test(store: PostgresStore) -> None:
         assert await cut_commit(store, proxy, "before") == ([1, 2, 3], [2, 2, 2])
@@ -104,6 +107,7 @@ def test_a_view_whose_connection_was_lost_is_shown_on_another(server: Server, pr
     using(proxy.url(server.new_schema()), test)
 
 
+@proves("7.server.10", "A server that is away is waited for; then what waits fails, and the store lives on")
 def test_jobs_and_views_wait_for_a_server_that_is_restarted(server: Server) -> None:
     async def test(store: PostgresStore) -> None:
         await store.transact(note("before"))
@@ -118,6 +122,7 @@ def test_jobs_and_views_wait_for_a_server_that_is_restarted(server: Server) -> N
     using(server.url(server.new_schema()), test)
 
 
+@proves("7.server.10")
 def test_a_server_that_stays_away_fails_what_waits_and_the_store_lives_on(server: Server, proxy: Proxy) -> None:
     async def test(store: PostgresStore) -> None:
         proxy.is_away = True
@@ -141,6 +146,7 @@ def test_a_server_that_stays_away_fails_what_waits_and_the_store_lives_on(server
     using(proxy.url(server.new_schema()), test, patience_s=0.3)
 
 
+@proves("7.server.11")
 def test_a_holder_whose_place_was_taken_while_it_was_cut_off_writes_nothing_more(server: Server, proxy: Proxy) -> None:
     schema = server.new_schema()
 
@@ -192,6 +198,7 @@ def stopped_writer(url: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@proves("7.server.7", "A writer that is stopped holds up others for 3 s at most")
 def test_a_writer_that_is_stopped_holds_up_others_for_three_seconds_at_most(server: Server) -> None:
     url = server.url(server.new_schema())
 

@@ -10,6 +10,7 @@ from tests.crash.test_crash import judge, sample
 from tests.effort import effort
 from tests.model.test_tree import TreeOfRuns
 from tests.model.world import World
+from tests.statements import proves
 from tests.store.postgres import InlinePostgres, Server
 
 
@@ -24,6 +25,7 @@ class TreeOnPostgres(TreeOfRuns):
         return World(open_store=partial(InlinePostgres, self.server.url(self.schema)), **rules)
 
 
+@proves("7.server.1", "A store on PostgreSQL keeps every promise of the embedded one")
 def test_in_any_order_of_moves_and_crashes_everything_comes_to_rest(server: Server) -> None:
     class Here(TreeOnPostgres):
         pass
@@ -33,6 +35,7 @@ def test_in_any_order_of_moves_and_crashes_everything_comes_to_rest(server: Serv
     run_state_machine_as_test(Here, settings=effort(examples=5, steps=30))
 
 
+@proves("7.server.1")
 def test_a_crash_before_or_after_any_transaction_loses_nothing_and_doubles_nothing(server: Server) -> None:
     found = judge("every_commit", "--store", server.url(), *sample(15))
     assert int(str(found["points"])) >= 2 * int(str(found["transactions"])) // 15

@@ -16,6 +16,7 @@ from fledge.store.migrate import newest, schema, upgrades
 from fledge.store.postgres import PostgresStore
 from fledge.store.postgres_server import connect, migrate, parse
 from fledge.store.sqlite import SqliteStore
+from tests.statements import proves
 from tests.store.postgres import Server
 from tests.store.postgres_proxy import Proxy
 from tests.store.racer import note, open_notes
@@ -33,6 +34,7 @@ def opened(url: str, folder: Path | None = None) -> None:
     asyncio.run(PostgresStore.open(url, folder=folder).close())
 
 
+@proves("7.server.4", "No error has the password of a server")
 @pytest.mark.parametrize(
     "url",
     [
@@ -54,6 +56,7 @@ def test_a_schema_must_have_a_plain_name(name: str) -> None:
         parse(f"postgresql://host/db?schema={name}")
 
 
+@proves("7.server.4")
 def test_a_store_is_shown_without_its_password() -> None:
     address = parse("postgresql://wren:p%40ss@host:6543/db?schema=mine&sslmode=require")
     assert address.shown == repr(address) == "postgresql://wren@host:6543/db?schema=mine"
@@ -87,6 +90,7 @@ def test_a_database_of_another_encoding_is_refused(server: Server) -> None:
         opened(server.url(database="latin"))
 
 
+@proves("7.server.3", "A schema that cannot be used is refused with what to do, and not changed")
 def test_a_user_without_the_rights_is_told_what_the_owner_must_run(server: Server) -> None:
     name = server.new_schema()
     server.sql("CREATE USER guest")
@@ -99,6 +103,7 @@ def test_a_user_without_the_rights_is_told_what_the_owner_must_run(server: Serve
         opened(server.url(name, user="stranger"))
 
 
+@proves("7.server.3")
 @pytest.mark.parametrize("same_for", [0, 4, 6])
 def test_a_pooler_in_transaction_mode_is_noticed(server: Server, proxy: Proxy, same_for: int) -> None:
     proxy.is_pooler, proxy.same_for = True, same_for
@@ -116,6 +121,7 @@ def test_a_pooler_in_transaction_mode_is_noticed(server: Server, proxy: Proxy, s
         asyncio.run(main())
 
 
+@proves("7.server.3")
 def test_a_schema_of_another_program_is_refused_and_not_changed(server: Server) -> None:
     name = server.new_schema()
     server.sql(f"CREATE SCHEMA {name}; CREATE TABLE {name}.birds (id int)")
@@ -124,6 +130,7 @@ def test_a_schema_of_another_program_is_refused_and_not_changed(server: Server) 
     assert server.sql(f"SELECT tablename FROM pg_tables WHERE schemaname = '{name}'") == [("birds",)]
 
 
+@proves("7.server.3")
 def test_a_store_of_a_newer_fledge_is_refused_and_not_changed(server: Server) -> None:
     name = server.new_schema()
     opened(server.url(name))
@@ -147,6 +154,7 @@ def test_a_store_that_is_brought_up_to_date_meanwhile_takes_no_more_jobs_of_the_
     asyncio.run(main())
 
 
+@proves("7.server.2", "The schema is made and upgraded in one transaction, however many start at once")
 def test_an_upgrade_is_applied_once_however_many_start(server: Server) -> None:
     name = server.new_schema()
     opened(server.url(name))
@@ -167,6 +175,7 @@ def test_an_upgrade_is_applied_once_however_many_start(server: Server) -> None:
     assert found == [("bigint",)]
 
 
+@proves("7.server.2")
 def test_an_upgrade_that_fails_changes_nothing(server: Server) -> None:
     name = server.new_schema()
     opened(server.url(name))
@@ -180,6 +189,7 @@ def test_an_upgrade_that_fails_changes_nothing(server: Server) -> None:
     opened(server.url(name))
 
 
+@proves("7.server.2")
 def test_four_that_start_at_once_make_one_store(server: Server) -> None:
     url = server.url(server.new_schema())
 
@@ -204,6 +214,7 @@ def test_every_table_and_index_of_the_schema_is_made(server: Server) -> None:
         assert wanted <= made
 
 
+@proves("7.server.11", "One engine at a time holds a store on a server; one whose place was taken writes nothing more")
 def test_a_second_engine_is_refused_and_told_who_holds_the_store(server: Server) -> None:
     url = server.url(server.new_schema())
 
@@ -217,6 +228,7 @@ def test_a_second_engine_is_refused_and_told_who_holds_the_store(server: Server)
     asyncio.run(main())
 
 
+@proves("7.server.13", "A folder beside a server keeps the files of one store")
 def test_a_folder_keeps_the_files_of_one_store(server: Server, tmp_path: Path) -> None:
     url, folder = server.url(server.new_schema()), tmp_path / "state"
     opened(url, folder)
