@@ -3,10 +3,13 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fledge.errors import StoreError
 from fledge.store.base import Store
+
+if TYPE_CHECKING:
+    from fledge.store.postgres import PostgresStore
 
 SCHEMES: Final = ("postgresql://", "postgres://")
 STORES: Final = "stores"
@@ -24,12 +27,17 @@ def folder_of(url: str) -> Path:
     return state / STORES / hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
-def open_server(url: str, folder: Path, address: str = "") -> Store:
-    """Open the store at this address, with its files in this folder. StoreError: the library is not installed."""
+def server_store() -> "type[PostgresStore]":
+    """The class of stores on a server. StoreError: the library that it needs is not installed."""
     try:
         from fledge.store.postgres import PostgresStore
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("psycopg"):
             raise
         raise StoreError("a store on PostgreSQL needs its library: pip install 'fledge[postgres]'") from None
-    return PostgresStore.open(url, folder=folder, address=address)
+    return PostgresStore
+
+
+def open_server(url: str, folder: Path, address: str = "") -> Store:
+    """Open the store at this address, with its files in this folder."""
+    return server_store().open(url, folder=folder, address=address)

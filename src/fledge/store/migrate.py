@@ -103,6 +103,18 @@ def _empty(sql: str, version: int) -> sqlite3.Connection:
     return db
 
 
+@cache
+def columns_by_table() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """By table of the schema: its columns, and those of its primary key, in order."""
+    db = _empty(schema(), newest())
+    found = {}
+    for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall():
+        columns = [(row[1], row[5]) for row in db.execute(f"PRAGMA table_info({table})")]
+        keys = sorted((place, name) for name, place in columns if place)
+        found[table] = tuple(name for name, _ in columns), tuple(name for _, name in keys)
+    return found
+
+
 def is_behind(db: sqlite3.Connection) -> bool:
     """True if this program would bring the file up to date."""
     return schema_version(db) < newest()

@@ -27,7 +27,19 @@ from fledge.store.files import bind_folder, own_folder
 from fledge.store.lock import Holder, StoreLock, this_process
 from fledge.store.migrate import newest
 from fledge.store.pipeline import Pipe, one_line
-from fledge.store.postgres_server import IDLE_MS, Address, Role, Session, connect, explained, migrate, parse, pooled
+from fledge.store.postgres_server import (
+    IDLE_MS,
+    Address,
+    Role,
+    Session,
+    check_copy,
+    check_exists,
+    connect,
+    explained,
+    migrate,
+    parse,
+    pooled,
+)
 from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store_error
 from fledge.store.unit import Unit
 
@@ -138,9 +150,12 @@ class PostgresStore(ThreadedStore):
         alone: bool = True,
         batch: int = BATCH,
         patience_s: float = PATIENCE_S,
+        copying: bool = False,
     ) -> "PostgresStore":
         """Open or make the store at this address. With `alone`, no other process may open it so until `close`. A server
         that is away for longer than `patience_s` fails what waits for it.
+
+        `copying` opens a store into which another one is copied; it counts as one after `finish_copy`.
 
         `folder` is the state folder with the files of this store, and of no other; it is owned until `close`.
 
@@ -159,6 +174,7 @@ class PostgresStore(ThreadedStore):
             setup = connect(server, "setup")
             with setup.connection as connection:
                 store_id = migrate(connection, server)
+                check_copy(connection, server, copying)
                 if folder is not None:
                     bind_folder(folder, store_id, server.shown)
                 if alone:
@@ -166,6 +182,24 @@ class PostgresStore(ThreadedStore):
                     connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
             undo.pop_all()
         return cls(server, session, store_id, lock, alone=alone, batch=batch, patience_s=patience_s)
+
+    @staticmethod
+    def check_exists(url: str) -> None:
+        """StoreError if there is no store at this address. Nothing is made."""
+        check_exists(parse(url))
+
+    def finish_copy(self, tx: Tx) -> None:
+        """A job: all rows were copied. From now on this is a store, and its numbers go on behind theirs."""
+        numbers = tx.unit.all(
+            "SELECT table_name, column_name FROM information_schema.columns"
+            " WHERE table_schema = current_schema() AND is_identity = 'YES'"
+        )
+        for table, column in numbers:
+            tx.unit.execute(
+                f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"
+                f" HAVING max({column}) > 0"
+            )
+        tx.unit.execute("UPDATE fledge_store SET is_copy = 0")
 
     async def close(self) -> None:
         """Finish what was submitted, then close the connections. A server that is away is not waited for."""

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from fledge.errors import BadInput, StoreError
 from fledge.store.addresses import is_address
 from fledge.store.dialect import translate_schema
-from fledge.store.migrate import Steps, newest, schema, upgrades
+from fledge.store.migrate import Steps, columns_by_table, newest, schema, upgrades
 from fledge.store.pipeline import one_line
 
 DEFAULT_SCHEMA: Final = "fledge"
@@ -63,7 +63,8 @@ CREATE TABLE fledge_store (
   id          TEXT NOT NULL,              -- of this store, for folders that belong to it
   version     INTEGER NOT NULL,           -- of the schema
   writer      TEXT NOT NULL DEFAULT '',   -- who wrote last: what others remember of the rows is not known any more
-  holder      TEXT NOT NULL DEFAULT ''    -- the process whose engine works with it, as JSON
+  holder      TEXT NOT NULL DEFAULT '',   -- the process whose engine works with it, as JSON
+  is_copy     INTEGER NOT NULL DEFAULT 0  -- 1 while rows of another store are copied here
 );
 """
 
@@ -175,6 +176,31 @@ def explained(address: Address) -> Iterator[None]:
             words = words.replace(address.password, "***")
         hint = next((hint for pattern, hint in _HINTS if re.search(pattern, words)), "check the server and the address")
         raise StoreError(f"{address.shown}: cannot be opened ({words}); {hint}") from None
+
+
+def check_exists(address: Address) -> None:
+    """StoreError if there is no store at this address. Nothing is made."""
+    with explained(address), connect(address, "setup").connection as connection:
+        if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store'):
+            raise StoreError(f"{address.shown} has no store")
+
+
+def check_copy(connection: "psycopg.Connection[Any]", address: Address, copying: bool) -> None:
+    """Let a copy begin, or go on, in a store that has no rows of its own. StoreError: it has some; or, unless this is a
+    copy, one is unfinished."""
+    if _one(connection, "SELECT is_copy FROM fledge_store"):
+        if not copying:
+            raise StoreError(
+                f"{address.shown} is an unfinished copy of another store: run `fledge store copy` again, or drop the "
+                "schema"
+            )
+    elif copying:
+        for table in columns_by_table():
+            if _one(connection, f"SELECT 1 FROM {table} LIMIT 1"):
+                raise StoreError(
+                    f"{address.shown} has rows already ({table}): name another schema. Nothing was changed."
+                )
+        connection.execute("UPDATE fledge_store SET is_copy = 1")
 
 
 def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Steps | None = None) -> str:
