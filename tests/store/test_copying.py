@@ -20,6 +20,7 @@ from fledge.store.migrate import columns_by_table
 from fledge.store.postgres import PostgresStore
 from fledge.store.sqlite import SqliteStore
 from tests.core.samples import AT
+from tests.statements import proves
 from tests.store.bench import MAIN, admit, conversation, queue
 from tests.store.postgres import Server
 from tests.store.racer import note, open_notes
@@ -78,6 +79,7 @@ def fill(where: str, notes: int = MANY) -> None:
     asyncio.run(work())
 
 
+@proves("7.server.14", "A store is copied to a server or back with every row, compared by digests")
 def test_a_store_is_the_same_on_a_server_and_back_in_a_folder(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +131,7 @@ asyncio.run(copying.copy(source, target))
 """
 
 
+@proves("7.server.15", "A copy that was broken off goes on, and is no store before it ends")
 @pytest.mark.parametrize("to_server", [True, False], ids=["to a server", "to a folder"])
 def test_a_copy_that_was_killed_goes_on_and_is_no_store_before_it_ends(
     server: Server, tmp_path: Path, to_server: bool
