@@ -222,6 +222,54 @@ def test_a_writer_that_is_stopped_holds_up_others_for_three_seconds_at_most(serv
     using(url, test, alone=False)
 
 
+def test_a_batch_of_many_slow_jobs_does_not_count_as_stopped(server: Server) -> None:
+    def slow(text: str) -> Callable[[Tx], int]:
+        def job(tx: Tx) -> int:
+            time.sleep(0.6)  # the server ends a transaction that is idle for 2 s
+            return note(text)(tx)
+
+        return job
+
+    async def test(store: PostgresStore) -> None:
+        async with writer_held(store):
+            tasks = await submitted(store, [slow(f"{n}") for n in range(5)])
+        commits = store.commits
+        assert await asyncio.gather(*tasks) == [1, 2, 3, 4, 5]
+        assert store.commits - commits <= 2
+
+    using(server.url(server.new_schema()), test)
+
+
+def test_a_forked_child_does_not_keep_the_store_of_its_parent(server: Server) -> None:
+    url = server.url(server.new_schema())
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKED, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "forked\n"
+        parent.kill()
+        parent.wait()
+        asyncio.run(PostgresStore.open(url).close())  # while the child lives on
+        parent.stdin.close()
+        assert parent.stdout.read() == "the child ends\n"
+
+
+FORKED = """
+import os, sys
+from fledge.store.postgres import PostgresStore
+
+store = PostgresStore.open(sys.argv[1])
+if os.fork() == 0:
+    print("forked", flush=True)
+    sys.stdin.readline()
+    print("the child ends", flush=True)
+    os._exit(0)
+sys.stdin.close()
+os.waitpid(-1, 0)
+"""
+
+
 def test_a_store_is_closed_without_waiting_for_a_server_that_is_away(server: Server, proxy: Proxy) -> None:
     async def main() -> None:
         store = PostgresStore.open(proxy.url(server.new_schema()))

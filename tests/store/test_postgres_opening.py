@@ -270,6 +270,7 @@ def test_a_store_that_is_named_alone_has_a_folder_of_its_own(
     url = server.url(server.new_schema())
     other = server.url(server.new_schema())
     assert fledge.open(url, config={}).state == fledge.open(url, config={}).state
+    assert fledge.open(f"{url}&sslmode=disable", config={}).state == fledge.open(url, config={}).state
     assert fledge.open(url, config={}).state != fledge.open(other, config={}).state
     assert fledge.open(url, config={}).state.parent == tmp_path / "stores"
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
 
 from fledge.errors import StoreError
 from fledge.store.base import Store
@@ -22,7 +23,8 @@ def is_address(text: str) -> bool:
 
 def folder_of(url: str) -> Path:
     """The state folder of a store for which none was named: the same for the same server, database and schema."""
-    place = url.partition("://")[2].rpartition("@")[2]  # without user and password
+    base, _, query = url.partition("://")[2].rpartition("@")[2].partition("?")  # without user and password
+    place = f"{base}?schema={dict(parse_qsl(query)).get('schema', '')}"
     state = Path(os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
     return state / STORES / hashlib.sha256(place.encode()).hexdigest()[:16]
 

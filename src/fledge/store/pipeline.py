@@ -1,8 +1,8 @@
-"""A connection to PostgreSQL by libpq's pipeline: a statement whose result nobody reads costs no round trip.
+"""A connection to PostgreSQL by libpq's pipeline: a statement costs a round trip only if its result is read.
 
-Statements are sent as they come, each prepared once. A result is read when somebody asks for it, or at `sync`; an error
-of any statement is raised there, after all that was sent is read. Whatever the server may wait behind ends with a Sync:
-only then does it count how long a transaction is idle, so that a process that was stopped loses its transaction.
+Statements are sent as they come, each prepared once. Results are read when one of them is asked for, or at `sync`; the
+first error among them is raised then. Each piece that is sent ends with a Sync: the server counts how long a
+transaction is idle only after one, and by that count a process that was stopped loses its transaction.
 """
 
 import select
@@ -20,13 +20,14 @@ from fledge.store.dialect import MARK, from_stored, to_stored, translate
 from fledge.store.threads import Lost
 from fledge.store.unforked import forget, keep_from_children
 
-REPLY_S: Final = 60.0
+REPLY_S: Final = 90.0
 """How long the server may say nothing before the connection counts as lost."""
 SENT_BYTES: Final = 32 * 1024
 """How much is sent before a Sync goes along. libpq itself sends what exceeds 64 KiB."""
 _ENDED: Final = frozenset({"25P03", "25P04", "57P01", "57P02", "57P03", "57P05"})
 """The server ended the connection: idle for too long, shutting down, crashed, starting."""
 _BAD: Final = frozenset({pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE})
+_GOOD: Final = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
 
 
 class Result:
@@ -108,8 +109,9 @@ class Pipe:
         """What the server still answers, in order; None is a Sync."""
         self._bytes = 0
         self._poll = select.poll()
+        self._is_closed = False
         self.trips = 0
-        """How often an answer was waited for."""
+        """How often results were waited for."""
 
     @property
     def in_transaction(self) -> bool:
@@ -158,14 +160,11 @@ class Pipe:
                 self._end()
             while self._sent:
                 sent, result = self._sent.popleft(), self._next()
-                if sent is None:
-                    continue
-                if result.status in _BAD or result.status == pq.ExecStatus.PIPELINE_ABORTED:
-                    if isinstance(sent, _Prepared):
-                        self._names.pop(sent.sql, None)
-                    if result.status in _BAD:
-                        first = first or errors.error_from_result(result)
-                elif isinstance(sent, Result):
+                if result.status in _BAD:
+                    first = first or errors.error_from_result(result)
+                if isinstance(sent, _Prepared) and result.status != pq.ExecStatus.COMMAND_OK:
+                    self._names.pop(sent.sql, None)
+                elif isinstance(sent, Result) and result.status in _GOOD:
                     sent.result = result
         except psycopg.OperationalError as error:
             raise self._lost(first or error) from error
@@ -173,6 +172,15 @@ class Pipe:
             if (first.sqlstate or "") in _ENDED or not self.is_alive:
                 raise self._lost(first)
             raise first
+
+    def touch(self) -> None:
+        """Show the server that the transaction is not idle, and read all that it has answered."""
+        try:
+            if not self._sent:
+                self._end()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+        self.sync()
 
     def abandon(self) -> None:
         """Undo the transaction, if one is open."""
@@ -194,9 +202,11 @@ class Pipe:
 
     def close(self) -> None:
         """Close the connection. What was not committed is undone."""
-        self._sent.clear()
-        forget(self._socket)
-        self._connection.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._sent.clear()
+            forget(self._socket)
+            self._connection.close()
 
     def _prepare(self, sql: str) -> bytes:
         self._number += 1

@@ -1,9 +1,9 @@
 """The store on a PostgreSQL server: the same jobs, verbs and SQL as the embedded one.
 
 One thread writes, with group commit; views run on reader connections beside it, each in a snapshot of its own. A
-transaction of the writer holds an advisory lock of the schema, so that one process of all writes at a time and the
-numbers of events are in the order of commits. The rows that a writer remembers are valid while nobody else wrote; the
-row of the store says who wrote last.
+transaction of the writer holds an advisory lock of the schema: one process writes at a time, and the numbers of events
+are in the order of commits. The rows that a writer remembers are valid until another one writes; the row of the store
+names the last writer.
 
 A connection that is lost is made again. Before COMMIT was sent nothing was written, and the batch is run again; after
 it, the server is asked what became of the transaction. A server that stays away fails what waits for it, as a full disk
@@ -52,6 +52,8 @@ RUNS: Final = 3
 """How often a batch is run whose connection is lost each time."""
 RELEASE_S: Final = 1.0
 """How long the server may take to notice that the process of a holder has died."""
+TOUCH_S: Final = IDLE_MS / 4000
+"""How long a batch may run before the server is shown that its transaction is not idle."""
 _STOPPED: Final = "25P03"
 _STATE: Final = (
     "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true)"
@@ -136,6 +138,7 @@ class PostgresStore(ThreadedStore):
         self._baton = server.key("writer")
         self._tx = Tx(Unit(self._pipe))
         self._xid = ""
+        self._touched_at = 0.0
         self._has_written = False
         self._lost: StoreLost | None = None
         super().__init__(batch)
@@ -155,9 +158,8 @@ class PostgresStore(ThreadedStore):
         """Open or make the store at this address. With `alone`, no other process may open it so until `close`. A server
         that is away for longer than `patience_s` fails what waits for it.
 
-        `copying` opens a store into which another one is copied; it counts as one after `finish_copy`.
-
-        `folder` is the state folder with the files of this store, and of no other; it is owned until `close`.
+        `folder` is the state folder with the files of this store, and of no other; it is owned until `close`. With
+        `copying`, rows of another store are copied into this one, which counts as a store after `finish_copy`.
 
         Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
         without the rights, a schema of another program or of a newer fledge, a store that another process holds.
@@ -171,8 +173,7 @@ class PostgresStore(ThreadedStore):
             undo.callback(session.connection.close)
             if alone:
                 _take(session, server)
-            setup = connect(server, "setup")
-            with setup.connection as connection:
+            with explained(server), connect(server, "setup").connection as connection:
                 store_id = migrate(connection, server)
                 check_copy(connection, server, copying)
                 if folder is not None:
@@ -296,6 +297,7 @@ class PostgresStore(ThreadedStore):
         pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         pipe.execute("SELECT pg_advisory_xact_lock(?)", (self._baton,))
         version, writer, self._xid, session = pipe.execute(_STATE).fetchone()
+        self._touched_at = time.monotonic()
         if session != self._link.session:
             raise pooled(self.server)
         if version != newest():
@@ -310,6 +312,12 @@ class PostgresStore(ThreadedStore):
         super()._undo(how)
         with suppress(Lost):  # then it is undone
             self._pipe.sync()
+
+    def _stay(self) -> None:
+        now = time.monotonic()
+        if now - self._touched_at > TOUCH_S:
+            self._touched_at = now
+            self._pipe.touch()
 
     def _flush(self) -> None:
         self._tx.unit.flush()
@@ -353,7 +361,10 @@ class PostgresStore(ThreadedStore):
         """What the server says of a transaction; None if that is so long ago that it does not know."""
         try:
             with explained(self.server), connect(self.server, "setup").connection as connection:
-                row = connection.execute("SELECT pg_xact_status(CAST(%s AS xid8))", (xid,)).fetchone()
+                try:
+                    row = connection.execute("SELECT pg_xact_status(CAST(%s AS xid8))", (xid,)).fetchone()
+                except psycopg.errors.InvalidParameterValue:
+                    return "aborted"  # it lies in the future of a server that took the place of the one it was sent to
         except StoreError:
             return "not known"
         return None if row is None else row[0]
@@ -364,14 +375,10 @@ class PostgresStore(ThreadedStore):
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
             " AND usename = current_user"
         )
-        old = f"fledge writer {self._link.session}"
-        until = time.monotonic() + RELEASE_S
         with explained(self.server):
-            session.connection.execute(sql, (self._server_pid, old))
-            while not _try_lock(session, self.server):
-                if time.monotonic() > until:
-                    self._is_lost()
-                self._closing.wait(FIRST_WAIT_S)
+            session.connection.execute(sql, (self._server_pid, f"fledge writer {self._link.session}"))
+            if not _lock(session, self.server):
+                self._is_lost()
         self._server_pid = session.connection.info.backend_pid
 
     def _is_lost(self) -> None:
@@ -406,27 +413,29 @@ class PostgresStore(ThreadedStore):
             self._folder.release()
 
 
-def _try_lock(session: Session, address: Address) -> bool:
-    row = session.connection.execute("SELECT pg_try_advisory_lock(%s)", (address.key("holder"),)).fetchone()
-    return bool(row and row[0])
+def _lock(session: Session, address: Address) -> bool:
+    """Hold the store by this session, until that ends; False if another one holds it. One whose process has just died
+    is waited for."""
+    until = time.monotonic() + RELEASE_S
+    while True:
+        row = session.connection.execute("SELECT pg_try_advisory_lock(%s)", (address.key("holder"),)).fetchone()
+        if row is not None and row[0]:
+            return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(FIRST_WAIT_S)
 
 
 def _take(session: Session, address: Address) -> None:
-    """Hold the store. The lock is the writer's connection's own: whatever it commits, it holds the store. A holder that
-    has just died is waited for."""
-    until = time.monotonic() + RELEASE_S
+    """Hold the store by the writer's own connection: a transaction that commits proves that it is held."""
     row = None
     with explained(address):
-        while not _try_lock(session, address):
-            if time.monotonic() > until:
-                with suppress(psycopg.errors.UndefinedTable):  # it is just being made
-                    row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()
-                break
-            time.sleep(FIRST_WAIT_S)
-        else:
+        if _lock(session, address):
             return
-    try:
-        who = str(msgspec.json.decode(row[0], type=Holder)) if row else "another process"
-    except msgspec.DecodeError:
-        who = "another process"
+        with suppress(psycopg.errors.UndefinedTable):  # the store is just being made
+            row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()
+    who = "another process"
+    if row is not None:
+        with suppress(msgspec.DecodeError):
+            who = str(msgspec.json.decode(row[0], type=Holder))
     raise StoreLocked(f"{address.shown} is in use by {who}: end that first, or name another schema (?schema=…)")

@@ -53,7 +53,7 @@ _HINTS: Final = (
     (r"database .* does not exist", "make it (createdb), or name another"),
     (r"role .* does not exist", "name a user that the server knows"),
     (r"authentication failed|no password|pg_hba", "check user and password: in the address, ~/.pgpass or PGPASSWORD"),
-    (r"unsupported startup parameter", _POOLER),
+    (r'unsupported startup parameter|relation "fledge_store" does not exist', _POOLER),
     (r"too many (connections|clients)|connection slots", "raise max_connections of the server, or end other programs"),
     (r"permission denied for database", "let this user connect: GRANT CONNECT ON DATABASE … TO …"),
 )
@@ -223,7 +223,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Step
             for number, sql in steps or upgrades():
                 if number > version:
                     connection.execute(translate_schema(sql))
-            connection.execute("UPDATE fledge_store SET version = %s", (last,))
+                    connection.execute("UPDATE fledge_store SET version = %s", (number,))
             return str(_one(connection, "SELECT id FROM fledge_store"))
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreError(

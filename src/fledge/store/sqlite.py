@@ -142,6 +142,9 @@ class SqliteStore(ThreadedStore):
                 "This one has stopped and writes nothing more; never remove the lock of a process that runs."
             )
 
+    def _stay(self) -> None:
+        """Nothing to do: SQLite ends no transaction by itself."""
+
     def _flush(self) -> None:
         self._tx.unit.flush()
 

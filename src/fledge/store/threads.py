@@ -136,6 +136,10 @@ class ThreadedStore(ABC):
         """Write all that waits, and hear that the database has taken it."""
 
     @abstractmethod
+    def _stay(self) -> None:
+        """Called between the jobs of a batch: keep the transaction, where a database ends one that does nothing."""
+
+    @abstractmethod
     def _told(self, error: BaseException) -> BaseException:
         """What the caller hears of an error that its job, or a statement of it, has raised."""
 
@@ -161,6 +165,7 @@ class ThreadedStore(ABC):
         try:
             for job in batch:
                 job.result = job.run(self._tx)
+                self._stay()
             self._flush()
         except Lost:
             self._tx.unit.forget()
