@@ -15,11 +15,14 @@ import pytest
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
 from fledge.store.postgres import PostgresStore
+from tests.effort import SOAK
 from tests.statements import proves
 from tests.store.bench import GUARD_S, submitted, writer_held
 from tests.store.postgres import Server
 from tests.store.postgres_proxy import Cut, Proxy
 from tests.store.racer import NOTES, note, open_notes
+
+ROUNDS = 300 if SOAK else 15
 
 
 @pytest.fixture
@@ -92,6 +95,21 @@ def test_a_batch_whose_connection_was_lost_before_its_commit_is_run_again(server
     async def test(store: PostgresStore) -> None:
         assert await cut_commit(store, proxy, "before") == ([1, 2, 3], [2, 2, 2])
         assert await store.read(notes) == ["0", "1", "2"]
+
+    using(proxy.url(server.new_schema()), test)
+
+
+@proves("7.server.9")
+def test_a_connection_that_is_cut_around_every_commit_loses_and_doubles_nothing(server: Server, proxy: Proxy) -> None:
+    cuts: list[Cut] = ["before", "after", ""]
+
+    async def test(store: PostgresStore) -> None:
+        for n in range(ROUNDS):
+            jobs = [Counted(f"{n}.0", proxy, cuts[n % 3]), Counted(f"{n}.1")]
+            answers = await asyncio.gather(*(store.transact(job) for job in jobs))
+            assert answers == [2 * n + 1, 2 * n + 2]
+        assert proxy.cuts == 2 * ROUNDS // 3
+        assert await store.read(notes) == [f"{n}.{i}" for n in range(ROUNDS) for i in range(2)]
 
     using(proxy.url(server.new_schema()), test)
 
