@@ -1,7 +1,7 @@
 """A PostgreSQL server of the tests' own: in a temporary folder, on a free port, one for each process of pytest.
 
-`initdb` and the server refuse root, so they run as the user `postgres` then. Nothing is waited for on disk, unless a
-test asks for it: the server dies with the tests.
+`initdb` and the server refuse root, so they run as the user `postgres` then. The server does not wait for the disk: it
+dies with the tests.
 """
 
 import asyncio
@@ -27,13 +27,15 @@ from tests.store.postgres_programs import binaries
 T = TypeVar("T")
 
 USER: Final = "fledge"
+TRIES: Final = 5
+"""How often a port is chosen that another program takes before the server does."""
 
 
 class Server:
     """A server that runs."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self._folder, self.port = folder, port
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.port = folder, 0
         self.schemas = 0
 
     def url(self, schema: str = "", port: int | None = None, database: str = "postgres", user: str = USER) -> str:
@@ -63,9 +65,22 @@ class Server:
         numbers = self.sql(f"SELECT sequencename FROM pg_sequences WHERE schemaname = '{schema}' AND last_value > 0")
         self.sql(";".join(f"ALTER SEQUENCE {schema}.{name} RESTART" for (name,) in numbers))
 
+    def begin(self) -> None:
+        """Start it for the first time, on a port that is free."""
+        for _ in range(TRIES):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = int(free.getsockname()[1])
+            try:
+                self.start()
+                return
+            except RuntimeError as error:
+                failed = error  # another program may have taken the port since
+        raise failed
+
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
-        self._control("-w", "-l", str(self._folder / "log"), "start")
+        self._control("-w", "-o", f"-p {self.port}", "-l", str(self._folder / "log"), "start")
 
     def stop(self) -> None:
         """End it at once, as a crash would."""
@@ -82,28 +97,27 @@ def _run(program: str, *words: str) -> None:
     done = subprocess.run(
         [*user, str(folder / program), *words], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 0, done.stderr
+    if done.returncode:
+        raise RuntimeError(f"{program} {' '.join(words)}: {done.stderr}")
 
 
 @contextmanager
 def running() -> Iterator[Server]:
     """A new server, for as long as the block lasts."""
-    folder = Path(tempfile.mkdtemp(prefix="fledge-pg-"))
+    is_root = os.geteuid() == 0
+    folder = Path(tempfile.mkdtemp(prefix="fledge-pg-", dir="/tmp" if is_root else None))  # the other user must enter
     try:
-        if os.geteuid() == 0:
+        if is_root:
             shutil.chown(folder, "postgres")
         data = folder / "data"
         _run("initdb", "-D", str(data), "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
         with (data / "postgresql.conf").open("a") as settings:
             settings.write(
-                f"\nlisten_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nfsync = off\n"
+                "\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\nfsync = off\n"
                 "shared_buffers = 32MB\nautovacuum = off\nmax_connections = 60\n"
             )
-        server = Server(folder, port)
-        server.start()
+        server = Server(folder)
+        server.begin()
         try:
             yield server
         finally:
