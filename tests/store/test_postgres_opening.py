@@ -12,7 +12,7 @@ import pytest
 import fledge
 from fledge.errors import BadInput, StoreError, StoreLocked
 from fledge.models.scripted import ScriptedModel
-from fledge.store.migrate import newest, schema, upgrades
+from fledge.store.migrate import newest, schema, steps_of, upgrades
 from fledge.store.postgres import PostgresStore
 from fledge.store.postgres_server import connect, migrate, parse
 from fledge.store.sqlite import SqliteStore
@@ -187,6 +187,13 @@ def test_an_upgrade_that_fails_changes_nothing(server: Server) -> None:
     ):
         migrate(connection, address, steps)
     opened(server.url(name))
+
+
+def test_a_step_that_postgresql_cannot_take_has_a_file_of_its_own(tmp_path: Path) -> None:
+    for name in ("0031_a.sql", "0032_bb.sql", "0031_a.postgres.sql", "0032_bb.other.sql", "README.md"):
+        (tmp_path / name).write_text(name)
+    assert steps_of(tmp_path.iterdir()) == ((31, "0031_a.sql"), (32, "0032_bb.sql"))
+    assert steps_of(tmp_path.iterdir(), "postgres") == ((31, "0031_a.postgres.sql"), (32, "0032_bb.sql"))
 
 
 @proves("7.server.2")

@@ -220,7 +220,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Step
                     f"{address.shown} was written by a newer fledge (schema {version}, this one knows {last}): "
                     "install that version or newer. Nothing was changed."
                 )
-            for number, sql in steps or upgrades():
+            for number, sql in steps or upgrades("postgres"):
                 if number > version:
                     connection.execute(translate_schema(sql))
                     connection.execute("UPDATE fledge_store SET version = %s", (number,))
