@@ -9,7 +9,7 @@ way of an answer from a child's last word into the transcript of a conversation 
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from fledge.runtime.agent import Agent
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
+from fledge.store.threads import ThreadedStore
 from fledge.tools.base import tool
 
 MODEL = "bench/scripted"
@@ -38,6 +39,9 @@ PROBE = "agent:main:probe"
 TASK = SpawnParams(task="add two and three", label="add")
 ANSWER = "done:5"
 TIMEOUT_S = 900
+
+OpenStore = Callable[[Path], ThreadedStore]
+"""Opens the store of a folder."""
 
 
 @tool(repeatable=True)
@@ -64,7 +68,7 @@ class Household(msgspec.Struct, frozen=True):
     """What is open while something is measured."""
 
     store: CountingStore
-    sqlite: SqliteStore
+    inner: ThreadedStore
     engine: Engine
     spawner: Spawner
     model: ScriptedModel
@@ -75,31 +79,33 @@ class Household(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def household(folder: Path, children: int, width: int, model: ScriptedModel) -> AsyncIterator[Household]:
-    """An engine on a store in this folder, with one conversation."""
+async def household(
+    folder: Path, children: int, width: int, model: ScriptedModel, open_store: OpenStore = SqliteStore.open
+) -> AsyncIterator[Household]:
+    """An engine on a store in this folder, or on another one, with one conversation."""
     config = with_default_model(settings(children, width), MODEL)
     registry = Registry({})
     registry.add_model(MODEL, model)
     profiles = ConfiguredProfiles(config, workspace=folder, state=folder, registry=registry, tools=[add], env={})
-    sqlite = SqliteStore.open(folder)
-    store = CountingStore(sqlite)
+    inner = open_store(folder)
+    store = CountingStore(inner)
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),
             Engine(store, Agent(profiles, places=profiles), rules=rules_of(config)) as engine,
         ):
             await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-            yield Household(store, sqlite, engine, profiles.spawner(engine), model)
+            yield Household(store, inner, engine, profiles.spawner(engine), model)
     finally:
         await store.close()
         await profiles.close()
 
 
-def live(children: int, width: int) -> Lives:
+def live(children: int, width: int, open_store: OpenStore = SqliteStore.open) -> Lives:
     """Let so many children live and be read, at most `width` at once."""
 
     async def main(folder: Path) -> Lives:
-        async with household(folder, children, width, forgetful(script)) as home:
+        async with household(folder, children, width, forgetful(script), open_store) as home:
             return await measured(home, children, width)
 
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
@@ -127,14 +133,14 @@ async def measured(home: Household, children: int, width: int) -> Lives:
 
     home.engine.on_change(ended.add)
     home.engine.on_move(on_move)
-    asked, reads, writes = home.store.asked, home.store.reads, home.sqlite.commits
+    asked, reads, writes = home.store.asked, home.store.reads, home.inner.commits
     with Meter() as m:
         await asyncio.gather(*(home.spawn() for _ in range(children)))
-        while len(ended) < children or await home.sqlite.read(_at_work):
+        while len(ended) < children or await home.inner.read(_at_work):
             await changed.wait()
             changed.clear()
-    asked, reads, writes = home.store.asked - asked, home.store.reads - reads, home.sqlite.commits - writes
-    await home.sqlite.read(lambda tx: _check_all_read(tx, children))
+    asked, reads, writes = home.store.asked - asked, home.store.reads - reads, home.inner.commits - writes
+    await home.inner.read(lambda tx: _check_all_read(tx, children))
     return Lives(children, width, m.wall_s, m.cpu_s, asked, reads, writes, m.grown_mb)
 
 
@@ -194,11 +200,11 @@ async def _one_by_one(home: Household, times: int, said_at: list[float]) -> Late
         await home.spawn()
         spawns.append(1000 * (time.perf_counter() - began))
         # Told twice: when the outcome was fixed, and when the answer was in the transcript.
-        while len(told) < 2 or await home.sqlite.read(_at_work):
+        while len(told) < 2 or await home.inner.read(_at_work):
             quiet.clear()
             await quiet.wait()
         deliveries.append(1000 * (told[-1] - said_at[0]))
         began = time.perf_counter()
-        await home.sqlite.transact(lambda tx: tx.sessions.raise_generation(PROBE))
+        await home.inner.transact(lambda tx: tx.sessions.raise_generation(PROBE))
         commits.append(1000 * (time.perf_counter() - began))
     return Latencies(spawns, deliveries, commits)

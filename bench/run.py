@@ -20,6 +20,7 @@ from bench import (
     imports,
     lives,
     pages,
+    postgres,
     restart,
     streaming,
     streaming_children,
@@ -47,6 +48,7 @@ A_SIXTH_OF_THE_SDK = Bar("at least", 6)
 PROMPT = Bar("at most", 250, "ms")
 SMALL = Bar("at most", 300, "MB")
 SIX_FLOORS = Bar("at most", 6)
+THREE_EMBEDDED = Bar("at most", 3)
 SIX_COMMITS = Bar("at most", 6)
 THREE_COMMITS = Bar("at most", 3)
 AT_ONCE = Bar("at most", 50, "ms")
@@ -270,6 +272,22 @@ def raised(sizes: Sizes) -> Iterator[Line]:
         yield Line(what, f"{many.cpu_ms_a_child:.2f} ms", f"{few.cpu_ms_a_child:.2f} ms", growth, FLAT)
 
 
+def on_a_server(sizes: Sizes) -> Iterator[Line]:
+    """Whole children on PostgreSQL beside the embedded store; nothing where no server is named."""
+    url, number, width = postgres.server(), max(sizes.children), 64
+    if not url:
+        print("  FLEDGE_POSTGRES names no server: nothing is measured")
+        return
+    children.live(min(sizes.families), width)  # what the first child imports is on nobody's bill
+    ours, embedded = [], []
+    for _ in range(sizes.rounds):
+        ours.append(postgres.live(url, number, width))
+        embedded.append(children.live(number, width))
+    mine, beside = lives.median_lives(ours), lives.median_lives(embedded)
+    ratio = mine.cpu_ms_a_child / beside.cpu_ms_a_child
+    yield Line(f"{number:,} children on PostgreSQL / SQLite, client CPU", str(mine), str(beside), ratio, THREE_EMBEDDED)
+
+
 def answered(sizes: Sizes) -> Iterator[Line]:
     """How soon a spawn is accepted, and how soon a child's answer is in an idle conversation's transcript."""
     rounds = [children.latencies(sizes.answers) for _ in range(sizes.rounds)]
@@ -472,6 +490,7 @@ PARTS = {
     "start": started,
     "lives": lived,
     "children": raised,
+    "postgres": on_a_server,
     "answers": answered,
     "restart": restarted,
     "streams": streamed,

@@ -96,7 +96,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "import": "Import",
         },
     ),
-    "7": ("Bad input", {"input": "Bad input"}),
+    "7": ("Bad input", {"input": "Bad input", "server": "A store on a server"}),
     "8": (
         "Security",
         {

@@ -16,6 +16,7 @@ import pytest
 
 from fledge.tools.sandbox import find_sandbox
 from tests.crash.tracing import is_permitted
+from tests.store.postgres_programs import binaries
 
 
 class Requirement(NamedTuple):
@@ -30,6 +31,7 @@ REQUIREMENTS = {
         lambda: find_sandbox() is not None,
         "apt-get install bubblewrap (it needs user namespaces)",
     ),
+    "postgresql": Requirement(lambda: binaries() is not None, "apt-get install postgresql"),
     "ptrace": Requirement(is_permitted, "allow a process to trace its children, on Linux on x86-64 or ARM64"),
     "tmux": Requirement(lambda: shutil.which("tmux") is not None, "apt-get install tmux"),
     "chromium": Requirement(lambda: shutil.which("chromium") is not None, "apt-get install chromium"),

@@ -409,7 +409,7 @@ STARTERS = frozenset(
     {"Thread", "Timer", "start_new_thread", "ThreadPoolExecutor", "ProcessPoolExecutor", "Popen", "fork", "forkpty"}
     | {"posix_spawn", "posix_spawnp", "Process"}
 )
-HOLD = {"cli/term/writer.py", "store/sqlite.py", "tools/process.py"}
+HOLD = {"cli/term/writer.py", "store/threads.py", "tools/process.py"}
 """Files that start threads or processes of their own, and hold virtual time while those work."""
 NEED_NOT = {
     "testing/crashes.py": "forks from a process without a loop; each child has one of its own",

@@ -49,6 +49,7 @@ LINES: dict[str, list[str]] = {
     "trust": ["trust", "there"],
     "doctor": ["doctor"],
     "models": ["models"],
+    "store": ["store", "copy", "there", "elsewhere"],
     "import": ["import", "openclaw", "there"],
     "docs": ["docs", "agents"],
     "completion": ["completion", "bash"],

@@ -1,14 +1,16 @@
 """Run the scenario in real processes, end one before or after each of its transactions, start another on what it left,
 and judge the end. Prints one JSON line: how many points, and what was wrong.
 
-    python -m tests.crash.every_commit [--scenario NAME] [--step K] [--offset I] [--again]
+    python -m tests.crash.every_commit [--scenario NAME] [--step K] [--offset I] [--again] [--store URL]
 
 `--scenario` is a module of this folder with `perform` and `verdict`; `--step K --offset I` takes every K-th point only;
-`--again` crashes the recovery too, at a point of its own.
+`--again` crashes the recovery too, at a point of its own; `--store` plays on a PostgreSQL server, each point in a
+schema of its own.
 Time is virtual, so a point takes milliseconds; it goes on from where the dead process stood.
 """
 
 import argparse
+import asyncio
 import importlib
 import json
 import mmap
@@ -51,36 +53,55 @@ def in_a_process(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def play(scenario: Scenario, folder: Path, memory: mmap.mmap, nth: int, when: When) -> None:
+def open_in(folder: Path, url: str) -> Store:
+    """The store of one point: in its folder, or on a server in a schema named like that."""
+    if not url:
+        return InlineStore(folder)
+    from fledge.store.postgres import PostgresStore
+
+    return PostgresStore.open(f"{url}?schema={folder.name.lower()}", batch=1)
+
+
+def play(scenario: Scenario, store: Store, memory: mmap.mmap, nth: int, when: When) -> None:
     """One process's part: the scenario, with a crash at the chosen transaction."""
-    run_virtual(scenario.perform(CrashPoint(InlineStore(folder), nth, when, CRASHED), SharedClock(memory)))
+    run_virtual(_perform(scenario, CrashPoint(store, nth, when, CRASHED), lambda: SharedClock(memory)))
 
 
-def transactions(scenario: Scenario) -> int:
+def transactions(scenario: Scenario, url: str) -> int:
     """How many transactions the scenario takes when nothing goes wrong."""
-    with tempfile.TemporaryDirectory() as folder:
-        counter = CrashPoint(InlineStore(folder), sys.maxsize, "before")
-        run_virtual(scenario.perform(counter, VirtualClock()))
+    with tempfile.TemporaryDirectory(prefix="fledge_") as folder:
+        counter = CrashPoint(open_in(Path(folder), url), sys.maxsize, "before")
+        run_virtual(_perform(scenario, counter, VirtualClock))
         return counter.begun
 
 
-def crash_at(scenario: Scenario, nth: int, when: When, again: int) -> list[str]:
+async def _perform(scenario: Scenario, store: Store, clock: Callable[[], Clock]) -> None:
+    """Perform it to its end. The clock is made here, in its loop: a store's thread has none."""
+    await scenario.perform(store, clock())
+    await store.close()
+
+
+def crash_at(scenario: Scenario, nth: int, when: When, again: int, url: str) -> list[str]:
     """Crash there, perhaps once more in the recovery, then let it end; answers what is wrong with the end."""
-    with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 8) as memory:
+    with tempfile.TemporaryDirectory(prefix="fledge_") as name, mmap.mmap(-1, 8) as memory:
         folder = Path(name)
         memory[:8] = struct.pack("d", START)
-        code = in_a_process(lambda: play(scenario, folder, memory, nth, when))
+        code = in_a_process(lambda: play(scenario, open_in(folder, url), memory, nth, when))
         if code not in (CRASHED, 0):
             return [f"the first process died with {code}"]
         if again:
-            in_a_process(lambda: play(scenario, folder, memory, again, when))
-        code = in_a_process(lambda: play(scenario, folder, memory, sys.maxsize, "before"))
+            in_a_process(lambda: play(scenario, open_in(folder, url), memory, again, when))
+        code = in_a_process(lambda: play(scenario, open_in(folder, url), memory, sys.maxsize, "before"))
         if code != 0:
             return [f"the last process died with {code}"]
-        store = InlineStore(folder)
-        wrong = store.run(scenario.verdict)
-        store.close_now()
-        return wrong
+        return asyncio.run(_judged(scenario, open_in(folder, url)))
+
+
+async def _judged(scenario: Scenario, store: Store) -> list[str]:
+    try:
+        return await store.read(scenario.verdict)
+    finally:
+        await store.close()
 
 
 def main() -> int:
@@ -90,15 +111,16 @@ def main() -> int:
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--store", default="")
     options = parser.parse_args()
     scenario = cast(Scenario, importlib.import_module(f"tests.crash.{options.scenario}"))
-    total = transactions(scenario)
+    total = transactions(scenario, options.store)
     points: list[tuple[int, When]] = [(n, when) for n in range(1, total + 1) for when in ("before", "after")]
     chosen = points[options.offset :: options.step]
     wrong = {
         f"{when} {nth}": found
         for nth, when in chosen
-        if (found := crash_at(scenario, nth, when, 1 + nth % 7 if options.again else 0))
+        if (found := crash_at(scenario, nth, when, 1 + nth % 7 if options.again else 0, options.store))
     }
     print(json.dumps({"transactions": total, "points": len(chosen), "wrong": wrong}))
     return 1 if wrong else 0

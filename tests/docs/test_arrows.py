@@ -56,7 +56,7 @@ def imported(node: ast.AST) -> list[str]:
             return []
 
 
-ROWS_OF_A_CLOSED_FOLDER = {"cli/demo.py", "cli/doctor.py", "cli/importing.py"}
+ROWS_OF_A_CLOSED_FOLDER = {"cli/demo.py", "cli/doctor.py", "cli/importing.py", "cli/storing.py"}
 """Modules of the command that open a store themselves: they examine, fill or kill a folder that nobody drives."""
 FILES_OF_A_FOLDER = {"fledge.store.files", "fledge.store.ways"}
 """How the files in a state folder are called."""

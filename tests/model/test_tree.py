@@ -20,6 +20,10 @@ PICK = st.integers(0, 1_000_000)
 
 
 class TreeOfRuns(RuleBasedStateMachine):
+    def new_world(self, **rules: Any) -> World:
+        """The world that an example plays in; another one for another store."""
+        return World(**rules)
+
     @initialize(
         mode=st.sampled_from(["collect", "steer", "followup", "steer-backlog", "interrupt"]),
         children=st.integers(0, 2),
@@ -29,7 +33,7 @@ class TreeOfRuns(RuleBasedStateMachine):
     )
     def start(self, mode: Any, children: int, workers: int, main_replies: bool, plan: bool) -> None:
         """Start from a small tree, so that most moves have something to move."""
-        world = self.world = World(queue=QueueSettings(mode=mode, people=mode))
+        world = self.world = self.new_world(queue=QueueSettings(mode=mode, people=mode))
         world.commit(lambda c: control.send(c, MAIN, "go"))
         world.claim()
         for _ in range(children):

@@ -39,8 +39,11 @@ LIMITS = policy.Limits(max_depth=3, max_children=CAP)
 class World:
     """The system under test, the drivers that exist in its process, and what a person remembers of it."""
 
-    def __init__(self, widths: dict[str, int] | None = None, **rules: Any) -> None:
+    def __init__(
+        self, widths: dict[str, int] | None = None, open_store: Callable[[], InlineStore] | None = None, **rules: Any
+    ) -> None:
         self.folder = empty_store("fledge-model-")
+        self._open_store = open_store or (lambda: InlineStore(self.folder))
         self.clock, self.ids = ManualClock(), SeededIds(7)
         self.rules = Rules(widths=widths or WIDTHS, **rules)
         self.drives: dict[str, Drive] = {}
@@ -55,7 +58,7 @@ class World:
         self.commit(lambda c: spawn.open_conversation(c, MAIN))
 
     def open(self) -> None:
-        self.store = InlineStore(self.folder)
+        self.store = self._open_store()
         self.generation += 1
         self.owner = f"process-{self.generation}"
         while self.commit(lambda c: due.take_over(c, self.owner)):

@@ -8,10 +8,12 @@ import pytest
 
 from fledge.store.base import Store
 from fledge.store.files import DATABASE
+from fledge.store.postgres import PostgresStore
 from fledge.store.sqlite import SqliteStore
 from fledge.testing import InlineStore
 from tests.store.bench import OpenStore
 from tests.store.conformance import StoreConformance
+from tests.store.postgres import Server
 
 
 @pytest.fixture(scope="module")
@@ -46,5 +48,26 @@ class TestInlineStore(StoreConformance):
 
         async def open_store() -> Store:
             return InlineStore(tmp_path)
+
+        return open_store
+
+
+class TestPostgresStore(StoreConformance):
+    """The store on a server."""
+
+    @pytest.fixture(scope="class")
+    def schema(self, server: Server) -> str:
+        """Made once; each test empties it, which is cheaper."""
+        name = server.new_schema()
+        asyncio.run(PostgresStore.open(server.url(name)).close())
+        return name
+
+    @pytest.fixture
+    def open_store(self, server: Server, schema: str) -> OpenStore:
+        """In a schema with nothing in it."""
+        server.empty(schema)
+
+        async def open_store() -> Store:
+            return PostgresStore.open(server.url(schema))
 
         return open_store

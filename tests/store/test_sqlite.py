@@ -16,7 +16,8 @@ import pytest
 from fledge.core.policy import Budget
 from fledge.errors import Refused, StoreError
 from fledge.store.base import Counts, Place, Purse, Tx
-from fledge.store.sqlite import BATCH, SqliteStore
+from fledge.store.sqlite import SqliteStore
+from fledge.store.threads import BATCH
 from fledge.store.unit import MOST
 from tests.core.samples import AT
 from tests.store.bench import GUARD_S, MAIN, child, conversation, submitted, writer_held

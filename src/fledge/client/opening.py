@@ -38,6 +38,7 @@ from fledge.runtime.base import Runtime, Work
 from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 from fledge.runtime.profiles import ConfiguredProfiles
+from fledge.store.addresses import folder_of, is_address, open_server
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
 from fledge.store.ways import HATCH
@@ -75,11 +76,15 @@ def open(
     address: str = "",
     control: bool = True,
     drives: bool = True,
-    store: Store | None = None,
+    store: str | Store | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Fledge:
     """Open a state folder, in `async with`. The folder is created if it does not exist.
+
+    With the address of a PostgreSQL server (`postgresql://user@host/database?schema=name`) as `store`, the database is
+    on that server, and the folder keeps only files. With an address as `state`, the folder is one of its own in
+    `~/.fledge/stores`. Needs `fledge[postgres]`; one process at a time works with such a store.
 
     One process holds a folder. A second process with the same tools, agents, runtimes, hooks and settings works through
     the first, where functions then run; when the first process ends, one of the others takes over. A process that
@@ -105,14 +110,22 @@ def open(
     - `address`: where the gateway of this process listens, for other processes that ask.
     - `control`: with `False`, this process neither shares the folder nor works through another process.
     - `drives`: with `False`, no unfinished run continues here; for programs that only look or decide.
-    - `store`, `clock`, `ids`: replacements for tests.
+    - `store`: the address of a PostgreSQL server; or a store, as a replacement for tests.
+    - `clock`, `ids`: replacements for tests.
 
     >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
     ...     run = await fl.spawn("Say hello")
     ...     print((await run).text)
     Say hello
     """
-    folder = _folder(state, "state")
+    if isinstance(state, str) and is_address(state):
+        if store is not None:
+            raise BadInput("store", "must be left out when `state` is the address of a server")
+        folder, store = folder_of(state), state
+    else:
+        folder = _folder(state, "state")
+    if isinstance(store, str) and not is_address(store):
+        raise BadInput("store", "must be an address that begins with postgresql://", store)
     work = Path.cwd() if workspace is None else _folder(workspace, "workspace")
     if not work.is_dir():
         raise BadInput("workspace", "must be a folder that exists", str(work))
@@ -162,7 +175,7 @@ def open(
         rules=profiles.rules(),
         program=session,
         agents=tuple(values),
-        open_store=lambda: SqliteStore.open(folder, address=HATCH if shares else address) if store is None else store,
+        open_store=lambda: _opened(folder, store, HATCH if shares else address),
         identity=lambda: identity(
             state=str(folder.resolve()),
             program=session,
@@ -224,6 +237,12 @@ def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **option
             return await main(fl)
 
     return asyncio.run(opened())
+
+
+def _opened(folder: Path, store: str | Store | None, address: str) -> Store:
+    if store is None:
+        return SqliteStore.open(folder, address=address)
+    return open_server(store, folder, address) if isinstance(store, str) else store
 
 
 def _folder(value: str | Path, field: str) -> Path:

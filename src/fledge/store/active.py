@@ -93,10 +93,10 @@ class Queue:
 
     def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
         """Who waits for a slot at this time, lane by lane; lanes for which nobody waits are left out."""
-        # Of the smallest number in each lane, SQLite answers the session.
+        # Beside a smallest number stands the session that has it: SQLite says so, and the dialect for others.
         rows = self._unit.all(
             "SELECT queue_lane, count(*), session, min(seq) FROM active"
-            " WHERE queue_lane IS NOT NULL AND (due_at IS NULL OR due_at <= ?) GROUP BY queue_lane",
+            " WHERE queue_lane IS NOT NULL AND (due_at IS NULL OR due_at <= ?) GROUP BY queue_lane ORDER BY queue_lane",
             at,
         )
         return [LaneQueue(lane, count, session) for lane, count, session, _ in rows]

@@ -9,14 +9,27 @@ stays, and knows no table.
 import os
 import sqlite3
 import stat
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from fledge.errors import StoreError
-from fledge.plain_file import open_plain
+from fledge.plain_file import open_plain, read_plain, write_private
+from fledge.store.lock import StoreLock
 from fledge.store.migrate import make_private, migrate
 
 DATABASE = "fledge.db"
+SERVER = "store"
+"""Says that the files of the folder belong to a store on a server, and to which."""
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    """The store whose files are in a folder."""
+
+    id: str
+    shown: str
 
 
 def log_of(path: Path) -> Path:
@@ -38,6 +51,12 @@ def check_plain(path: Path) -> None:
 def check_files(path: Path) -> None:
     """Raise, with what to do, if these are not the files of a whole store, or of none. Nothing is opened or changed."""
     check_plain(path)
+    bound = _bound_to(path.parent)
+    if bound is not None:
+        raise StoreError(
+            f"{path.parent} keeps the files of a store on a server ({bound.shown}): open it with that address, or name "
+            "another folder. Nothing was changed."
+        )
     log, mark = log_of(path), mark_of(path)
     database, has_log, has_mark = _size(path), log.exists(), mark.exists()
     if database is None and has_log:
@@ -121,3 +140,43 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def own_folder(folder: Path, address: str) -> StoreLock:
+    """Own a state folder, made if need be, whose database is on a server. Refused: one with a database of its own."""
+    lock = lock_folder(folder, address)
+    if (folder / DATABASE).exists():
+        lock.release()
+        raise StoreError(f"{folder} has a database of its own, {DATABASE}: name another folder for a store on a server")
+    return lock
+
+
+def lock_folder(folder: Path, address: str) -> StoreLock:
+    """Make the folder, if need be, and own it. Refused: it cannot be made or written, or another process owns it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError as error:
+        raise StoreError(f"{folder} is a file, not a folder; name another") from error
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose a folder you may write to") from error
+    return StoreLock(folder / "lock", time.time(), address)
+
+
+def bind_folder(folder: Path, store_id: str, shown: str) -> None:
+    """Let the files of this folder belong to that store. Refused: they belong to another one."""
+    bound = _bound_to(folder)
+    if bound is not None and bound.id != store_id:
+        raise StoreError(f"{folder} keeps the files of another store ({bound.shown}): name another folder")
+    try:
+        write_private(folder / SERVER, msgspec.json.encode(_Bound(store_id, shown)).decode())
+    except OSError as error:
+        raise StoreError(f"{folder / SERVER}: cannot be written ({error.strerror})") from error
+
+
+def _bound_to(folder: Path) -> _Bound | None:
+    try:
+        return msgspec.json.decode(read_plain(folder / SERVER), type=_Bound)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise StoreError(f"{folder / SERVER} cannot be read ({error}); restore it, or name another folder") from error

@@ -24,14 +24,15 @@ from fledge.store.unit import Unit
 LISTED: Final = "listed = 1"
 _STUCK: Final = f"""
 SELECT r.id, r.key, r.created_at FROM runs r INDEXED BY runs_active LEFT JOIN active d ON d.session = r.key
-WHERE {ACTIVE} AND r.phase = 'running' AND json_extract(r.state, '$.phase.stuck_at') > coalesce(d.progress_at, 0)
+WHERE {ACTIVE} AND r.phase = 'running'
+  AND CAST(json_extract(r.state, '$.phase.stuck_at') AS REAL) > coalesce(d.progress_at, 0)
 """
 _FEW: Final[dict[RunFilter, str]] = {
     "waiting": """
         SELECT id FROM runs WHERE held IS NOT NULL AND held = 'awaiting_approval'
         UNION SELECT r.id FROM approvals a CROSS JOIN runs r ON r.key = a.session WHERE a.state = 'waiting'
     """,
-    "stuck": f"SELECT id FROM ({_STUCK})",
+    "stuck": f"SELECT id FROM ({_STUCK}) AS stuck",
     "undelivered": """
         SELECT r.id FROM inbox i CROSS JOIN runs r ON r.key = i.source WHERE i.state = 'undelivered' GROUP BY r.id
     """,
@@ -216,11 +217,13 @@ class Lists:
         )
         kept = "SELECT scope, session, listed, failed FROM tallies"
         wrong = self._unit.all(
-            f"SELECT DISTINCT scope, session FROM (SELECT * FROM (SELECT * FROM ({counted}) EXCEPT {kept})"
-            f" UNION ALL SELECT * FROM ({kept} EXCEPT SELECT * FROM ({counted}))) ORDER BY 1, 2"
+            "SELECT DISTINCT scope, session FROM ("
+            f"SELECT * FROM (SELECT * FROM ({counted}) AS counted EXCEPT {kept}) AS missing UNION ALL"
+            f" SELECT * FROM ({kept} EXCEPT SELECT * FROM ({counted}) AS counted) AS wrong"
+            ") AS found ORDER BY 1, 2"
         )
         busy = self._unit.column(
             "SELECT r.key FROM runs r LEFT JOIN sessions s ON s.key = r.key"
-            " WHERE r.busy <> (coalesce(s.unsettled, 0) > 0) ORDER BY r.id"
+            " WHERE (r.busy = 1) <> (coalesce(s.unsettled, 0) > 0) ORDER BY r.id"
         )
         return [f"{scope} {session}".strip() for scope, session in wrong] + [f"children of {key}" for key in busy]

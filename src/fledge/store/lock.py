@@ -37,6 +37,12 @@ class Holder(msgspec.Struct, frozen=True):
         return f"process {self.pid} on {self.host} ({self.command}{at})"
 
 
+def this_process(at: float, address: str = "") -> Holder:
+    """This process as a holder since that time."""
+    command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    return Holder(os.getpid(), socket.gethostname(), command, at, address)
+
+
 class StoreLock:
     """The lock, held from construction until `release`. Raises StoreLocked if another process has it."""
 
@@ -62,10 +68,8 @@ class StoreLock:
 
     def write(self, at: float, address: str) -> None:
         """Say who holds it, and where they can be reached."""
-        command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-        holder = Holder(os.getpid(), socket.gethostname(), command, at, address)
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode(holder), 0)
+        os.pwrite(self._fd, msgspec.json.encode(this_process(at, address)), 0)
 
     def is_ours(self) -> bool:
         """False once the file was removed or replaced: then another process may hold the lock too."""

@@ -8,9 +8,11 @@ older than the oldest step, or damaged is refused and never written to.
 import os
 import re
 import sqlite3
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Protocol
 
 from fledge.errors import StoreError
 
@@ -23,14 +25,29 @@ Steps = tuple[tuple[int, str], ...]
 
 
 @cache
-def upgrades() -> Steps:
-    """All known steps."""
-    found = []
-    for item in resources.files("fledge.store").joinpath("upgrades").iterdir():
-        number = re.fullmatch(r"(\d{4})_\w+\.sql", item.name)
-        if number:
-            found.append((int(number[1]), item.read_text("utf-8")))
-    return tuple(sorted(found))
+def upgrades(database: str = "") -> Steps:
+    """All known steps, as SQLite takes them or as another database does."""
+    return steps_of(resources.files("fledge.store").joinpath("upgrades").iterdir(), database)
+
+
+class File(Protocol):
+    """A file with a step."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read_text(self, encoding: str | None = None) -> str: ...
+
+
+def steps_of(files: Iterable[File], database: str = "") -> Steps:
+    """The steps in these files. One that a database cannot take has a file for it (`0099_name.postgres.sql`) beside the
+    usual one."""
+    found: dict[int, str] = {}
+    for file in sorted(files, key=lambda file: len(file.name)):
+        step = re.fullmatch(r"(\d{4})_\w+(?:\.(\w+))?\.sql", file.name)
+        if step and step[2] in (None, database):
+            found[int(step[1])] = file.read_text("utf-8")
+    return tuple(sorted(found.items()))
 
 
 @cache
@@ -101,6 +118,18 @@ def _empty(sql: str, version: int) -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     _apply(db, [sql], version)
     return db
+
+
+@cache
+def columns_by_table() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """By table of the schema: its columns, and those of its primary key, in order."""
+    db = _empty(schema(), newest())
+    found = {}
+    for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall():
+        columns = [(row[1], row[5]) for row in db.execute(f"PRAGMA table_info({table})")]
+        keys = sorted((place, name) for name, place in columns if place)
+        found[table] = tuple(name for name, _ in columns), tuple(name for _, name in keys)
+    return found
 
 
 def is_behind(db: sqlite3.Connection) -> bool:

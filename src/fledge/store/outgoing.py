@@ -120,8 +120,9 @@ class Outbox:
 
     def undelivered(self, lane: str | None = None) -> list[Post]:
         """Every post that was given up on, oldest first; only those of a lane if it is named."""
-        sql = f"SELECT {_POST} FROM outbox WHERE state = 'undelivered' AND (? IS NULL OR lane = ?) ORDER BY seq"
-        return [Post(*row) for row in self._unit.all(sql, lane, lane)]
+        wanted = "" if lane is None else " AND lane = ?"
+        sql = f"SELECT {_POST} FROM outbox WHERE state = 'undelivered'{wanted} ORDER BY seq"
+        return [Post(*row) for row in self._unit.all(sql, *(() if lane is None else (lane,)))]
 
 
 class Routes:

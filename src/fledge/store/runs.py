@@ -395,7 +395,10 @@ class Events:
 
     def _first_at(self, at: Instant) -> int:
         """The number of the first event that is not older than this; one above the last if there is none."""
-        sql = "SELECT seq, json_extract(event, '$.at') FROM run_events WHERE seq >= ? AND run > 0 ORDER BY seq LIMIT 1"
+        sql = (
+            "SELECT seq, CAST(json_extract(event, '$.at') AS REAL) FROM run_events WHERE seq >= ? AND run > 0"
+            " ORDER BY seq LIMIT 1"
+        )
         low, high = 1, self.last() + 1
         while low < high:
             middle = (low + high) // 2

@@ -216,8 +216,8 @@ class Transcripts:
     def last_spoken_at(self, session: str) -> Instant | None:
         """When the newest words of a person, or of a program in their place, were read in a conversation."""
         row = self._unit.one(
-            "SELECT at FROM entries WHERE session = ? AND kind = 'user' AND body ->> 'kind' = 'send'"
-            " AND body ->> 'source' IS NULL ORDER BY seq DESC LIMIT 1",
+            "SELECT at FROM entries WHERE session = ? AND kind = 'user' AND json_extract(body, '$.kind') = 'send'"
+            " AND json_extract(body, '$.source') IS NULL ORDER BY seq DESC LIMIT 1",
             session,
         )
         return None if row is None else row[0]

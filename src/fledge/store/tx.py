@@ -24,17 +24,17 @@ from fledge.store.workspaces import Workspaces
 
 _NEXT_DUE: Final = """
 SELECT min(due) FROM (
-  SELECT (SELECT due_at FROM runs WHERE due_at > ?1 ORDER BY due_at LIMIT 1) AS due
-  UNION ALL SELECT (SELECT due_at FROM active WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
-  UNION ALL SELECT (SELECT release_at FROM active WHERE release_at > ?1 ORDER BY release_at LIMIT 1)
-  UNION ALL SELECT (SELECT due_at FROM outbox WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
+  SELECT (SELECT due_at FROM runs WHERE due_at > ? ORDER BY due_at LIMIT 1) AS due
+  UNION ALL SELECT (SELECT due_at FROM active WHERE due_at > ? ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT release_at FROM active WHERE release_at > ? ORDER BY release_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM outbox WHERE due_at > ? ORDER BY due_at LIMIT 1)
   UNION ALL SELECT (SELECT deadline_at FROM commissions
-                    WHERE deadline_at > ?1 AND ended_at IS NULL ORDER BY deadline_at LIMIT 1)
-  UNION ALL SELECT (SELECT wait_at FROM sessions WHERE wait_at > ?1 ORDER BY wait_at LIMIT 1)
-  UNION ALL SELECT (SELECT due_at FROM routes WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
-  UNION ALL SELECT (SELECT due_at FROM heartbeats WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
-  UNION ALL SELECT (SELECT beat_at FROM heartbeats WHERE beat_at > ?1 ORDER BY beat_at LIMIT 1)
-)
+                    WHERE deadline_at > ? AND ended_at IS NULL ORDER BY deadline_at LIMIT 1)
+  UNION ALL SELECT (SELECT wait_at FROM sessions WHERE wait_at > ? ORDER BY wait_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM routes WHERE due_at > ? ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM heartbeats WHERE due_at > ? ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT beat_at FROM heartbeats WHERE beat_at > ? ORDER BY beat_at LIMIT 1)
+) AS times
 """
 
 
@@ -69,5 +69,5 @@ class Tx:
     def next_due(self, after: Instant) -> Instant | None:
         """The earliest time later than `after` at which a run, a queued session, a slot, a post or a binding
         is due."""
-        due: Instant | None = self.unit.one(_NEXT_DUE, after)[0]
+        due: Instant | None = self.unit.one(_NEXT_DUE, *(after,) * _NEXT_DUE.count("?"))[0]
         return due

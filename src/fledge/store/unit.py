@@ -1,9 +1,10 @@
 """The unit of work: rows as values, by their keys, and what was changed of them.
 
 A row is read once and kept. What a job changes waits here and is written before the commit: one `executemany` for each
-table and kind of change, each update checked by the number of rows it found. A statement that looks at a table with
-changes waiting writes them first, so that it finds them; one that changes a table by itself makes all that was kept of
-it unknown. Which tables a statement touches is read from its words.
+table and kind of change. Each update is checked by the number of rows it found once all is written, so that nobody
+waits for the result of each. A statement that looks at a table with changes waiting writes them first, so that it finds
+them; one that changes a table by itself makes all that was kept of it unknown. Which tables a statement touches is read
+from its words.
 
 The only writer keeps its unit from one transaction to the next: nobody else writes, so what it wrote last is what is
 stored. Whenever anything is undone, everything is forgotten.
@@ -171,8 +172,7 @@ class Table(Generic[K, V]):
         if new:
             many(shape.insert, new)
         for sql, rows in updates.items():
-            if many(sql, rows).rowcount != len(rows):
-                raise StaleWrite(f"{shape.name}: a row is not as it was read")
+            self._unit.expect(many(sql, rows), len(rows), shape.name)
         if shape.keeps is not None:
             for key in changed:
                 after = self.kept[key]
@@ -223,7 +223,7 @@ class _Plan(NamedTuple):
 class Unit:
     """The rows of one connection."""
 
-    __slots__ = ("_empty", "_memories", "_plans", "db", "dirty", "tables")
+    __slots__ = ("_empty", "_expected", "_memories", "_plans", "db", "dirty", "tables")
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -233,6 +233,8 @@ class Unit:
         self._memories: list[tuple[str, dict[Any, Any]]] = []
         self._plans: dict[str, _Plan] = {}
         self._empty: dict[str, bool] = {}
+        self._expected: list[tuple[Cursor, int, str]] = []
+        """Updates of rows, how many each must have found, and of which table."""
 
     # -- statements
 
@@ -310,11 +312,19 @@ class Unit:
             self.tables[name].write()
             self._empty.pop(name, None)
 
+    def expect(self, update: Cursor, rows: int, table: str) -> None:
+        """The update must have found so many rows; that is checked by the next flush."""
+        self._expected.append((update, rows, table))
+
     def flush(self) -> None:
-        """Write all that waits."""
+        """Write all that waits. StaleWrite: a row that was changed is not stored as it was read."""
         if self.dirty:
             for name in self.tables:
                 self._write(name)
+        expected, self._expected = self._expected, []
+        for update, rows, table in expected:
+            if update.rowcount != rows:
+                raise StaleWrite(f"{table}: a row is not as it was read")
 
     def forget(self) -> None:
         """Something was undone: nothing is known any more, and nothing waits."""
@@ -324,6 +334,7 @@ class Unit:
             memory.clear()
         self.dirty.clear()
         self._empty.clear()
+        self._expected.clear()
 
     def trim(self) -> None:
         """Forget everything, once there is too much of it."""

@@ -15,7 +15,7 @@ from fledge.errors import StoreError
 from fledge.store.base import Store, Tx
 from fledge.store.files import DATABASE, log_of, unmark
 from fledge.store.migrate import migrate
-from fledge.store.sqlite import store_error
+from fledge.store.threads import store_error
 from fledge.store.unit import Unit
 
 T = TypeVar("T")

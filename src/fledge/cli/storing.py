@@ -1,0 +1,23 @@
+"""`fledge store copy SOURCE TARGET`: a store in another database, and how to go on with it."""
+
+import asyncio
+from pathlib import Path
+
+from fledge.store.addresses import is_address
+from fledge.store.copying import copy
+
+
+def copy_store(source: str, target: str) -> list[str]:
+    """Copy the store; answers what was done and what to do next, in lines."""
+    done = asyncio.run(copy(_place(source), _place(target)))
+    earlier = f" ({done.found} were there from an earlier copy)" if done.found else ""
+    lines = [f"copied {done.rows} rows of {done.tables} tables{earlier}; every table has the same count and digest"]
+    if is_address(target) and not is_address(source):
+        lines.append(f"files stay in {source}: move its fledge.db away, and open the folder with store=<the address>")
+    elif is_address(source) and not is_address(target):
+        lines.append(f"open {target} as a state folder; remove the file `store` in it, if it was the server's folder")
+    return lines
+
+
+def _place(where: str) -> str | Path:
+    return where if is_address(where) else Path(where).expanduser()

@@ -1,0 +1,45 @@
+"""Addresses of stores on a server, for those who open one: known without the library that connects to it."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+from fledge.errors import StoreError
+from fledge.store.base import Store
+
+if TYPE_CHECKING:
+    from fledge.store.postgres import PostgresStore
+
+SCHEMES: Final = ("postgresql://", "postgres://")
+STORES: Final = "stores"
+
+
+def is_address(text: str) -> bool:
+    """True of the address of a PostgreSQL server."""
+    return text.startswith(SCHEMES)
+
+
+def folder_of(url: str) -> Path:
+    """The state folder of a store for which none was named: the same for the same server, database and schema."""
+    base, _, query = url.partition("://")[2].rpartition("@")[2].partition("?")  # without user and password
+    place = f"{base}?schema={dict(parse_qsl(query)).get('schema', '')}"
+    state = Path(os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
+    return state / STORES / hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+def server_store() -> "type[PostgresStore]":
+    """The class of stores on a server. StoreError: the library that it needs is not installed."""
+    try:
+        from fledge.store.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("psycopg"):
+            raise
+        raise StoreError("a store on PostgreSQL needs its library: pip install 'fledge[postgres]'") from None
+    return PostgresStore
+
+
+def open_server(url: str, folder: Path, address: str = "") -> Store:
+    """Open the store at this address, with its files in this folder."""
+    return server_store().open(url, folder=folder, address=address)

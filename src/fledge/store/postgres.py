@@ -1,0 +1,441 @@
+"""The store on a PostgreSQL server: the same jobs, verbs and SQL as the embedded one.
+
+One thread writes, with group commit; views run on reader connections beside it, each in a snapshot of its own. A
+transaction of the writer holds an advisory lock of the schema: one process writes at a time, and the numbers of events
+are in the order of commits. The rows that a writer remembers are valid until another one writes; the row of the store
+names the last writer.
+
+A connection that is lost is made again. Before COMMIT was sent nothing was written, and the batch is run again; after
+it, the server is asked what became of the transaction. A server that stays away fails what waits for it, as a full disk
+does. This file knows no table but `fledge_store`.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import psycopg
+
+from fledge.errors import StoreError, StoreLocked, StoreLost
+from fledge.store.base import Tx
+from fledge.store.files import bind_folder, own_folder
+from fledge.store.lock import Holder, StoreLock, this_process
+from fledge.store.migrate import newest
+from fledge.store.pipeline import Pipe, one_line
+from fledge.store.postgres_server import (
+    IDLE_MS,
+    Address,
+    Role,
+    Session,
+    check_copy,
+    check_exists,
+    connect,
+    explained,
+    migrate,
+    parse,
+    pooled,
+)
+from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store_error
+from fledge.store.unit import Unit
+
+PATIENCE_S: Final = 5.0
+"""How long a server may be away before what waits for it fails."""
+FIRST_WAIT_S: Final = 0.05
+MOST_WAIT_S: Final = 1.0
+"""How long to wait before the next try to connect."""
+RUNS: Final = 3
+"""How often a batch is run whose connection is lost each time."""
+RELEASE_S: Final = 1.0
+"""How long the server may take to notice that the process of a holder has died."""
+TOUCH_S: Final = IDLE_MS / 4000
+"""How long a batch may run before the server is shown that its transaction is not idle."""
+_STOPPED: Final = "25P03"
+_STATE: Final = (
+    "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true)"
+    " FROM fledge_store"
+)
+
+
+class _Link:
+    """A connection that is made again after it was lost."""
+
+    def __init__(self, address: Address, role: Role, patience_s: float, closing: threading.Event) -> None:
+        self._address, self._role, self._patience_s, self._closing = address, role, patience_s, closing
+        self.session = ""
+        self._pipe: Pipe | None = None
+        self._lost_at: float | None = None
+        self._next_at = 0.0
+        self._wait_s = FIRST_WAIT_S
+        self._why = StoreError(f"{address.shown}: not connected")
+
+    def use(self, session: Session) -> Pipe:
+        """From now on this is the connection."""
+        self.session, self._pipe = session.id, Pipe(session.connection)
+        self._lost_at, self._wait_s = None, FIRST_WAIT_S
+        return self._pipe
+
+    def pipe(self, made: Callable[[Session], None] | None = None) -> Pipe:
+        """The connection, or a new one, which `made` may refuse. StoreError: the server is away for too long."""
+        if self._pipe is not None and self._pipe.is_alive:
+            return self._pipe
+        if self._lost_at is None:
+            self._lost_at = self._next_at = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now >= self._next_at:
+                try:
+                    return self._connected(made)
+                except StoreLost:
+                    raise
+                except StoreError as error:
+                    self._why = error
+                    self._next_at, self._wait_s = now + self._wait_s, min(2 * self._wait_s, MOST_WAIT_S)
+            if now - self._lost_at >= self._patience_s or self._closing.wait(self._next_at - now):
+                raise StoreError(str(self._why)) from self._why
+
+    def _connected(self, made: Callable[[Session], None] | None) -> Pipe:
+        session = connect(self._address, self._role)
+        try:
+            if made is not None:
+                made(session)
+        except BaseException:
+            session.connection.close()
+            raise
+        return self.use(session)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+
+class PostgresStore(ThreadedStore):
+    """A store in a schema of a PostgreSQL database. Open it with `PostgresStore.open`."""
+
+    def __init__(
+        self,
+        server: Address,
+        session: Session,
+        store_id: str,
+        folder: StoreLock | None,
+        *,
+        alone: bool,
+        batch: int,
+        patience_s: float,
+    ) -> None:
+        self.server, self.id = server, store_id
+        self._folder, self._alone, self._patience_s = folder, alone, patience_s
+        self._me = secrets.token_hex(8)
+        self._closing = threading.Event()
+        self._link = _Link(server, "writer", patience_s, self._closing)
+        self._pipe = self._link.use(session)
+        self._server_pid = session.connection.info.backend_pid
+        self._baton = server.key("writer")
+        self._tx = Tx(Unit(self._pipe))
+        self._xid = ""
+        self._touched_at = 0.0
+        self._has_written = False
+        self._lost: StoreLost | None = None
+        super().__init__(batch)
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        folder: Path | None = None,
+        address: str = "",
+        alone: bool = True,
+        batch: int = BATCH,
+        patience_s: float = PATIENCE_S,
+        copying: bool = False,
+    ) -> "PostgresStore":
+        """Open or make the store at this address. With `alone`, no other process may open it so until `close`. A server
+        that is away for longer than `patience_s` fails what waits for it.
+
+        `folder` is the state folder with the files of this store, and of no other; it is owned until `close`. With
+        `copying`, rows of another store are copied into this one, which counts as a store after `finish_copy`.
+
+        Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
+        without the rights, a schema of another program or of a newer fledge, a store that another process holds.
+        """
+        server = parse(url)
+        with ExitStack() as undo:
+            lock = None if folder is None else own_folder(folder, address)
+            if lock is not None:
+                undo.callback(lock.release)
+            session = connect(server, "writer")
+            undo.callback(session.connection.close)
+            if alone:
+                _take(session, server)
+            with explained(server), connect(server, "setup").connection as connection:
+                store_id = migrate(connection, server)
+                check_copy(connection, server, copying)
+                if folder is not None:
+                    bind_folder(folder, store_id, server.shown)
+                if alone:
+                    holder = msgspec.json.encode(this_process(time.time(), address)).decode()
+                    connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
+            undo.pop_all()
+        return cls(server, session, store_id, lock, alone=alone, batch=batch, patience_s=patience_s)
+
+    @staticmethod
+    def check_exists(url: str) -> None:
+        """StoreError if there is no store at this address. Nothing is made."""
+        check_exists(parse(url))
+
+    def finish_copy(self, tx: Tx) -> None:
+        """A job: all rows were copied. From now on this is a store, and its numbers go on behind theirs."""
+        numbers = tx.unit.all(
+            "SELECT table_name, column_name FROM information_schema.columns"
+            " WHERE table_schema = current_schema() AND is_identity = 'YES'"
+        )
+        for table, column in numbers:
+            tx.unit.execute(
+                f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"
+                f" HAVING max({column}) > 0"
+            )
+        tx.unit.execute("UPDATE fledge_store SET is_copy = 0")
+
+    async def close(self) -> None:
+        """Finish what was submitted, then close the connections. A server that is away is not waited for."""
+        self._closing.set()
+        await super().close()
+
+    # ---- the reader threads
+
+    def _read(self) -> None:
+        """Run views on a connection of this thread's own."""
+        link = _Link(self.server, "reader", self._patience_s, self._closing)
+        tx = Tx(Unit(self._pipe))
+
+        def show_all(batch: Sequence[Job]) -> None:
+            for job in batch:
+                self._show(link, tx, job)
+
+        self._work_off(show_all, self._views, self._batch // READERS or 1)
+        link.close()
+
+    def _show(self, link: _Link, tx: Tx, job: Job) -> None:
+        for _ in range(RUNS):
+            try:
+                self._look(link.pipe(), tx, job)
+                return
+            except Lost as error:
+                job.error = self._unread(error)
+            except psycopg.Error as error:
+                job.error = self._unread(error)
+                return
+            except BaseException as error:  # whatever a view raises is its caller's
+                job.error = error
+                return
+
+    def _look(self, pipe: Pipe, tx: Tx, job: Job) -> None:
+        tx.unit.db = pipe
+        try:
+            pipe.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            job.result = job.run(tx)
+            tx.unit.flush()  # a view that would change anything is refused
+            pipe.execute("COMMIT")
+            pipe.sync()
+            job.error = None
+        finally:
+            tx.unit.forget()
+            pipe.abandon()
+
+    def _unread(self, error: Exception) -> StoreError:
+        failed = StoreError(f"{self.server.shown}: {one_line(error)}")
+        failed.__cause__ = error
+        return failed
+
+    # ---- the writer thread
+
+    def _commit(self, batch: Sequence[Job]) -> None:
+        failed: StoreError | None = self._lost
+        for _ in range(0 if failed else RUNS):
+            for job in batch:
+                job.error = None
+            try:
+                if not self._run(batch) or self._end():
+                    return
+            except Lost as error:
+                failed = self._failed(error)
+                if error.sqlstate == _STOPPED:
+                    break
+            except psycopg.errors.InvalidSqlStatementName:
+                self._undo("ROLLBACK")
+                failed = pooled(self.server)  # what this session has prepared is not there
+                break
+            except (psycopg.Error, StoreError) as error:
+                self._undo("ROLLBACK")
+                failed = error if isinstance(error, StoreError) else self._failed(error)
+                break
+        for job in batch:
+            job.error = job.error or failed
+
+    @property
+    def _connection(self) -> Pipe:
+        return self._pipe
+
+    def _begin(self) -> None:
+        """Begin a transaction as the only writer of all processes. What is remembered of rows is forgotten if another
+        one has written since; an engine that works alone stops then, because another one has taken its place."""
+        try:
+            pipe = self._link.pipe(self._retake if self._alone else None)
+        except StoreLost:
+            raise
+        except StoreError as error:
+            raise StoreError(f"nothing was written: {error}") from error
+        if pipe is not self._pipe:
+            self._tx.unit.forget()
+            self._pipe = self._tx.unit.db = pipe
+        pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        pipe.execute("SELECT pg_advisory_xact_lock(?)", (self._baton,))
+        version, writer, self._xid, session = pipe.execute(_STATE).fetchone()
+        self._touched_at = time.monotonic()
+        if session != self._link.session:
+            raise pooled(self.server)
+        if version != newest():
+            raise StoreError(f"{self.server.shown} was brought to schema {version} by another fledge: use that one")
+        if writer != self._me:
+            if self._alone and self._has_written:
+                self._is_lost()
+            self._tx.unit.forget()
+            pipe.execute("UPDATE fledge_store SET writer = ?", (self._me,))
+
+    def _undo(self, how: str) -> None:
+        super()._undo(how)
+        with suppress(Lost):  # then it is undone
+            self._pipe.sync()
+
+    def _stay(self) -> None:
+        now = time.monotonic()
+        if now - self._touched_at > TOUCH_S:
+            self._touched_at = now
+            self._pipe.touch()
+
+    def _flush(self) -> None:
+        self._tx.unit.flush()
+        self._pipe.sync()
+
+    def _end(self) -> bool:
+        """Commit. False if that was undone, because the connection was lost before the server had done it."""
+        try:
+            tag = self._pipe.execute("COMMIT").tag
+        except Lost:
+            self._tx.unit.forget()
+            if not self._has_committed(self._xid):
+                return False
+        else:
+            if tag != b"COMMIT":
+                raise StoreError(f"{self.server.shown}: nothing was written (the server answered {tag.decode()})")
+        self._has_written = True
+        self.commits += 1
+        self._tx.unit.trim()
+        return True
+
+    def _has_committed(self, xid: str) -> bool:
+        """What became of a transaction whose COMMIT was sent on a connection that was lost. Asked until the server
+        answers, because what was committed may be neither run again nor said to have failed; a close waits only as long
+        as for any server that is away."""
+        ends_at: float | None = None
+        while True:
+            status = self._status(xid)
+            if status == "committed" or status == "aborted":
+                return status == "committed"
+            if self._closing.is_set():
+                ends_at = ends_at or time.monotonic() + self._patience_s
+            if status is None or (ends_at is not None and time.monotonic() > ends_at):
+                raise StoreError(
+                    f"{self.server.shown}: the connection was lost in a commit, and it is not known whether that was "
+                    "written"
+                )
+            time.sleep(2 * FIRST_WAIT_S)
+
+    def _status(self, xid: str) -> str | None:
+        """What the server says of a transaction; None if that is so long ago that it does not know."""
+        try:
+            with explained(self.server), connect(self.server, "setup").connection as connection:
+                try:
+                    row = connection.execute("SELECT pg_xact_status(CAST(%s AS xid8))", (xid,)).fetchone()
+                except psycopg.errors.InvalidParameterValue:
+                    return "aborted"  # it lies in the future of a server that took the place of the one it was sent to
+        except StoreError:
+            return "not known"
+        return None if row is None else row[0]
+
+    def _retake(self, session: Session) -> None:
+        """Hold the store with a new connection; StoreLost if another process holds it now."""
+        sql = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
+            " AND usename = current_user"
+        )
+        with explained(self.server):
+            session.connection.execute(sql, (self._server_pid, f"fledge writer {self._link.session}"))
+            if not _lock(session, self.server):
+                self._is_lost()
+        self._server_pid = session.connection.info.backend_pid
+
+    def _is_lost(self) -> None:
+        self._lost = StoreLost(
+            f"{self.server.shown}: the connection was lost, and another process has taken the store since. "
+            "This one has stopped and writes nothing more."
+        )
+        raise self._lost
+
+    def _told(self, error: BaseException) -> BaseException:
+        if isinstance(error, psycopg.OperationalError):
+            return self._failed(error)
+        return store_error(error) if isinstance(error, psycopg.Error) else error
+
+    def _failed(self, error: Exception) -> StoreError:
+        why = one_line(error)
+        if isinstance(error, Lost) and error.sqlstate == _STOPPED:
+            why = f"this process was stopped for more than {IDLE_MS / 1000:g} s in its transaction"
+        failed = StoreError(f"{self.server.shown}: nothing was written ({why})")
+        failed.__cause__ = error
+        return failed
+
+    def _let_go(self) -> None:
+        if self._alone and self._pipe.is_alive and self._lost is None:
+            try:
+                self._pipe.execute("UPDATE fledge_store SET holder = ''")
+                self._pipe.sync()
+            except (psycopg.Error, Lost):
+                pass  # the lock goes with the connection; the name of a dead holder does no harm
+        self._link.close()
+        if self._folder is not None:
+            self._folder.release()
+
+
+def _lock(session: Session, address: Address) -> bool:
+    """Hold the store by this session, until that ends; False if another one holds it. One whose process has just died
+    is waited for."""
+    until = time.monotonic() + RELEASE_S
+    while True:
+        row = session.connection.execute("SELECT pg_try_advisory_lock(%s)", (address.key("holder"),)).fetchone()
+        if row is not None and row[0]:
+            return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(FIRST_WAIT_S)
+
+
+def _take(session: Session, address: Address) -> None:
+    """Hold the store by the writer's own connection: a transaction that commits proves that it is held."""
+    row = None
+    with explained(address):
+        if _lock(session, address):
+            return
+        with suppress(psycopg.errors.UndefinedTable):  # the store is just being made
+            row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()
+    who = "another process"
+    if row is not None:
+        with suppress(msgspec.DecodeError):
+            who = str(msgspec.json.decode(row[0], type=Holder))
+    raise StoreLocked(f"{address.shown} is in use by {who}: end that first, or name another schema (?schema=…)")

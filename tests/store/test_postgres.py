@@ -1,0 +1,186 @@
+"""The store on PostgreSQL beside others on the same schema: one writes at a time, nobody acts on what is old, and what
+nobody reads costs no round trip."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from fledge.errors import StoreError
+from fledge.store.base import Tx
+from fledge.store.postgres import PostgresStore
+from tests.core.samples import AT
+from tests.statements import proves
+from tests.store.bench import GUARD_S, MAIN, admit, conversation, writer_held
+from tests.store.postgres import Server
+from tests.store.racer import NOTES, note, open_notes
+
+
+def with_two(server: Server, test: Callable[[PostgresStore, PostgresStore], Coroutine[Any, Any, None]]) -> None:
+    """Run a test with two stores on one schema that has an empty list of notes."""
+
+    async def main() -> None:
+        url = server.url(server.new_schema())
+        one, other = (PostgresStore.open(url, alone=False) for _ in range(2))
+        try:
+            async with asyncio.timeout(GUARD_S):
+                await one.transact(open_notes)
+                await test(one, other)
+        finally:
+            await one.close()
+            await other.close()
+
+    asyncio.run(main())
+
+
+@proves("7.server.5", "One process writes at a time, and forgets what it remembers once another has written")
+def test_a_writer_forgets_the_rows_it_remembers_once_another_has_written(server: Server) -> None:
+    def look(tx: Tx) -> tuple[int, int, list[str]]:
+        session = tx.sessions.get(NOTES)
+        assert session is not None
+        return session.generation, tx.transcripts.last(NOTES), [row.body for row in tx.inbox.unread(NOTES)]
+
+    def change(tx: Tx) -> None:
+        tx.sessions.raise_generation(NOTES)
+        tx.inbox.put("row", NOTES, "send", None, "hello", AT)
+
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        assert await other.transact(look) == (0, 0, [])
+        await one.transact(change)
+        assert await other.transact(note("mine")) == 1
+        assert await other.transact(look) == (1, 1, ["hello"])
+        assert await one.transact(note("theirs")) == 2
+        assert await one.transact(look) == await other.read(look) == (1, 2, ["hello"])
+
+    with_two(server, test)
+
+
+def test_a_writer_that_wrote_last_remembers_its_rows(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        await one.transact(note("mine"))
+        trips = one._pipe.trips
+        await one.transact(lambda tx: tx.sessions.get(NOTES))
+        assert one._pipe.trips - trips == 2  # to begin, and to commit
+        await other.transact(note("theirs"))
+        trips = one._pipe.trips
+        await one.transact(lambda tx: tx.sessions.get(NOTES))
+        assert one._pipe.trips - trips == 3
+
+    with_two(server, test)
+
+
+def test_statements_whose_results_nobody_reads_cost_no_round_trip(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        def write(tx: Tx) -> None:
+            for n in range(200):
+                tx.asks.remember("asker", f"{n}", "digest", "answer", MAIN)
+                note(f"{n}")(tx)
+
+        await one.transact(note("first"))
+        trips = one._pipe.trips
+        await one.transact(write)
+        assert one._pipe.trips - trips == 3  # to begin, to hear that all was taken, to commit
+
+    with_two(server, test)
+
+
+@proves("7.server.5")
+def test_one_of_two_writers_waits_while_the_other_is_in_its_transaction(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        async with writer_held(one):
+            task = asyncio.create_task(other.transact(note("second")))
+            assert await other.read(lambda tx: tx.transcripts.last(NOTES)) == 0
+            sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while await asyncio.to_thread(server.sql, sql) != [(1,)]:
+                assert not task.done()
+        assert await task == 1
+
+    with_two(server, test)
+
+
+@proves("7.server.6", "Numbers of events are in the order of commits, whoever writes")
+def test_a_feed_misses_no_event_of_two_writers_and_reads_none_twice(server: Server) -> None:
+    count = 60
+
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        async def write(store: PostgresStore, name: str) -> None:
+            for n in range(0, count, 3):
+                jobs = [_admits(f"{name} {n + i}") for i in range(3)]
+                await asyncio.gather(*(store.transact(job) for job in jobs))
+
+        seen: list[tuple[int, str]] = []
+        writers = asyncio.gather(write(one, "one"), write(other, "other"))
+        is_last = False
+        while not is_last:
+            is_last = writers.done()
+            after = seen[-1][0] if seen else 0
+            seen += [(event.seq, event.run) for event in await one.read(lambda tx: tx.events.after(after, 7))]  # noqa: B023
+            is_last = is_last and len(seen) >= 2 * count
+        assert [seq for seq, _ in seen] == sorted({seq for seq, _ in seen})
+        assert sorted(key for _, key in seen) == sorted(
+            f"{name} {n}" for name in ("one", "other") for n in range(count)
+        )
+
+    with_two(server, test)
+
+
+def _admits(key: str) -> Callable[[Tx], None]:
+    def job(tx: Tx) -> None:
+        conversation(tx, MAIN)
+        admit(tx, key)
+
+    return job
+
+
+def test_a_view_sees_one_moment_however_long_it_looks(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        loop = asyncio.get_running_loop()
+
+        def view(tx: Tx) -> tuple[int, int]:
+            before = tx.transcripts.entries(NOTES)
+            asyncio.run_coroutine_threadsafe(other.transact(note("new")), loop).result(GUARD_S)
+            tx.unit.forget()
+            return len(before), len(tx.transcripts.entries(NOTES))
+
+        assert await one.read(view) == (0, 0)
+        assert await one.read(lambda tx: len(tx.transcripts.entries(NOTES))) == 1
+
+    with_two(server, test)
+
+
+def test_a_long_text_and_many_rows_pass_in_one_job(server: Server) -> None:
+    """More than the buffers of both ends hold: neither waits for the other."""
+    body = "é" * 2_000_000
+
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        def write(tx: Tx) -> str:
+            kept = tx.texts.keep("owner", body)
+            for n in range(3000):
+                tx.transcripts.append(NOTES, AT, [("note", f"{n} " + "x" * 1000)])
+            return kept
+
+        kept = await one.transact(write)
+        assert await other.read(lambda tx: tx.texts.get(kept)) == body
+        assert len(await other.read(lambda tx: tx.transcripts.entries(NOTES, limit=5000))) == 3000
+
+    with_two(server, test)
+
+
+def test_a_value_that_no_column_takes_fails_its_own_job_alone(server: Server) -> None:
+    def wrong(tx: Tx) -> int:
+        tx.unit.execute("UPDATE sessions SET depth = ? WHERE key = ?", "not a number", NOTES)
+        return 0
+
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        async with writer_held(one):
+            tasks = [asyncio.create_task(one.transact(job)) for job in (note("a"), wrong, note("b"))]
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[::2] == [1, 2]
+        assert isinstance(answers[1], StoreError)
+        with pytest.raises(StoreError, match="the store refused this"):
+            await one.transact(wrong)
+        assert await one.transact(note("c")) == 3
+
+    with_two(server, test)
