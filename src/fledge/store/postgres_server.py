@@ -33,10 +33,11 @@ _POOLER: Final = (
     "Connect to the server itself, or set the pooler to session mode"
 )
 
-Role = Literal["writer", "reader", "setup"]
+Role = Literal["writer", "reader", "listener", "setup"]
 _TIMEOUTS: Final[dict[Role, tuple[str, str, str]]] = {
     "writer": ("30s", "10s", f"{IDLE_MS}ms"),
     "reader": ("60s", "10s", "60s"),
+    "listener": ("10s", "5s", "10s"),
     "setup": ("60s", "30s", "30s"),
 }
 """By role: statement_timeout, lock_timeout, idle_in_transaction_session_timeout."""
@@ -84,8 +85,15 @@ class Address(NamedTuple):
 
     def key(self, purpose: str) -> int:
         """The number of an advisory lock of this schema."""
-        digest = hashlib.sha256(f"fledge {purpose} {self.schema}".encode()).digest()
-        return int.from_bytes(digest[:8], signed=True)
+        return int.from_bytes(self._digest(purpose)[:8], signed=True)
+
+    @property
+    def channel(self) -> str:
+        """The name under which commits to this schema tell their news."""
+        return f"fledge_{self._digest('news').hex()[:16]}"
+
+    def _digest(self, purpose: str) -> bytes:
+        return hashlib.sha256(f"fledge {purpose} {self.schema}".encode()).digest()
 
 
 def parse(url: str) -> Address:
