@@ -29,14 +29,14 @@ CHILD = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=MAIN), limits=p
 
 
 class Performer(ScriptedPerformer):
-    """Lets children work until they are told to end; a post takes `post_s`."""
+    """Lets children work until they are told to end, or for `work_s`; a post or a removal takes `post_s`."""
 
     def __init__(self) -> None:
         super().__init__(self.play)
         self.may_end = asyncio.Event()
         self.at_work: set[str] = set()
         self.stopped: dict[str, float] = {}
-        self.post_s = 0.0
+        self.post_s = self.work_s = 0.0
 
     async def play(self, stage: Stage) -> None:
         if ":subagent:" not in stage.session:
@@ -44,13 +44,17 @@ class Performer(ScriptedPerformer):
             return
         self.at_work.add(stage.session)
         try:
-            await self.may_end.wait()
+            await (asyncio.sleep(self.work_s) if self.work_s else self.may_end.wait())
         except asyncio.CancelledError:
             self.stopped[stage.session] = time.monotonic()
             raise
         finally:
             self.at_work.discard(stage.session)
         await stage.say("done")
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        await super().remove(leaves)
+        await asyncio.sleep(self.post_s)
 
     async def call(self, post: Post) -> Address | None:
         self.posted.append(post)
@@ -62,7 +66,7 @@ class Worker:
     """An engine with its store and its performer."""
 
     def __init__(self, url: str, rules: Rules = RULES, **options: Any) -> None:
-        self.performer = Performer()
+        self.url, self.performer = url, Performer()
         self.store = PostgresStore.open(url, alone=False, lease_s=LEASE_S)
         self.engine = Engine(self.store, self.performer, rules=rules, **options)
 
@@ -73,9 +77,6 @@ class Worker:
         await self.engine.commit(lambda c: spawn.open_conversation(c, MAIN))
         runs: list[Run] = [await self.engine.commit(lambda c: spawn.spawn(c, CHILD)) for _ in range(children)]
         return [run.key for run in runs]
-
-    def vanish(self) -> None:
-        """Be neither seen nor able to write any more, as after kill -9; the tasks are ended without a word."""
 
 
 @asynccontextmanager
@@ -100,14 +101,14 @@ async def working(url: str, **options: Any) -> AsyncIterator[Worker]:
 async def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
     """Wait until this holds. The condition is of this process's memory; rows have `eventually`."""
     async with asyncio.timeout(within_s):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 (many things set it)
             await asyncio.sleep(0.005)
 
 
 async def eventually(worker: Worker, holds: Callable[[Tx], bool], within_s: float = 20.0) -> None:
     """Wait until the rows say this."""
     async with asyncio.timeout(within_s):
-        while not await worker.see(holds):
+        while not await worker.see(holds):  # noqa: ASYNC110 (others write the rows)
             await asyncio.sleep(0.02)
 
 

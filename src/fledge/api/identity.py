@@ -16,7 +16,6 @@ from fledge.config import Config, with_agents
 from fledge.hooks import Hooks
 from fledge.tools.base import Tool
 
-
 _LIMITS: Final = {
     "maxSpawnDepth": "max_spawn_depth",
     "maxChildrenPerAgent": "max_children_per_agent",
