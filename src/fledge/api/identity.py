@@ -73,10 +73,11 @@ def section_digests(own: Identity) -> dict[str, str]:
 
 def limits_of(config: Config) -> dict[str, str]:
     """Settings that all processes on one store must have in common: a limit that each knows differently is none."""
-    places = {"agents.defaults": config.agents.defaults, **{f"agents.list.{one.id}": one for one in config.agents.list}}
+    children: dict[str, Struct] = {f"agents.list.{one.id}": one.subagents for one in config.agents.list}
+    children["agents.defaults"] = config.agents.defaults.subagents
     return {
-        f"{place}.subagents.{name}": msgspec.json.encode(getattr(one.subagents, field), order="sorted").decode()
-        for place, one in places.items()
+        f"{place}.subagents.{name}": msgspec.json.encode(getattr(limits, field), order="sorted").decode()
+        for place, limits in children.items()
         for name, field in _LIMITS.items()
     }
 

@@ -6,12 +6,14 @@ rows, cut into messages that PostgreSQL takes. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from fledge.core.run import Instant
+
+T = TypeVar("T")
 
 LEASE_S: Final = 15.0
 """How long an engine counts as alive after it was last seen."""
@@ -129,12 +131,19 @@ def to_messages(news: News) -> list[str]:
     message = _encode(news)
     if len(message) <= MOST_BYTES:
         return [message.decode()]
-    parts = [news.stop, news.interrupted, news.ended, news.moved]
-    if all(len(part) < 2 for part in parts):
+    if max(len(news.stop), len(news.interrupted), len(news.ended), len(news.moved)) < 2:
         return [_encode(News(look=True, everything=True)).decode()]
-    first = News(news.look, *(part[: len(part) // 2] for part in parts), everything=news.everything)
-    rest = News(False, *(part[len(part) // 2 :] for part in parts))
-    return [*to_messages(first), *to_messages(rest)]
+    stop, rest_stop = _halves(news.stop)
+    interrupted, rest_interrupted = _halves(news.interrupted)
+    ended, rest_ended = _halves(news.ended)
+    moved, rest_moved = _halves(news.moved)
+    first = News(news.look, stop, interrupted, ended, moved, news.everything)
+    return [*to_messages(first), *to_messages(News(False, rest_stop, rest_interrupted, rest_ended, rest_moved))]
+
+
+def _halves(items: list[T]) -> tuple[list[T], list[T]]:
+    middle = len(items) // 2
+    return items[:middle], items[middle:]
 
 
 def from_message(message: str) -> News:

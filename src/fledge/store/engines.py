@@ -44,8 +44,12 @@ class Engines:
 
 
 def _member(row: Any) -> Member:
-    *first, drives, drains, settings, limits = row
-    return Member(*first, bool(drives), bool(drains), _decode(settings), _decode(limits))
+    engine, host, pid, started_at, seen_at, lease_s, drives, drains, settings, limits = row
+    return Member(
+        *(engine, host, pid, started_at, seen_at, lease_s, bool(drives), bool(drains)),
+        settings=_decode(settings),
+        limits=_decode(limits),
+    )
 
 
 class Errands:

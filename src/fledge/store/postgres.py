@@ -285,9 +285,9 @@ class PostgresStore(ThreadedStore):
                 failed = self._failed(error)
                 if error.sqlstate == _STOPPED:
                     break
-            except psycopg.errors.InvalidSqlStatementName:
+            except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.UndefinedTable):
                 self._undo("ROLLBACK")
-                failed = pooled(self.server)  # what this session has prepared is not there
+                failed = pooled(self.server)  # what this session has prepared, or set, is not there
                 break
             except (psycopg.Error, StoreError) as error:
                 self._undo("ROLLBACK")

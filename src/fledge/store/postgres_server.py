@@ -58,7 +58,7 @@ _HINTS: Final = (
     (r"too many (connections|clients)|connection slots", "raise max_connections of the server, or end other programs"),
     (r"permission denied for database", "let this user connect: GRANT CONNECT ON DATABASE … TO …"),
 )
-_STORE_TABLE: Final = """
+STORE_TABLE: Final = """
 CREATE TABLE fledge_store (
   one         INTEGER PRIMARY KEY CHECK (one = 1),
   id          TEXT NOT NULL,              -- of this store, for folders that belong to it
@@ -251,7 +251,7 @@ def _make(connection: "psycopg.Connection[Any]", address: Address, version: int)
             f"{address.shown}: the schema has {others} tables of another program. Nothing was changed: name another "
             "schema in the address (?schema=…)."
         )
-    connection.execute(translate_schema(schema() + _STORE_TABLE))
+    connection.execute(translate_schema(schema() + STORE_TABLE))
     store = secrets.token_hex(16)
     connection.execute("INSERT INTO fledge_store (one, id, version) VALUES (1, %s, %s)", (store, version))
     return store
