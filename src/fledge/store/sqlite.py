@@ -34,6 +34,10 @@ from fledge.store.unit import Unit
 
 T = TypeVar("T")
 
+# A third of what is bound is NULL, and `sqlite3` looks for a way to adapt each None: by two attributes that are not
+# there, each an exception. This way is found at once: the method answers None.
+sqlite3.register_adapter(type(None), {}.get)
+
 BATCH = 512
 READERS = 2
 CHECKED_BYTES = 64 * 2**20
