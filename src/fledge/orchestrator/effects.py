@@ -207,14 +207,29 @@ def _carry_out_turn(c: Commit, session: str, effect: TurnEffect) -> None:
 def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
     """Do what a decision asks of rows; what it asks of the world becomes a hint, and stays readable from rows."""
     key = run.key
-    match effect:
+    match effect:  # the effects of every life first: a case that does not fit costs as much as a call
+        case fx.CallHook(hook="subagent_spawned"):
+            hook_calls.spawned(c, run)
+        case fx.CallHook():
+            bindings.run_ended(c, run)
+        case fx.Post(kind=kind):
+            _post(c, run, kind)
         case fx.Enqueue(due_at=due_at):
             _enqueue(c, run, due_at)
-        case fx.Dequeue():
-            c.tx.queue.remove(key)
         case fx.ReleaseDriver(owes=owes):
             _free(c, key)
             exchanges.close_turn(c, key, YIELDED if owes == "all" else TurnEnd("over"), owes)
+        case fx.Announce(row=row, text=text):
+            deliver.announce(c, run, row, text)
+        case fx.HandOver():
+            deliver.hand_over(c, key)
+        case fx.CountDown():
+            _count_down(c, run)
+        case fx.CleanUp():
+            if not leaves_at(run, "cleanup"):
+                clean_now(c, key)
+        case fx.Dequeue():
+            c.tx.queue.remove(key)
         case fx.FreeDriver():
             _free(c, key)
         case fx.SupersedeDriver(until_at=until_at):
@@ -226,12 +241,8 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
             # Its turn may be closed by now, for its driver was released; what that left open is open all the same.
             _cut_calls(c, key, reason)
             exchanges.close_turn(c, key, TurnEnd("interrupted", reason))
-        case fx.Post(kind=kind):
-            _post(c, run, kind)
         case fx.Drain():
             drain.take_completions(c, key)
-        case fx.Announce(row=row, text=text):
-            deliver.announce(c, run, row, text)
         case fx.RefreshRow(text=text):
             deliver.refresh(c, run, text)
         case fx.WithdrawPlan():
@@ -250,25 +261,14 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
         case fx.DismissRow():
             for waiting in deliver.open_rows(c, key, "outcome"):
                 c.tx.inbox.dismiss(waiting, c.at)
-        case fx.HandOver():
-            deliver.hand_over(c, key)
         case fx.ReadOn():
             deliver.read_on(c, key)
         case fx.SuppressInbox():
             deliver.suppress(c, run)
-        case fx.CountDown():
-            _count_down(c, run)
         case fx.CountUp():
             _count_up(c, run.terms.parent)
         case fx.KillBelow():
             kill_below(c, key)
-        case fx.CallHook(hook="subagent_spawned"):
-            hook_calls.spawned(c, run)
-        case fx.CallHook():
-            bindings.run_ended(c, run)
-        case fx.CleanUp():
-            if not leaves_at(run, "cleanup"):
-                clean_now(c, key)
         case fx.Tell(notice=words):
             target = deliver.told(c, run.terms.parent).session
             if target is not None:
