@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -197,7 +197,9 @@ class Engine:
             self._missed.update({session} - self._drivers.keys())
         for called_off in hints.interrupted:
             self._interrupt(*called_off)
-        self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
+        for lease in hints.released:
+            if lease[1] in self._drivers.get(lease[0], ()):
+                self._over.add(lease)
         self._tell(hints)
         if hints.look:
             self._poked.set()
@@ -330,15 +332,26 @@ class Engine:
             raise
 
     async def _drive(self, drive: Drive) -> None:
-        task = self._start(self._perform(drive), f"perform {drive.session}")
+        """Perform the drive, and free its slot. A task that was stopped waits for nothing more, so another frees it."""
+        task = asyncio.current_task()
+        assert task is not None
         epochs = self._drivers.setdefault(drive.session, {})
         epochs[drive.epoch] = task
-        if self._closing or (drive.session in self._missed and await self._is_to_stop(drive)):
-            task.cancel()
-        await asyncio.wait([task])
-        del epochs[drive.epoch]
-        if not epochs:
-            self._drivers.pop(drive.session, None)
+        try:
+            if not self._closing and not (drive.session in self._missed and await self._is_to_stop(drive)):
+                await self._perform(drive)
+        except asyncio.CancelledError:
+            with suppress(RuntimeError):  # the group is shutting down: the next engine frees it
+                self._start(self._leave(drive), f"leave {drive.session}")
+            raise
+        finally:
+            del epochs[drive.epoch]
+            if not epochs:
+                self._drivers.pop(drive.session, None)
+        await self._leave(drive)
+
+    async def _leave(self, drive: Drive) -> None:
+        """Free the slot of a driver that has returned, unless its last commit did."""
         lease = (drive.session, drive.epoch)
         if lease in self._over:
             self._over.discard(lease)
