@@ -372,7 +372,7 @@ class ConfiguredProfiles:
             tools=tools,
             workspace=workspace,
             cwd=session.facts.cwd,
-            readable=(*await self._files.readable(engine, seat), *self._attached_to(session)),
+            readable=await self._files.readable(engine, seat),
             goods=self.goods(session, drive.run) if makes_files else None,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=self._max_tokens(agent_id, choice.primary),
@@ -397,10 +397,6 @@ class ConfiguredProfiles:
             accepts=seat.run is None and seat.by_person,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
-
-    def _attached_to(self, session: Session) -> tuple[Path, ...]:
-        """The folder for files of its messages. It may be read before it is there: a file may come during the turn."""
-        return () if self.images is None else (self.images.attached_to(session.key),)
 
     @property
     def attachment_limits(self) -> AttachmentLimits:
