@@ -46,9 +46,11 @@ PATH_CHARS = 400
 
 # ---- the completion --------------------------------------------------------------------------------------------------
 
+_NOTHING = Goods()
+
 
 class Completion(
-    Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"
+    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"
 ):
     """What a requester is told of a child; stored as JSON in its inbox row. Its texts are always valid Unicode."""
 
@@ -61,7 +63,7 @@ class Completion(
     result: str = ""
     """The frozen text (for a plan, the plan); empty if there is none."""
     stats: Stats = Stats()
-    goods: Goods = Goods()
+    goods: Goods = _NOTHING
     """Files and worktree that it hands over."""
     audience: Audience = "main"
     plan: PlanState = "none"
@@ -70,10 +72,16 @@ class Completion(
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        for name in ("child_session_key", "run_id", "label", "task", "result"):
-            if not (text := getattr(self, name)).isascii():
+        for name, text in (
+            ("child_session_key", self.child_session_key),
+            ("run_id", self.run_id),
+            ("label", self.label),
+            ("task", self.task),
+            ("result", self.result),
+        ):
+            if not text.isascii():
                 force_setattr(self, name, sound(text))
-        if self.goods != Goods():
+        if self.goods != _NOTHING:
             force_setattr(self, "goods", self.goods.sounded())
         if self.schema_error is not None:
             force_setattr(self, "schema_error", sound(self.schema_error))

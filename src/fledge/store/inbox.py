@@ -109,6 +109,10 @@ class Inbox:
             waiting.arrives(row)
         return True
 
+    def open(self, session: str) -> None:
+        """The session was never there before, so nothing waits for it: it need not be looked for."""
+        self._unread[session] = _Waiting({}, {})
+
     def get(self, key: str) -> Row | None:
         """A row by its key, whatever its state."""
         return self._rows.get(key)

@@ -130,17 +130,24 @@ class Table(Generic[K, V]):
     def put(self, key: K, value: V | None) -> None:
         """From now on this is the row; None: there is none."""
         if key not in self._changed:
-            self._changed[key] = self.get(key)
+            before = self.get(key)  # which may write what waits
+            if not self._changed:
+                self._unit.dirty.add(self._shape.name)
+            self._changed[key] = before
         self.kept[key] = value
-        self._unit.dirty.add(self._shape.name)
 
     def add(self, key: K, value: V) -> None:
         """A row whose key was never used: the database refuses it if it was."""
         if self.kept.get(key) is not None or key in self._changed:
             raise StaleWrite(f"{self._shape.name}: {key} exists already")
+        if not self._changed:
+            self._unit.dirty.add(self._shape.name)
         self.kept[key] = value
         self._changed[key] = None
-        self._unit.dirty.add(self._shape.name)
+
+    def is_new(self, key: K) -> bool:
+        """True of a row that is not stored yet."""
+        return self._changed.get(key, self) is None
 
     def found(self, key: K, row: Sequence[Any]) -> V:
         """A row that a statement has found: the kept one, if it is."""
@@ -198,8 +205,9 @@ class Lines:
 
     def add(self, *values: Any) -> None:
         """One row more."""
+        if not self._rows:
+            self._unit.dirty.add(self._name)
         self._rows.append(values)
-        self._unit.dirty.add(self._name)
 
     def write(self) -> None:
         """Write what was appended."""
