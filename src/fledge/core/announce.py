@@ -8,7 +8,7 @@ This file does not know inboxes, queues, channels or retries, nor how a result w
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -221,14 +221,16 @@ def collect(
     return Collected(text, summarised, sum(map(_size, told.values())))
 
 
-def room_beside(later: Sequence[Completion], style: Style, room: int, inline_chars: int = INLINE_CHARS) -> int:
-    """What newer completions of the same turn leave of `room` bytes to older ones, which are read before them."""
-    if len(later) * LEAST_BYTES >= room:
-        return 0
-    sizes = [
-        _size(_section(completion, number, style, "0" * 16, inline_chars)) for number, completion in enumerate(later)
-    ]
-    return max(0, room - sum(size for size in sizes if size <= room))
+def room_beside(later: Iterable[Completion], style: Style, room: int, inline_chars: int = INLINE_CHARS) -> int:
+    """What newer completions of the same turn leave of `room` bytes to older ones, which are read before them. No more
+    of them are looked at than it takes to fill it."""
+    left = room
+    for number, completion in enumerate(later):
+        size = _size(_section(completion, number, style, "0" * 16, inline_chars))
+        left -= size if size <= room else 0
+        if left <= 0:
+            return 0
+    return left
 
 
 def _newest_that_fit(lines: list[str], sections: list[str], room: int) -> set[int]:

@@ -311,7 +311,7 @@ def _collected(c: Commit, session: str, completions: list[Completion], behind: S
     if len(behind) * LEAST_BYTES >= room:
         room = 0
     elif behind:
-        room = room_beside([_whole(c, session, row) for row in behind], style, room, inline_chars)
+        room = room_beside((_whole(c, session, row) for row in behind), style, room, inline_chars)
     return collect(completions, style, c.ids.nonce(), max(0, room), inline_chars)
 
 
