@@ -11,6 +11,7 @@ stored. Whenever anything is undone, everything is forgotten.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 MOST: Final = 10_000
 """How many rows of a table are kept from one transaction to the next."""
+TOGETHER: Final = 16
+"""How many rows one statement inserts, where there are so many."""
 LAST: Final = 2**63 - 1
 """Larger than any number of a row."""
 
@@ -176,7 +179,7 @@ class Table(Generic[K, V]):
         if gone:
             many(shape.delete, gone)
         if new:
-            many(shape.insert, new)
+            self._unit.insert(shape.insert, new)
         for sql, rows in updates.items():
             if many(sql, rows).rowcount != len(rows):
                 raise StaleWrite(f"{shape.name}: a row is not as it was read")
@@ -213,7 +216,7 @@ class Lines:
         """Write what was appended."""
         rows, self._rows = self._rows, []
         if rows:
-            self._unit.db.executemany(self._insert, rows)
+            self._unit.insert(self._insert, rows)
 
     def forget(self) -> None:
         """What was appended and not written is lost."""
@@ -231,7 +234,7 @@ class _Plan(NamedTuple):
 class Unit:
     """The rows of one connection."""
 
-    __slots__ = ("_empty", "_memories", "_plans", "db", "dirty", "tables")
+    __slots__ = ("_empty", "_memories", "_plans", "_together", "db", "dirty", "tables")
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -241,6 +244,7 @@ class Unit:
         self._memories: list[tuple[str, dict[Any, Any]]] = []
         self._plans: dict[str, _Plan] = {}
         self._empty: dict[str, bool] = {}
+        self._together: dict[str, str] = {}
 
     # -- statements
 
@@ -274,6 +278,22 @@ class Unit:
             self._write(name)
         self.db.executemany(sql, rows)
         self._changed(plan.changes)
+
+    def insert(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        """Insert rows, many by one statement: each statement gives other threads a turn."""
+        done = 0
+        while len(rows) - done >= TOGETHER:
+            together = self._together.get(sql) or self._join(sql)
+            self.db.execute(together, list(chain.from_iterable(rows[done : done + TOGETHER])))
+            done += TOGETHER
+        if done < len(rows):
+            self.db.executemany(sql, rows[done:] if done else rows)
+
+    def _join(self, sql: str) -> str:
+        head, values, rest = sql.partition(" VALUES ")
+        row, bracket, tail = rest.partition(")")
+        joined = self._together[sql] = f"{head}{values}{','.join([row + bracket] * TOGETHER)}{tail}"
+        return joined
 
     def drop(self, table: str, key: str) -> None:
         """Delete one row of a table that is kept by its keys."""
