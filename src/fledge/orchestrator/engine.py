@@ -8,8 +8,8 @@ engine may not do itself (think, call hooks, remove files) is the performer's.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -55,6 +55,26 @@ class Performer(Protocol):
         Raises if it did not arrive; `NotArrived` may say when to try again, `Undeliverable` that it is useless.
         """
         ...
+
+
+class _Interruptible:
+    """While it is open, by `with`, a driver can be told to leave its step."""
+
+    __slots__ = ("_interrupts", "_lease", "_leave_step")
+
+    def __init__(
+        self,
+        interrupts: dict[tuple[str, int], Callable[[int], None]],
+        lease: tuple[str, int],
+        leave_step: Callable[[int], None],
+    ) -> None:
+        self._interrupts, self._lease, self._leave_step = interrupts, lease, leave_step
+
+    def __enter__(self) -> None:
+        self._interrupts[self._lease] = self._leave_step
+
+    def __exit__(self, *error: object) -> None:
+        del self._interrupts[self._lease]
 
 
 class Engine:
@@ -204,19 +224,13 @@ class Engine:
         if hints.look:
             self._poked.set()
 
-    @contextmanager
-    def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> Iterator[None]:
+    def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> "_Interruptible":
         """While this is open, the driver is told by `leave_step` that its step was called off, after that commit, and
         how many of its steps have been by then: news of one that it has left already may still be on its way.
 
         A driver that never says so is stopped instead, and its turn is driven again from what was committed.
         """
-        lease = (drive.session, drive.epoch)
-        self._interrupts[lease] = leave_step
-        try:
-            yield
-        finally:
-            del self._interrupts[lease]
+        return _Interruptible(self._interrupts, (drive.session, drive.epoch), leave_step)
 
     def _interrupt(self, session: str, epoch: int, times: int) -> None:
         leave_step = self._interrupts.get((session, epoch))

@@ -55,7 +55,11 @@ def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | Non
 
 def images_in(found: Sequence[Message]) -> list[ImageEntry]:
     """The images of these messages, oldest first."""
-    return [image for message in found if type(message) is not AssistantMessage for image in message.images]
+    images: list[ImageEntry] = []
+    for message in found:
+        if type(message) is UserMessage or type(message) is ToolMessage:
+            images += message.images
+    return images
 
 
 def in_words(found: Sequence[Message]) -> tuple[Message, ...]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fledge.clock import hold_time
 from fledge.errors import StoreError, StoreLost
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 # A third of what is bound is NULL, and `sqlite3` looks for a way to adapt each None: by two attributes that are not
 # there, each an exception. This way is found at once: the method answers None.
-sqlite3.register_adapter(type(None), {}.get)
+sqlite3.register_adapter(type(None), cast("Callable[[None], None]", {}.get))
 
 BATCH = 512
 READERS = 2
