@@ -144,6 +144,8 @@ def would_join(c: Commit, session: str) -> bool:
 
 
 def _entering(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> list[Row]:
+    if len(rows) == 1 and not at_boundary:
+        return rows  # a turn opens with the oldest row, whatever it is
     turn = c.tx.turns.get(session) if at_boundary and rows and not is_attempt(c, session) else None
     taken = inbox.take(items(c, session, rows), at_boundary, turn.origin if turn else "")
     keys = {item.key for item in taken}

@@ -347,7 +347,7 @@ def _free_slot(c: Commit, key: str) -> None:
 def _post(c: Commit, run: Run, kind: str) -> None:
     match kind:
         case "task":
-            _post_task(c, run, f"task:{run.key}")
+            _post_task(c, run, f"task:{run.key}", is_new=True)
         case "resumed":
             c.tx.turns.save_wait(run.key, None)
             has_begun = transcripts.has_begun(c.tx, run.key)
@@ -365,10 +365,10 @@ def _post(c: Commit, run: Run, kind: str) -> None:
             c.tx.inbox.put(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
 
 
-def _post_task(c: Commit, run: Run, row_key: str) -> None:
+def _post_task(c: Commit, run: Run, row_key: str, is_new: bool = False) -> None:
     spec = c.tx.runs.spec(run.key)
     words, carried = told(spec.task, spec.images), carried_body(Carried(spec.images))
-    c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, carried=carried)
+    c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, carried=carried, is_new=is_new)
 
 
 def _post_wake(c: Commit, run: Run, words: str) -> None:

@@ -96,14 +96,19 @@ class Inbox:
         origin: str = "",
         route: Found = "fallback",
         carried: str = "",
+        is_new: bool = False,
     ) -> bool:
-        """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
-        if self._rows.get(key) is not None:
+        """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written. `is_new`: none
+        was, so none is looked for; the database refuses the row if one was after all."""
+        if not is_new and self._rows.get(key) is not None:
             return False
         seq = self._numbers.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(seq), 0) FROM inbox")[0])
         self._numbers["next"] = seq + 1
         row = Row(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, carried)
-        self._rows.put(key, row)
+        if is_new:
+            self._rows.add(key, row)
+        else:
+            self._rows.put(key, row)
         waiting: _Waiting | None = self._unread.get(session)
         if waiting is not None:
             waiting.arrives(row)
