@@ -221,12 +221,16 @@ def collect(
     return Collected(text, summarised, sum(map(_size, told.values())))
 
 
-def room_beside(later: Iterable[Completion], style: Style, room: int, inline_chars: int = INLINE_CHARS) -> int:
-    """What newer completions of the same turn leave of `room` bytes to older ones, which are read before them. No more
-    of them are looked at than it takes to fill it."""
+def whole_bytes(completion: Completion, style: Style, inline_chars: int = INLINE_CHARS) -> int:
+    """How much of a turn that reads several completions tells this one, if it is told whole."""
+    return _size(_section(completion, 0, style, "0" * 16, inline_chars))
+
+
+def room_beside(later: Iterable[int], room: int) -> int:
+    """What newer completions of the same turn, of so many bytes each, leave of `room` bytes to older ones, which are
+    read before them. No more of them are looked at than it takes to fill it."""
     left = room
-    for number, completion in enumerate(later):
-        size = _size(_section(completion, number, style, "0" * 16, inline_chars))
+    for size in later:
         left -= size if size <= room else 0
         if left <= 0:
             return 0

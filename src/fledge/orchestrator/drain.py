@@ -26,6 +26,7 @@ from fledge.core.announce import (
     announce_key,
     collect,
     room_beside,
+    whole_bytes,
 )
 from fledge.core.freeze import one_line, summary
 from fledge.core.route import INTERNAL, Found, is_apart, joined
@@ -313,8 +314,12 @@ def _collected(c: Commit, session: str, completions: list[Completion], behind: S
     if len(behind) * LEAST_BYTES >= room:
         room = 0
     elif behind:
-        room = room_beside((_whole(c, session, row) for row in behind), style, room, inline_chars)
+        room = room_beside((_whole_bytes(c, session, row) for row in behind), room)
     return collect(completions, style, c.ids.nonce(), max(0, room), inline_chars)
+
+
+def _whole_bytes(c: Commit, session: str, row: Row) -> int:
+    return c.tx.inbox.measured(row, lambda: whole_bytes(_whole(c, session, row), c.rules.style, c.rules.inline_chars))
 
 
 def _whole(c: Commit, session: str, row: Row) -> Completion:

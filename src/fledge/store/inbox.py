@@ -79,6 +79,8 @@ class Inbox:
         self._rows: Table[str, Row] = Table(unit, _INBOX)
         self._unread = unit.memory("inbox")
         """By session, what waits for it."""
+        self._lengths = unit.memory("inbox")
+        """By key, a row that waits and how long it is."""
         self._numbers = unit.memory("inbox")
         """`next`: the number of the next row."""
 
@@ -117,6 +119,15 @@ class Inbox:
     def open(self, session: str) -> None:
         """The session was never there before, so nothing waits for it: it need not be looked for."""
         self._unread[session] = _Waiting({}, {})
+
+    def measured(self, row: Row, measure: Callable[[], int]) -> int:
+        """How long what a row says is, measured once while it waits unchanged: a full inbox is looked through again
+        with every commit's worth that is read of it."""
+        known = self._lengths.get(row.key)
+        if known is None or known[0] is not row:
+            known = self._lengths[row.key] = (row, measure())
+        length: int = known[1]
+        return length
 
     def get(self, key: str) -> Row | None:
         """A row by its key, whatever its state."""
@@ -253,6 +264,7 @@ class Inbox:
         row = self._rows.get(key)
         if row is None or row.state not in ("unread", "undelivered"):
             return False
+        self._lengths.pop(key, None)
         self._move(row, replace(row, state=state, closed_at=at))
         return True
 
