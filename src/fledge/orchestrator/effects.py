@@ -102,10 +102,11 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
     for effect in step.effects:
         _carry_out(c, run, effect)
     follows, c.queue = c.queue, earlier
-    c.queue.extend(one for one in follows if one[0] != key)
-    for own, event_after in follows:
-        if own == key:
-            _take_up(c, key, event_after)
+    if follows:
+        c.queue.extend([one for one in follows if one[0] != key])
+        for own, event_after in follows:
+            if own == key:
+                _take_up(c, key, event_after)
     return step
 
 

@@ -133,7 +133,7 @@ class Table(Generic[K, V]):
     def put(self, key: K, value: V | None) -> None:
         """From now on this is the row; None: there is none."""
         if key not in self._changed:
-            before = self.get(key)  # which may write what waits
+            before = self.kept[key] if key in self.kept else self._look_up(key)  # which may write what waits
             if not self._changed:
                 self._unit.dirty.add(self._shape.name)
             self._changed[key] = before
