@@ -69,7 +69,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """Lane widths; a lane that is not named here is 1 wide."""
 
 
-class Facts(Struct, frozen=True):
+class Facts(Struct, frozen=True, gc=False):
     """What a decision about a session needs to know of its surroundings."""
 
     unsettled: int

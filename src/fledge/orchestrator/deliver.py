@@ -35,7 +35,7 @@ CONTROL = ("task", "steer", "wake", "approval", "notice")
 """Messages that are void once the run they belong to has ended."""
 
 
-class Told(Struct, frozen=True):
+class Told(Struct, frozen=True, gc=False):
     """Who is to be told: a session, nobody, or nobody because a kill lies on the way."""
 
     session: str | None

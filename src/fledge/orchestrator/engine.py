@@ -8,8 +8,8 @@ engine may not do itself (think, call hooks, remove files) is the performer's.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -55,6 +55,26 @@ class Performer(Protocol):
         Raises if it did not arrive; `NotArrived` may say when to try again, `Undeliverable` that it is useless.
         """
         ...
+
+
+class _Interruptible:
+    """While it is open, by `with`, a driver can be told to leave its step."""
+
+    __slots__ = ("_interrupts", "_lease", "_leave_step")
+
+    def __init__(
+        self,
+        interrupts: dict[tuple[str, int], Callable[[int], None]],
+        lease: tuple[str, int],
+        leave_step: Callable[[int], None],
+    ) -> None:
+        self._interrupts, self._lease, self._leave_step = interrupts, lease, leave_step
+
+    def __enter__(self) -> None:
+        self._interrupts[self._lease] = self._leave_step
+
+    def __exit__(self, *error: object) -> None:
+        del self._interrupts[self._lease]
 
 
 class Engine:
@@ -197,24 +217,20 @@ class Engine:
             self._missed.update({session} - self._drivers.keys())
         for called_off in hints.interrupted:
             self._interrupt(*called_off)
-        self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
+        for lease in hints.released:
+            if lease[1] in self._drivers.get(lease[0], ()):
+                self._over.add(lease)
         self._tell(hints)
         if hints.look:
             self._poked.set()
 
-    @contextmanager
-    def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> Iterator[None]:
+    def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> "_Interruptible":
         """While this is open, the driver is told by `leave_step` that its step was called off, after that commit, and
         how many of its steps have been by then: news of one that it has left already may still be on its way.
 
         A driver that never says so is stopped instead, and its turn is driven again from what was committed.
         """
-        lease = (drive.session, drive.epoch)
-        self._interrupts[lease] = leave_step
-        try:
-            yield
-        finally:
-            del self._interrupts[lease]
+        return _Interruptible(self._interrupts, (drive.session, drive.epoch), leave_step)
 
     def _interrupt(self, session: str, epoch: int, times: int) -> None:
         leave_step = self._interrupts.get((session, epoch))
@@ -330,15 +346,26 @@ class Engine:
             raise
 
     async def _drive(self, drive: Drive) -> None:
-        task = self._start(self._perform(drive), f"perform {drive.session}")
+        """Perform the drive, and free its slot. A task that was stopped waits for nothing more, so another frees it."""
+        task = asyncio.current_task()
+        assert task is not None
         epochs = self._drivers.setdefault(drive.session, {})
         epochs[drive.epoch] = task
-        if self._closing or (drive.session in self._missed and await self._is_to_stop(drive)):
-            task.cancel()
-        await asyncio.wait([task])
-        del epochs[drive.epoch]
-        if not epochs:
-            self._drivers.pop(drive.session, None)
+        try:
+            if not self._closing and not (drive.session in self._missed and await self._is_to_stop(drive)):
+                await self._perform(drive)
+        except asyncio.CancelledError:
+            with suppress(RuntimeError):  # the group is shutting down: the next engine frees it
+                self._start(self._leave(drive), f"leave {drive.session}")
+            raise
+        finally:
+            del epochs[drive.epoch]
+            if not epochs:
+                self._drivers.pop(drive.session, None)
+        await self._leave(drive)
+
+    async def _leave(self, drive: Drive) -> None:
+        """Free the slot of a driver that has returned, unless its last commit did."""
         lease = (drive.session, drive.epoch)
         if lease in self._over:
             self._over.discard(lease)

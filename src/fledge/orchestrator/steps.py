@@ -175,7 +175,7 @@ def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: floa
     turns.at_work(c, drive.session, tools_s)
 
 
-class StepEnd(Struct, frozen=True):
+class StepEnd(Struct, frozen=True, gc=False):
     """What the end of a step is judged by: its reply with the results that were committed before, and the limits."""
 
     reply: Replied
