@@ -43,6 +43,7 @@ from fledge.core.turn import (
     TurnStep,
     TurnStopped,
     TurnYielded,
+    Wait,
     WaitPassed,
     WishHeartbeat,
     transition_turn,
@@ -66,6 +67,7 @@ from tests.core.turn_samples import (
     facts,
     is_possible,
     opened,
+    situation,
 )
 from tests.statements import proves
 
@@ -212,24 +214,6 @@ GRID: Final[dict[str, dict[str, str]]] = {
         ILLEGAL: OF_A_DRIVER,
     },
 }
-
-
-def situation(turn: Turn) -> str:
-    """The row of the table a turn belongs to."""
-    match turn.at:
-        case Idle():
-            state = "idle"
-        case Due(open=None):
-            state = "due"
-        case Due():
-            state = "open and due"
-        case Driven():
-            state = "driven"
-        case AskingPerson():
-            state = "asking"
-    if turn.wait is None:
-        return state
-    return f"{state}, wait over" if turn.wait.over else f"{state}, waits"
 
 
 def verdict(turn: Turn, event: TurnEvent, around: TurnFacts) -> str:
@@ -833,6 +817,7 @@ def test_a_driver_is_let_go_exactly_when_the_turn_is_driven_no_more() -> None:
 
 def test_a_wait_is_kept_by_all_but_a_yield_a_wake_and_a_stop() -> None:
     for turn, event, _, after in STEPS:
+        kept: Wait | None = turn.wait
         match event:
             case TurnYielded(wait=wait):
                 kept = wait
@@ -842,7 +827,7 @@ def test_a_wait_is_kept_by_all_but_a_yield_a_wake_and_a_stop() -> None:
                 kept = None
                 assert after.effects == (PostWake(turn.wait),)
             case _:
-                kept = turn.wait
+                pass
         was = after.turn.wait
         assert (was if was is None or kept is None else replace(was, over=kept.over)) == kept, event
         if kept is not None and kept.over:

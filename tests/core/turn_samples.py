@@ -137,3 +137,21 @@ def facts(children: str = "at work", rows: str = "nothing") -> TurnFacts:
 
 
 FACTS: Final = {f"{children}, {rows}": facts(children, rows) for children, rows in product(CHILDREN, ROWS)}
+
+
+def situation(turn: Turn) -> str:
+    """What a session is at, in words: its state, whether a turn is open, whether it waits."""
+    match turn.at:
+        case Idle():
+            state = "idle"
+        case Due(open=None):
+            state = "due"
+        case Due():
+            state = "open and due"
+        case Driven():
+            state = "driven"
+        case AskingPerson():
+            state = "asking"
+    if turn.wait is None:
+        return state
+    return f"{state}, wait over" if turn.wait.over else f"{state}, waits"

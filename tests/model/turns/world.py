@@ -456,7 +456,8 @@ class Model:
         return self.configuration.people if row.kind == "send" else "collect"
 
     def first(self) -> State:
-        return State(Turn(), (), ("at work",) * self.configuration.children, tuple(self.configuration.whims.values()))
+        children: tuple[Child, ...] = ("at work",) * self.configuration.children
+        return State(Turn(), (), children, tuple(self.configuration.whims.values()))
 
     def unfinished(self, state: State) -> str:
         """Why the world is not at rest; empty if it is."""
