@@ -87,7 +87,7 @@ GRID: Final[dict[str, dict[str, str]]] = {
     "idle, waits": {
         "due, waits": f"{LOOKS} TurnStopped",
         "due, wait over": f"{OUTSIDE} TurnStopped",
-        "idle, waits": "Arrived TurnStopped",
+        "idle, waits": "TurnStopped",
         "idle": "TurnStopped",
         "due": "TurnStopped",
         NOTHING: f"{OUTSIDE} TurnAnswered",
@@ -325,6 +325,20 @@ ARRIVED: Final[list[Case]] = [
         Arrived(quiet=True),
         QUIET,
         step(Turn(), WishHeartbeat()),
+    ),
+    (
+        "while it waits quiet rows wish nothing: the end of the wait does",
+        Turn(Idle(), ALL),
+        Arrived(quiet=True),
+        QUIET,
+        step(Turn(Idle(), ALL)),
+    ),
+    (
+        "a quiet row may be the last that it waited for",
+        Turn(Idle(), ALL),
+        Arrived(quiet=True),
+        facts("all settled", "quiet rows"),
+        step(Turn(Due(), SETTLED)),
     ),
     (
         "so it is for one that is due",

@@ -369,7 +369,7 @@ def _arrived(turn: Turn, event: Arrived, facts: TurnFacts) -> TurnStep:
             return TurnStep(replace(turn, at=Due(None, opened)))
         case Due(open=OpenTurn()) | Driven() | AskingPerson():
             return TurnStep(turn)
-        case _ if event.quiet:
+        case _ if event.quiet and turn.wait is None:
             return TurnStep(turn, (WishHeartbeat(),))
         case _:
             return _rest(turn, facts)

@@ -173,6 +173,12 @@ def quiet_rows_that_a_turn_leaves_wish_nothing(turn: Turn, event: TurnEvent, fac
     return _without(step, WishHeartbeat) if not isinstance(event, Arrived) else step
 
 
+def quiet_rows_wish_a_heartbeat_in_a_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+    if isinstance(event, Arrived) and event.quiet and isinstance(turn.at, Idle):
+        return TurnStep(turn, (WishHeartbeat(),))
+    return transition_turn(turn, event, facts)
+
+
 def an_aside_ends_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
     return transition_turn(replace(turn, wait=None) if isinstance(event, TurnOver) else turn, event, facts)
 
@@ -222,6 +228,7 @@ BROKEN: Final[dict[Transition, tuple[str, str]]] = {
     a_wake_is_not_posted: ("wait for all", "P6: a turn opened with nothing to read"),
     a_turn_stays_due_for_a_row_that_was_taken_back: ("withdraw", "P6: claimed for nothing"),
     quiet_rows_that_a_turn_leaves_wish_nothing: ("heartbeat", "P3: stuck: a notice is unread"),
+    quiet_rows_wish_a_heartbeat_in_a_wait: ("heartbeat", "P6: a heartbeat is wished"),
     an_aside_ends_the_wait: ("wait for all", "P5: a wait did not survive"),
     a_wake_keeps_the_wait: ("wait for all", "P4: a wake left the wait as it was"),
     a_driver_that_is_lost_keeps_its_lease: ("crash", "P7: a driver without a turn"),

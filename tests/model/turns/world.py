@@ -191,6 +191,8 @@ class Commit:
                 if wait.over == "past" or silent or not unread:
                     self.rows.append(Row("wake"))
             case WishHeartbeat():
+                if self.turn.wait is not None:
+                    self.breaks("P6: a heartbeat is wished that cannot come before the wait is over")
                 self.wish = "asked" if self.wish == "asked" else "for rows"
             case TellCrashed(turn=turn):
                 self.untold = False
