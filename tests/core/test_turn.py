@@ -120,7 +120,7 @@ GRID: Final[dict[str, dict[str, str]]] = {
     },
     "open and due": {
         "driven": "TurnClaimed",
-        "open and due": "Arrived",
+        "open and due": "Arrived TurnAnswered",
         "idle": "TurnStopped",
         "due": "TurnStopped",
         NOTHING: f"{OUTSIDE} TurnAnswered",
@@ -128,7 +128,7 @@ GRID: Final[dict[str, dict[str, str]]] = {
     },
     "open and due, waits": {
         "driven, waits": "TurnClaimed",
-        "open and due, waits": "Arrived",
+        "open and due, waits": "Arrived TurnAnswered",
         "open and due, wait over": "WaitPassed",
         "idle, waits": "TurnStopped",
         "due, waits": "TurnStopped",
@@ -140,7 +140,7 @@ GRID: Final[dict[str, dict[str, str]]] = {
     },
     "open and due, wait over": {
         "driven, wait over": "TurnClaimed",
-        "open and due, wait over": "Arrived",
+        "open and due, wait over": "Arrived TurnAnswered",
         "due, wait over": "TurnStopped",
         "idle": "TurnStopped",
         "due": "TurnStopped",
@@ -742,7 +742,14 @@ ANSWERED: Final[list[Case]] = [
         step(Turn(Due(None, CRASHED), ALL)),
     ),
     ("it asks no more", Turn(Driven(OPEN)), TurnAnswered(), WORKING, step(Turn(Driven(OPEN)))),
-    ("it pauses", Turn(Due(1060.0, OPEN)), TurnAnswered(), WORKING, step(Turn(Due(1060.0, OPEN)))),
+    (
+        "it is due when its question would expire: at once",
+        Turn(Due(1500.0, OPEN), ALL),
+        TurnAnswered(),
+        WORKING,
+        step(Turn(Due(None, OPEN), ALL)),
+    ),
+    ("no turn is open", Turn(Due(LATER)), TurnAnswered(), WORKING, step(Turn(Due(LATER)))),
 ]
 
 CASES = [*ARRIVED, *LOOKED, *WAIT_PASSED, *CLAIMED, *DRIVEN, *ENDED, *STOPS, *ANSWERED]

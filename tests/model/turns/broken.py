@@ -17,6 +17,7 @@ from fledge.core.turn import (
     PostWake,
     TellCrashed,
     Turn,
+    TurnAnswered,
     TurnAsked,
     TurnClaimed,
     TurnEffect,
@@ -113,6 +114,12 @@ def the_time_of_a_request_ends_the_wait(turn: Turn, event: TurnEvent, facts: Tur
 def a_message_makes_one_that_asks_due(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
     if isinstance(event, Arrived) and isinstance(turn.at, AskingPerson):
         return TurnStep(replace(turn, at=Due(None, turn.at.open)))
+    return transition_turn(turn, event, facts)
+
+
+def an_answer_waits_until_its_question_would_expire(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+    if isinstance(event, TurnAnswered) and isinstance(turn.at, Due):
+        return TurnStep(turn)
     return transition_turn(turn, event, facts)
 
 
@@ -219,6 +226,7 @@ BROKEN: Final[dict[Transition, tuple[str, str]]] = {
     a_stop_leaves_calls_open: ("stop", "P9: a turn was closed with a question open"),
     the_time_of_a_request_ends_the_wait: ("timeout", "P5: a wait did not survive"),
     a_message_makes_one_that_asks_due: ("ask", "P9: a turn asks a person"),
+    an_answer_waits_until_its_question_would_expire: ("ask", "P9: every question is answered"),
     a_driver_that_asks_keeps_its_lease: ("ask", "P7: a driver without a turn"),
     a_failed_aside_drops_the_wait: ("fail", "P5: a wait did not survive"),
     a_crashed_aside_drops_the_wait: ("wait for all", "P5: a wait did not survive"),

@@ -302,8 +302,12 @@ class Commit:
         self.take_up(TurnAsked(LATER))
 
     def answer(self) -> None:
-        self.asked = False
+        """The last question is answered: a turn without an open one is due when that would have expired."""
+        self.asked, opened = False, self.turn.open
+        self.turn = replace(self.turn, at=Due(LATER, opened))
         self.take_up(TurnAnswered())
+        if self.turn.at != Due(None, opened):
+            self.breaks("P9: every question is answered, and the turn is not due")
 
     def wait(self, asked: Asked) -> bool:
         """Yield; False if the call is refused."""
