@@ -462,7 +462,8 @@ class Model:
         return self.configuration.people if row.kind == "send" else "collect"
 
     def first(self) -> State:
-        children: tuple[Child, ...] = ("at work",) * self.configuration.children
+        at_work: Child = "at work"
+        children = (at_work,) * self.configuration.children
         return State(Turn(), (), children, tuple(self.configuration.whims.values()))
 
     def unfinished(self, state: State) -> str:
