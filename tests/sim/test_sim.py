@@ -91,7 +91,7 @@ def test_each_phase_of_a_run_says_what_its_session_can_be_at() -> None:
         (KnowsNoOrder, "things arrived in the order", 18),
         (ForgetsWhatWasLost, "are not told of it", 8),
         (MakesUpForBeats, "after the beat at .* the next is at", 3),
-        (BeatsTwice, "beats more often than its time came", 43),
+        (BeatsTwice, "beats more often than its time came", 33),
         (SkipsBeats, "its time came, and nothing came of it", 3),
         (LosesLateWords, "is told to have failed", 143),
         (CountsNoHops, r"[2-9]\d messages came of", 13),
