@@ -65,7 +65,6 @@ def take_over(c: Commit, owner: str, limit: int = 100) -> int:
     drivers = c.tx.drivers.of_others(owner, limit)
     for driver in drivers:
         turns.lost(c, driver, crashed=True)
-    effects.settle(c)  # a turn that is given up withdraws what it had begun to spawn
     reservations = c.tx.runs.reservations(limit - len(drivers))
     for key in reservations:
         effects.apply(c, key, ev.Withdrawn(at=c.at, reason="its caller is gone"))

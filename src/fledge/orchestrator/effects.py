@@ -122,7 +122,7 @@ def settle(c: Commit) -> None:
 
 def _take_up(c: Commit, key: str, event: ev.Event | TurnEvent) -> None:
     if _is_of_turn(event):
-        move_turn(c, key, event)
+        order_turn(c, key, event)
     elif c.find(key) is not None:
         order(c, key, cast(ev.Event, event))
 
@@ -139,8 +139,16 @@ def _is_of_turn(event: ev.Event | TurnEvent) -> TypeGuard[TurnEvent]:
 
 
 def move_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = None) -> Turn:
-    """Take up an event of a session's turns, and answer what it is at afterwards. Nothing happens to one that takes
-    none: a live run, a program, one that is gone. `before`: what it was at, where its place in the queue is taken."""
+    """Take up an event of a session's turns with all that follows, and answer what the session is at afterwards.
+    Nothing happens to one that takes no turns: a live run, a program, one that is gone. `before`: what it was at, where
+    its place in the queue is taken."""
+    after = order_turn(c, session, event, before)
+    settle(c)
+    return after
+
+
+def order_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = None) -> Turn:
+    """The same, but for what follows: that is left in the queue."""
     before = before or c.tx.turns.state(session)
     known = c.tx.sessions.get(session)
     if known is None or known.deleted or known.kind == "program" or drain.is_attempt(c, session):
@@ -437,7 +445,7 @@ def _children_settled(c: Commit, parent: str, last: str) -> None:
     # The last one's completion may be in nobody's inbox, while a hook is asked where the answer should go.
     aims = c.tx.turns.wait(parent) is not None and deliver.is_aiming(c, last)
     if c.tx.turns.wait(parent) is not None and not aims:
-        move_turn(c, parent, Looked())
+        order_turn(c, parent, Looked())
 
 
 def _count_up(c: Commit, parent: str) -> None:
@@ -507,7 +515,7 @@ def kill_tree(c: Commit, root: str, named: bool) -> Killing:
                 (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
             else:
                 stopping += [key] if c.tx.turns.get(key) is not None else []
-                move_turn(c, key, TurnStopped(TurnEnd("stopped")))
+                order_turn(c, key, TurnStopped(TurnEnd("stopped")))
             if before.ended is not None and named and key == root and bindings.unbind(c, key, "killed", "killed"):
                 killed.append(key)  # a session that stayed open in its thread
         todo.extend(below)
