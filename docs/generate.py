@@ -1,35 +1,26 @@
 """Write the generated pages: `python -m docs.generate`, or `--check` to fail when one is stale.
 
 `contract-tests.md` is made from the tests by `contract_page.py`, the pictures in README.md by `screens.py`, `verbs.md`
-and the page's `shapes.js` from the table of verbs. `lifecycle.md` is made here: what a phase means is read from its
-docstring, what an event means from its own. The arrows are found by giving every sample event to every sample run.
-Nothing about the life of a run is written down here a second time.
+and the page's `shapes.js` from the table of verbs, `turns.md` by `turns_page.py`. `lifecycle.md` is made here: what a
+phase means is read from its docstring, what an event means from its own. The arrows are found by giving every sample
+event to every sample run. Nothing about the life of a run is written down here a second time.
 """
 
 import argparse
-import inspect
-import re
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 from tests.core.samples import RUNS, SAMPLE_EVENTS
 
-from docs import contract_page, reference_page, screens, shapes_page, verbs_page
+from docs import contract_page, reference_page, screens, shapes_page, turns_page, verbs_page
+from docs.state_tables import answer_rows, event_table
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
 from fledge.core.run import PHASES, Asking, Phase
 from fledge.errors import IllegalTransition
 
 TARGET = Path(__file__).with_name("lifecycle.md")
-QUESTIONS = ("Means", "Ends by", "After a crash", "Kept")
-TITLES = {
-    "Means": "What it means",
-    "Ends by": "What ends it",
-    "After a crash": "After a crash",
-    "Kept": "How long it is kept",
-}
-
 INTRO = """\
 # The life of a run
 
@@ -81,34 +72,12 @@ def diagram(found: Edges) -> str:
     return "\n".join([*lines, f"    {PHASES[-1].name} --> [*]", "```"])
 
 
-def answers(phase: type[Phase]) -> dict[str, str]:
-    """The four answers of a phase's docstring; a docstring that lacks one is refused."""
-    text = inspect.cleandoc(phase.__doc__ or "")
-    parts = re.split(rf"^({'|'.join(QUESTIONS)}): ", text, flags=re.MULTILINE)
-    found = dict(zip(parts[1::2], (" ".join(part.split()) for part in parts[2::2]), strict=True))
-    if parts[0] or tuple(found) != QUESTIONS:
-        raise ValueError(f"the docstring of {phase.__name__} must answer {', '.join(QUESTIONS)}, in this order")
-    return found
-
-
 def phase_section(phase: type[Phase], found: Edges) -> str:
-    rows = [f"### {label(phase)}", "", "| | |", "|---|---|"]
-    rows += [f"| {TITLES[question]} | {cell(answer)} |" for question, answer in answers(phase).items()]
+    rows = answer_rows(label(phase), phase)
     staying = found.get((label(phase), label(phase)))
     if staying:
         rows.append(f"| Changes it but not its phase | {in_order(staying)} |")
     return "\n".join(rows)
-
-
-def event_table() -> str:
-    rows = ["| event | meaning |", "|---|---|"]
-    rows += [f"| `{event.__name__}` | {cell(' '.join((event.__doc__ or '').split()))} |" for event in ev.EVENTS]
-    return "\n".join(rows)
-
-
-def cell(text: str) -> str:
-    """Text that cannot break out of its table cell."""
-    return text.replace("|", "\\|")
 
 
 def page() -> str:
@@ -122,13 +91,14 @@ def page() -> str:
         "## The phases",
         *(phase_section(phase, found) for phase in PHASES),
         "## The events",
-        event_table(),
+        event_table(ev.EVENTS),
     ]
     return "\n\n".join(section.strip("\n") for section in sections) + "\n"
 
 
 PAGES = {
     TARGET: page,
+    turns_page.TARGET: turns_page.page,
     contract_page.TARGET: contract_page.page,
     verbs_page.TARGET: verbs_page.page,
     screens.TARGET: screens.page,

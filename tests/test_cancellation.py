@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fledge.cancellation import describe, error_message, is_stop
+from fledge.cancellation import Leavable, describe, error_message, is_stop
 from tests.statements import proves
 
 PROGRAM = """
@@ -211,3 +211,100 @@ def test_ctrl_c_ends_a_program_though_one_of_its_tools_spins(tmp_path: Path, run
         _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+# ---- a block that others may end -------------------------------------------------------------------------------------
+
+
+async def left(inside: Callable[[], Any], block: Leavable | None = None) -> list[str]:
+    """What a task gets to that waits in a block which is left from outside."""
+    block, got = block or Leavable(), []
+
+    async def work() -> None:
+        with block:
+            got.append("in")
+            await inside()
+            got.append("through")
+        got.append("behind")
+        await asyncio.sleep(0)
+        got.append("goes on")
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    block.leave()
+    block.leave()
+    await task
+    return got
+
+
+async def wait_for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def clean_up_badly() -> None:
+    try:
+        await wait_for_ever()
+    finally:
+        raise ValueError("on its way out")
+
+
+async def keep_the_stop() -> None:
+    with suppress(asyncio.CancelledError):
+        await wait_for_ever()
+
+
+@pytest.mark.parametrize("inside", [wait_for_ever, clean_up_badly])
+def test_a_block_that_is_left_ends_and_its_task_goes_on(inside: Callable[[], Any]) -> None:
+    assert asyncio.run(left(inside)) == ["in", "behind", "goes on"]
+
+
+def test_a_block_that_keeps_the_news_to_itself_ends_as_it_likes_and_its_task_goes_on() -> None:
+    assert asyncio.run(left(keep_the_stop)) == ["in", "through", "behind", "goes on"]
+
+
+def test_a_block_can_be_entered_and_left_again() -> None:
+    async def main() -> list[list[str]]:
+        block = Leavable()
+        return [await left(wait_for_ever, block) for _ in range(2)]
+
+    assert asyncio.run(main()) == [["in", "behind", "goes on"]] * 2
+
+
+def test_a_block_that_says_itself_that_it_is_left_and_ends_at_once_leaves_no_cancellation_behind() -> None:
+    async def main() -> str:
+        block = Leavable()
+        with block:
+            block.leave()
+        block.leave()  # nobody is in it
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return "unharmed"
+
+    assert asyncio.run(main()) == "unharmed"
+
+
+def test_a_task_that_is_cancelled_inside_a_block_that_is_left_too_is_cancelled() -> None:
+    async def main() -> bool:
+        block = Leavable()
+
+        async def work() -> None:
+            with block:
+                await wait_for_ever()
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        block.leave()
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(main())
+
+
+def test_what_a_block_raises_that_nobody_left_goes_through() -> None:
+    async def main() -> None:
+        with Leavable():
+            raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own"):
+        asyncio.run(main())

@@ -113,7 +113,7 @@ def test_a_conversation_that_waits_says_what_for(place: Place) -> None:
     place.act(body, waiting())
 
 
-@proves("4.yield.22", "A stop ends a conversation's wait; what it killed and what was held opens no turn")
+@proves("4.yield.22", "A stop ends a conversation's wait; what it killed tells nothing, what had come before is read")
 def test_a_stop_ends_the_wait(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         chat = fl.session("main")

@@ -11,7 +11,7 @@ from fledge.core import events as ev
 from fledge.core.cluster import News
 from fledge.core.run import Spawning, Terms
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import cluster, control, deliver, spawn, turns
 from fledge.orchestrator.changes import Changes
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
@@ -211,6 +211,45 @@ def test_an_engine_that_closes_hands_its_sessions_over(server: Server) -> None:
             assert [member.id for member in await one.see(lambda tx: tx.engines.all())] == [one.engine.owner]
             one.performer.may_end.set()
             await eventually(one, lambda tx: delivered(tx) == 8)
+
+    play(test())
+
+
+@proves("7.engines.8")
+def test_an_engine_that_leaves_leaves_nothing_that_is_its_own(server: Server) -> None:
+    async def test() -> None:
+        async with workers(server, 1) as (one,):
+            prepared = spawn.Request(spec=CHILD.spec, terms=CHILD.terms, limits=CHILD.limits, binds_thread=True)
+            keys = await one.spawn(2)
+            await until(lambda: one.performer.at_work == set(keys))
+            await one.engine.commit(lambda c: spawn.reserve(c, prepared))
+            await one.engine.commit(lambda c: cluster.take(c, one.engine._member, "post:a"))  # type: ignore[arg-type]
+            await one.engine.commit(lambda c: cluster.leave(c, one.engine.owner))
+
+            def left(tx: Tx) -> object:
+                queued = {key for key in keys if tx.queue.place(key) is not None}
+                return tx.drivers.all(), tx.runs.reservations(), tx.errands.of_others(""), tx.engines.all(), queued
+
+            assert await one.engine.commit(lambda c: left(c.tx)) == ([], [], set(), [], set(keys))
+
+    play(test())
+
+
+@proves("7.engines.4")
+def test_a_message_that_interrupts_reaches_a_driver_in_another_process(server: Server) -> None:
+    async def test() -> None:
+        async with workers(server, 1) as (one,), working(one.url, drives=False) as gateway:
+            (key,) = await gateway.spawn(1)
+            await until(lambda: one.performer.at_work == {key})
+            driver = await one.see(lambda tx: tx.drivers.get(key))
+            assert driver is not None
+            left: list[int] = []
+            drive = turns.Drive(key, driver.epoch, 1, None, {})
+            with one.engine.interruptible(drive, left.append):
+                await gateway.engine.commit(lambda c: control.send(c, key=key, message="listen", row_key="row"))
+                assert await gateway.engine.commit(lambda c: deliver.interrupt(c, key))
+                await until(lambda: left == [1])
+                assert one.performer.at_work == {key}
 
     play(test())
 

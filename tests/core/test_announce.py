@@ -30,6 +30,7 @@ from fledge.core.announce import (
     render,
     room_beside,
     status_label,
+    whole_bytes,
 )
 from fledge.core.events import RowKind
 from fledge.core.freeze import Stats
@@ -546,20 +547,27 @@ def test_what_is_told_whole_is_counted_and_lines_are_not() -> None:
 def test_newer_ones_of_the_same_turn_take_their_room_first() -> None:
     one = completion(result="é" * 300)
     size = collect([one, one], "auto", "0" * 16).whole_bytes // 2
-    assert room_beside([], "auto", 5000) == 5000
-    assert room_beside([one], "auto", 5000) == 5000 - size
-    assert room_beside([one, one], "auto", 5000) == 5000 - 2 * size
-    assert room_beside([one] * 3, "auto", 2 * size) == 0
-    assert room_beside([completion(result="x" * 300), one], "auto", 5000, inline_chars=299) > 5000 - 2 * size
+    assert whole_bytes(one, "auto") == size
+    assert room_beside([], 5000) == 5000
+    assert room_beside([size], 5000) == 5000 - size
+    assert room_beside([size, size], 5000) == 5000 - 2 * size
+    assert room_beside([size] * 3, 2 * size) == 0
+    assert whole_bytes(completion(result="x" * 300), "auto", inline_chars=299) < size
 
 
 def test_one_that_fits_into_no_turn_takes_no_room_from_older_ones() -> None:
-    assert room_beside([completion(result="x" * 6000)], "full", 5000) == 5000
+    assert room_beside([whole_bytes(completion(result="x" * 6000), "full")], 5000) == 5000
 
 
 def test_so_many_newer_ones_that_they_fill_the_turn_leave_nothing() -> None:
-    assert room_beside([completion()] * 20, "auto", 20 * LEAST_BYTES) == 0
+    assert room_beside([whole_bytes(completion(), "auto")] * 20, 20 * LEAST_BYTES) == 0
     assert len(render(completion(label="", task="", result="", run_id="1"), "compact", "0" * 16)) > LEAST_BYTES
+
+
+def test_no_more_newer_ones_are_looked_at_than_it_takes_to_fill_the_turn() -> None:
+    later = iter([300, 300, 300])
+    assert room_beside(later, 500) == 0
+    assert list(later) == [300]
 
 
 def test_one_alone_that_this_turn_has_no_room_for_becomes_a_line() -> None:

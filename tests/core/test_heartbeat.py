@@ -73,6 +73,10 @@ def test_a_busy_session_is_tried_again_after_a_second_which_no_request_shortens(
     assert request_wake(retried, "action", "urgent", 10.6) == Wake("action", "urgent", 11.5)
 
 
+def test_a_wake_of_a_session_that_waits_for_its_children_is_looked_at_less_often() -> None:
+    assert retry_wake(Wake("interval", "periodic", 10.25), 10.5, is_waiting=True).due_at == 40.5
+
+
 # ---- active hours ----------------------------------------------------------------------------------------------------
 
 

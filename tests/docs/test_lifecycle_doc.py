@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from docs.state_tables import answers
 
 from docs import generate
 from fledge.core.events import EVENTS
@@ -25,7 +26,7 @@ def test_every_phase_is_reached_in_the_picture_and_every_event_is_explained() ->
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
 def test_every_phase_answers_the_four_questions(phase: type[Phase]) -> None:
-    found = generate.answers(phase)
+    found = answers(phase)
     assert list(found) == ["Means", "Ends by", "After a crash", "Kept"]
     assert all(answer.endswith(".") for answer in found.values())
 

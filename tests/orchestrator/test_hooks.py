@@ -279,6 +279,20 @@ def test_with_deliver_send_the_result_is_posted_once_the_hook_has_answered(theat
     played(theatre, play, {"main": in_turns(delegate), "child": works(5)}, rules)
 
 
+@proves("4.yield.13")
+@pytest.mark.parametrize("way", ["turn", "send"])
+def test_a_conversation_that_waits_is_woken_once_the_hook_of_its_last_child_has_answered(way: str) -> None:
+    with closing(Scene(hooks=ASKS.hooks, deliver=way)) as scene:
+        main = scene.main()
+        child = scene.begin(main)
+        scene.wait(main)
+        scene.finish(child, "done")
+        assert scene.claimable() == []
+        (post,) = scene.read(lambda tx: tx.outbox.due(1e12, 9))
+        scene.commit(lambda c: due.sent(c, post, NEWS))
+        assert scene.claimable() == [MAIN]
+
+
 # ---- the context engine ----------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from fledge.core.run import Queued, Spawning
 from fledge.errors import NotFound
-from fledge.orchestrator import spawn
+from fledge.orchestrator import spawn, turns
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.statements import proves
@@ -44,6 +44,20 @@ def test_a_reservation_goes_with_the_call_that_asked_for_it_and_is_settled(scene
         scene.commit(lambda c: spawn.prepared(c, key, o.generations))
     if way in ("timeout", "error"):
         assert scene.counts(MAIN).unsettled == 0
+
+
+def test_a_folder_opens_after_the_third_crash_of_a_turn_that_had_begun_several_spawns(scene: Scene) -> None:
+    main = scene.main()
+    for _ in range(2):
+        scene.commit(lambda c: turns.at_work(c, MAIN))
+        scene.crash()
+        main = scene.start(MAIN)
+    keys = [scene.reserve(main) for _ in range(2)]
+    scene.commit(lambda c: turns.at_work(c, MAIN))
+    scene.crash()
+    assert [run.key for run in scene.runs() if run.key in keys] == []
+    assert scene.ended_as(MAIN, 1) == "crashed 3 times"
+    assert scene.counts(MAIN).unsettled == 0
 
 
 def test_a_run_that_waits_for_a_reservation_is_woken_when_that_expires(scene: Scene) -> None:

@@ -196,6 +196,19 @@ class ForgetsYields(Spy):
         pass
 
 
+class ForgetsWakes(Spy):
+    def queue_put(self, session: str, lane: str, spawner: str, suspect: bool, due_at: Instant | None = None) -> None:
+        wait = self._tx.turns.wait(session)
+        if wait is None or not wait.over:
+            self._tx.queue.put(session, lane, spawner, suspect, due_at)
+
+
+class NeverLooks(Spy):
+    def sessions_counts(self, session: str) -> Counts:
+        counts = self._tx.sessions.counts(session)
+        return counts if self._tx.turns.wait(session) is None else replace(counts, unsettled=9)
+
+
 class NeverGivesUp(Spy):
     def outbox_give_up(self, key: str, error: str, until: Instant, at: Instant) -> None:
         post = self._tx.outbox.get(key)

@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from fledge.core.run import ENDED, PHASES, Asking
+from tests.core.turn_samples import TURNS, situation
 from tests.effort import SOAK, seeds
 from tests.sim.broken import (
     AnnouncesTwice,
@@ -18,6 +20,7 @@ from tests.sim.broken import (
     FencesNothing,
     ForgetsExchanges,
     ForgetsToCount,
+    ForgetsWakes,
     ForgetsWhatWasLost,
     ForgetsWhereTurnsBegin,
     ForgetsYields,
@@ -31,6 +34,7 @@ from tests.sim.broken import (
     LosesRows,
     MakesUpForBeats,
     NeverGivesUp,
+    NeverLooks,
     SkipsBeats,
     SleepsOn,
     TellsTheWrongOne,
@@ -39,6 +43,7 @@ from tests.sim.broken import (
 )
 from tests.sim.play import Play, play
 from tests.sim.schedule import schedule
+from tests.sim.standing import POSSIBLE, TAKES_TURNS
 from tests.sim.watch import Spy
 
 
@@ -55,6 +60,12 @@ def test_a_seed_is_played_the_same_way_every_time() -> None:
             play(seed, story.append)
     assert len(stories[0]) > 300
     assert stories[0] == stories[1]
+
+
+def test_each_phase_of_a_run_says_what_its_session_can_be_at() -> None:
+    phases = {"waiting for a person" if phase is Asking else phase.name for phase in PHASES if phase not in ENDED}
+    assert set(POSSIBLE) - {"conversation", "ended", "program", "deleted"} == phases - {"gone"}
+    assert {situation(turn) for turn in TURNS.values()} == TAKES_TURNS
 
 
 # ---- every check can fail --------------------------------------------------------------------------------------------
@@ -80,7 +91,7 @@ def test_a_seed_is_played_the_same_way_every_time() -> None:
         (KnowsNoOrder, "things arrived in the order", 18),
         (ForgetsWhatWasLost, "are not told of it", 8),
         (MakesUpForBeats, "after the beat at .* the next is at", 3),
-        (BeatsTwice, "beats more often than its time came", 43),
+        (BeatsTwice, "beats more often than its time came", 33),
         (SkipsBeats, "its time came, and nothing came of it", 3),
         (LosesLateWords, "is told to have failed", 143),
         (CountsNoHops, r"[2-9]\d messages came of", 13),
@@ -88,6 +99,8 @@ def test_a_seed_is_played_the_same_way_every_time() -> None:
         (LosesLastWords, "its thread never heard", 5),
         (ForgetsWhereTurnsBegin, "ended without words", 8),
         (ForgetsYields, "has yielded and waits for nothing", 0),
+        (ForgetsWakes, r"\(conversation\) is idle, wait over", 0),
+        (NeverLooks, r"\(conversation\) waits for what is there", 0),
         (NeverGivesUp, "was tried again", 31),
         (CountsNoSteps, r"takes step 4 of 3 in one turn", 27),
     ],

@@ -19,7 +19,7 @@ from fledge.runtime import context
 from fledge.store.base import Tx
 from fledge.testing import START, InlineStore, VirtualClock
 from fledge.tools.base import ToolContext
-from tests.sim import answers, beats, leaving, verdict
+from tests.sim import answers, beats, leaving, standing, verdict
 from tests.sim.hands import ASKS
 from tests.sim.mind import Who, wire_faults
 from tests.sim.outside import Outside
@@ -122,6 +122,7 @@ class Witness:
         self.wrong += verdict.steps_exceeded(self.plan, self.ledger, noted)
         self.wrong += verdict.misplaced(tx, noted) + verdict.begun_below_a_kill(tx, noted)
         self.wrong += beats.unsound(tx, self.plan, noted.beats, now) + answers.unsound(tx, noted.closed, noted.posted)
+        self.wrong += standing.unknown(tx)
         beaten = (self.ledger.beaten + noted.beaten) - (self.ledger.came_due + noted.came_due)
         self.wrong += [f"{session} beats more often than its time came" for session in beaten]
         if self.commits % EVERY == 0:

@@ -17,7 +17,7 @@ from fledge.core.progress import Progress
 from fledge.core.route import Address
 from fledge.core.turn import TurnEnd
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
-from fledge.store.base import Counts, Heartbeat, Place, Ran, Route, Spec, Tx
+from fledge.store.base import Counts, EntryKind, Heartbeat, Place, Ran, Route, Spec, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, change_turn, child, conversation, follow, queue
 from tests.store.conformance_commissions import CommissionConformance
@@ -270,6 +270,13 @@ class StoreConformance(
         with pytest.raises(FledgeError):
             bench.do(lambda tx: tx.inbox.put("row", None, "send", None, "nobody's", AT))
         assert bench.see(lambda tx: tx.inbox.get("row")) is None
+
+    def test_however_many_rows_are_written_at_once_all_are_there_in_order(self, bench: Bench) -> None:
+        bench.do(lambda tx: conversation(tx, *(f"talk {n}" for n in range(33))))
+        said: list[tuple[EntryKind, str]] = [("note", f"{n}") for n in range(49)]
+        bench.do(lambda tx: tx.transcripts.append("talk 32", AT, said))
+        assert bench.see(lambda tx: [(entry.kind, entry.body) for entry in tx.transcripts.entries("talk 32")]) == said
+        assert bench.see(lambda tx: len(tx.sessions.roots())) == 33
 
     def test_a_read_job_cannot_write_whatever_the_verb(self, bench: Bench) -> None:
         def prepare(tx: Tx) -> None:

@@ -5,12 +5,12 @@ from typing import Final, get_args
 import pytest
 
 from fledge.core.run import Path
-from fledge.errors import StoreError
+from fledge.errors import FledgeError, StoreError
 from fledge.store.base import COMPLETIONS, Row, RowKind, RowState, Tx
 from fledge.store.inbox import KEPT
 from tests.core.samples import AT
 from tests.statements import proves
-from tests.store.bench import MAIN, Bench, admit, close_row
+from tests.store.bench import MAIN, Bench, admit, close_row, conversation
 
 RUN: Final = "agent:main:subagent:r"
 KINDS: Final[tuple[RowKind, ...]] = get_args(RowKind)
@@ -41,6 +41,35 @@ def put_in(tx: Tx, key: str, state: RowState) -> None:
 
 class InboxConformance:
     """Inboxes."""
+
+    def test_a_row_that_is_said_to_be_new_is_put_unlooked_and_refused_if_its_key_was_used(self, bench: Bench) -> None:
+        def put(tx: Tx) -> list[str]:
+            conversation(tx, "talk")
+            tx.inbox.open("talk")
+            assert tx.inbox.unread("talk") == []
+            assert tx.inbox.put("row", "talk", "send", None, "x", AT, is_new=True)
+            return [row.key for row in tx.inbox.unread("talk")]
+
+        assert bench.do(put) == ["row"]
+        for _ in range(2):
+            with pytest.raises(FledgeError):
+                bench.do(lambda tx: tx.inbox.put("row", "talk", "send", None, "y", AT, is_new=True))
+            assert bench.see(lambda tx: [row.body for row in tx.inbox.unread("talk")]) == ["x"]
+            bench.reopen()
+
+    def test_a_waiting_row_is_measured_once_until_it_says_something_else(self, bench: Bench) -> None:
+        def measured(tx: Tx, length: int) -> int:
+            (row,) = tx.inbox.unread("talk")
+            return tx.inbox.measured(row, lambda: length)
+
+        def work(tx: Tx) -> list[int]:
+            conversation(tx, "talk")
+            tx.inbox.put("row", "talk", "send", None, "x", AT)
+            found = [measured(tx, 1), measured(tx, 2)]
+            tx.inbox.rewrite("row", "y", None)
+            return [*found, measured(tx, 3), measured(tx, 4)]
+
+        assert bench.do(work) == [1, 1, 3, 3]
 
     def test_a_row_is_as_it_was_put(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[bool]:

@@ -39,7 +39,7 @@ DEFAULT_MODEL = "agents.defaults.model"
 """The setting that names a model where nothing closer does."""
 
 
-class Chosen(Struct, frozen=True):
+class Chosen(Struct, frozen=True, gc=False):
     """What holds, and the setting (or the parameter of the spawn) that said so."""
 
     name: str

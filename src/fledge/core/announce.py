@@ -8,7 +8,7 @@ This file does not know inboxes, queues, channels or retries, nor how a result w
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -46,9 +46,11 @@ PATH_CHARS = 400
 
 # ---- the completion --------------------------------------------------------------------------------------------------
 
+_NOTHING = Goods()
+
 
 class Completion(
-    Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"
+    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"
 ):
     """What a requester is told of a child; stored as JSON in its inbox row. Its texts are always valid Unicode."""
 
@@ -61,7 +63,7 @@ class Completion(
     result: str = ""
     """The frozen text (for a plan, the plan); empty if there is none."""
     stats: Stats = Stats()
-    goods: Goods = Goods()
+    goods: Goods = _NOTHING
     """Files and worktree that it hands over."""
     audience: Audience = "main"
     plan: PlanState = "none"
@@ -70,10 +72,16 @@ class Completion(
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        for name in ("child_session_key", "run_id", "label", "task", "result"):
-            if not (text := getattr(self, name)).isascii():
+        for name, text in (
+            ("child_session_key", self.child_session_key),
+            ("run_id", self.run_id),
+            ("label", self.label),
+            ("task", self.task),
+            ("result", self.result),
+        ):
+            if not text.isascii():
                 force_setattr(self, name, sound(text))
-        if self.goods != Goods():
+        if self.goods != _NOTHING:
             force_setattr(self, "goods", self.goods.sounded())
         if self.schema_error is not None:
             force_setattr(self, "schema_error", sound(self.schema_error))
@@ -213,14 +221,20 @@ def collect(
     return Collected(text, summarised, sum(map(_size, told.values())))
 
 
-def room_beside(later: Sequence[Completion], style: Style, room: int, inline_chars: int = INLINE_CHARS) -> int:
-    """What newer completions of the same turn leave of `room` bytes to older ones, which are read before them."""
-    if len(later) * LEAST_BYTES >= room:
-        return 0
-    sizes = [
-        _size(_section(completion, number, style, "0" * 16, inline_chars)) for number, completion in enumerate(later)
-    ]
-    return max(0, room - sum(size for size in sizes if size <= room))
+def whole_bytes(completion: Completion, style: Style, inline_chars: int = INLINE_CHARS) -> int:
+    """How much of a turn that reads several completions tells this one, if it is told whole."""
+    return _size(_section(completion, 0, style, "0" * 16, inline_chars))
+
+
+def room_beside(later: Iterable[int], room: int) -> int:
+    """What newer completions of the same turn, of so many bytes each, leave of `room` bytes to older ones, which are
+    read before them. No more of them are looked at than it takes to fill it."""
+    left = room
+    for size in later:
+        left -= size if size <= room else 0
+        if left <= 0:
+            return 0
+    return left
 
 
 def _newest_that_fit(lines: list[str], sections: list[str], room: int) -> set[int]:

@@ -23,6 +23,8 @@ Skip = Literal["disabled", "quiet-hours", "busy", "empty"]
 OK_EXTRA_CHARS: Final = 300
 COALESCE_S: Final = 0.25
 BUSY_RETRY_S: Final = 1.0
+WAITING_RETRY_S: Final = 30.0
+"""A session that waits for its children may do so for long."""
 MAX_NOTICES: Final = 20
 PROMPT: Final = (
     "[Heartbeat] Nobody has spoken to you. Look at what has come in, and at what you were told to look after; do what"
@@ -72,9 +74,9 @@ def request_wake(pending: Wake | None, cause: Cause, reason: str, now: Instant) 
     return Wake(cause, reason, pending.due_at)
 
 
-def retry_wake(wake: Wake, now: Instant) -> Wake:
-    """The same wake a second later: its session was busy, or its turn could not be started."""
-    return Wake(wake.cause, wake.reason, now + BUSY_RETRY_S)
+def retry_wake(wake: Wake, now: Instant, is_waiting: bool = False) -> Wake:
+    """The same wake later: its session was busy, or waits for its children."""
+    return Wake(wake.cause, wake.reason, now + (WAITING_RETRY_S if is_waiting else BUSY_RETRY_S))
 
 
 # ---- active hours ----------------------------------------------------------------------------------------------------

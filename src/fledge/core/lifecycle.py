@@ -70,19 +70,23 @@ def replay(events: Iterable[ev.Event]) -> Run:
 
 def transition(run: Run, event: ev.Event) -> Step:
     """The run after the event, and what that asks of the world."""
-    match event:
-        case ev.Admitted():
-            raise IllegalTransition(run, event)
+    match event:  # the events of every life first: a case that does not fit costs as much as a call
         case ev.Prepared():
             return _prepared(run, event)
+        case ev.Claimed():
+            return _claimed(run, event)
+        case ev.AttemptEnded() | ev.AttemptStarted() | ev.AttemptFaltered() | ev.DriverStopped() | ev.LeaseLost():
+            return _signalled(run, event)
+        case ev.RowConsumed():
+            return closing.row_consumed(run, event)
+        case ev.CleanedUp():
+            return closing.cleaned_up(run, event)
+        case ev.Admitted():
+            raise IllegalTransition(run, event)
         case ev.Imported():
             return _imported(run, event)
         case ev.Withdrawn():
             return _withdrawn(run, event)
-        case ev.Claimed():
-            return _claimed(run, event)
-        case ev.AttemptStarted() | ev.AttemptEnded() | ev.AttemptFaltered() | ev.DriverStopped() | ev.LeaseLost():
-            return _signalled(run, event)
         case ev.Progressed():
             return _progressed(run, event)
         case ev.Yielded():
@@ -107,8 +111,6 @@ def transition(run: Run, event: ev.Event) -> Step:
             return _kill_ordered(run, event)
         case ev.PlanApproved() | ev.PlanRejected():
             return _plan_answered(run, event)
-        case ev.RowConsumed():
-            return closing.row_consumed(run, event)
         case ev.RowSuppressed():
             return closing.row_suppressed(run, event)
         case ev.RequesterLost():
@@ -121,8 +123,6 @@ def transition(run: Run, event: ev.Event) -> Step:
             return closing.dismissed(run, event)
         case ev.Removed():
             return closing.removed(run, event)
-        case ev.CleanedUp():
-            return closing.cleaned_up(run, event)
         case ev.CleanupFailed():
             return closing.cleanup_failed(run, event)
         case ev.CameDue():

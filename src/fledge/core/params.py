@@ -27,6 +27,7 @@ MAX_NAME: Final = 80
 _PLACE: Final = re.compile(r"`\$\.?([^`]*)`$")
 _ALSO: Final = "also"
 _FORMERLY: Final = "formerly"
+_INF: Final = float("inf")
 _TEXTS: Final[dict[type[Type], tuple[Any, str]]] = {
     kinds.DateTimeType: (datetime.datetime, "a date and time such as 2026-01-31T12:00:00Z"),
     kinds.DateType: (datetime.date, "a date such as 2026-01-31"),
@@ -83,6 +84,8 @@ def read_params(
         place = place_of(error)
         field = next((one for one in block.fields if one.encode_name == re.split(r"[.\[]", place)[0]), None)
         raise BadInput(place or whole, f"must be {'an object' if field is None else described(field.type)}") from None
+    if spelled is None and not _all_other_names(kind):
+        return Reading(read, {}, {})
     former = former_names(kind)
     others = [*_other_names(kind, _ALSO).items(), *former.items(), *((name, name) for name in written)]
     return Reading(
@@ -145,6 +148,17 @@ def _extra(kind: Type) -> dict[str, Any]:
             return {}
 
 
+@cache
+def _fields(kind: type[Struct]) -> tuple[dict[str, kinds.Field], dict[str, str]]:
+    return _fields_of(_struct(kind))
+
+
+def _fields_of(block: StructType) -> tuple[dict[str, kinds.Field], dict[str, str]]:
+    """The fields of a struct by their names on the wire, and those names by themselves."""
+    fields = {one.encode_name: one for one in block.fields}
+    return fields, {name: name for name in fields}
+
+
 def _fit_object(
     block: StructType,
     value: object,
@@ -157,9 +171,9 @@ def _fit_object(
     written."""
     if not isinstance(value, Mapping):
         raise BadInput(place or whole, "must be an object", value)
-    fields = {one.encode_name: one for one in block.fields}
+    fields, own_names = _fields(block.cls) if block is _struct(block.cls) else _fields_of(block)
     others = _all_other_names(block.cls)
-    names = {name: name for name in fields} if spelled is None else spelled
+    names = own_names if spelled is None else spelled
     clean: dict[str, Any] = {}
     for key, one in value.items():
         at = _below(place, str(key)[:MAX_NAME])
@@ -191,7 +205,15 @@ def _below(place: str, key: str) -> str:
 
 def _fit(kind: Type, value: Any, place: str) -> Any:
     """The value in its one spelling. Raises BadInput unless it is of this kind and within its bounds."""
-    match kind:
+    match kind:  # what most parameters are first: a case that does not fit costs as much as a call
+        case IntType() | FloatType():
+            if not _is_number(kind, value):
+                raise _wrong(kind, value, place)
+            return int(value) if isinstance(kind, IntType) else value
+        case kinds.StrType():
+            if not _is_plain(kind, value):
+                raise _wrong(kind, value, place)
+            return value
         case Metadata(type=inner):
             return _fit(inner, value, place)
         case kinds.UnionType(types=types):
@@ -206,10 +228,6 @@ def _fit(kind: Type, value: Any, place: str) -> Any:
             if not isinstance(value, Mapping) or not _has_length(kind, value):
                 raise _wrong(kind, value, place)
             return {key: _fit(item, one, _below(place, str(key)[:MAX_NAME])) for key, one in value.items()}
-        case IntType() | FloatType():
-            if not _is_number(kind, value):
-                raise _wrong(kind, value, place)
-            return int(value) if isinstance(kind, IntType) else value
         case _:
             if not _is_plain(kind, value):
                 raise _wrong(kind, value, place)
@@ -228,9 +246,9 @@ def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> A
 
 
 def _is_number(kind: IntType | FloatType, value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         return False
-    if isinstance(kind, IntType) and (value in (float("inf"), float("-inf")) or value % 1):
+    if isinstance(kind, IntType) and (value in (_INF, -_INF) or value % 1):
         return False
     return not (
         (kind.ge is not None and value < kind.ge)
@@ -243,16 +261,16 @@ def _is_number(kind: IntType | FloatType, value: Any) -> bool:
 def _is_plain(kind: Type, value: Any) -> bool:
     """True unless the value is surely not of this kind, which has nothing inside."""
     match kind:
-        case kinds.NoneType():
-            return value is None
-        case kinds.BoolType():
-            return isinstance(value, bool)
         case kinds.StrType(pattern=pattern):
             return (
                 isinstance(value, str)
                 and _has_length(kind, value)
                 and (pattern is None or re.search(pattern, value) is not None)
             )
+        case kinds.NoneType():
+            return value is None
+        case kinds.BoolType():
+            return isinstance(value, bool)
         case kinds.LiteralType(values=values):
             return any(type(one) is type(value) and one == value for one in values)
         case kinds.EnumType(cls=cls):

@@ -7,6 +7,7 @@ documents and rows are read.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -122,6 +123,7 @@ class _ModeWords(Struct, frozen=True, gc=False):
     elsewhere: str
 
 
+@lru_cache
 def _words_for(mode: Mode, parent: str) -> _ModeWords:
     if mode == "run":
         return _ModeWords(
@@ -512,7 +514,12 @@ def _elapsed(row: ChildRow, now: Instant) -> str:
 
 def flattened(text: str, limit: int) -> str:
     """Foreign text as one line of at most `limit` characters that cannot pass for a row, a tag, a marker or markup."""
-    return one_line(guarded(one_line(text, limit)).translate(_MARKUP), limit)
+    return _unmarked(one_line(text, limit), limit)
+
+
+@lru_cache(maxsize=512)  # children that were spawned together are called alike
+def _unmarked(line: str, limit: int) -> str:
+    return one_line(guarded(line).translate(_MARKUP), limit)
 
 
 def quoted(text: str, limit: int) -> str:

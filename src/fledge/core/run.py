@@ -138,6 +138,8 @@ class Spawning(Struct, frozen=True, gc=False, tag="spawning", omit_defaults=True
     """
 
     name: ClassVar[str] = "spawning"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     owner: str = ""
     """The engine that prepares it, where several share the store."""
@@ -165,6 +167,8 @@ class Queued(Struct, frozen=True, gc=False, tag="queued", omit_defaults=True):
     """
 
     name: ClassVar[str] = "queued"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     due_at: Instant | None = None
     """The queue timeout, where one is set and the run has never run."""
     serving: "Waiting | None" = None
@@ -182,6 +186,8 @@ class Running(Struct, frozen=True, gc=False, tag="running"):
     """
 
     name: ClassVar[str] = "running"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     due_at: Instant | None
     """When to look whether it is stuck; None once that was told."""
     serving: "Waiting | None" = None
@@ -198,6 +204,8 @@ class Waiting(Struct, frozen=True, gc=False, tag="waiting"):
     """
 
     name: ClassVar[str] = "waiting"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     until_settled: int | None
     """Woken as soon as this many children have settled; None waits for all. All settled always wakes."""
     due_at: Instant | None
@@ -215,6 +223,8 @@ class Asking(Struct, frozen=True, gc=False, tag="asking"):
     """
 
     name: ClassVar[str] = "waiting"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     left_s: float | None = None
     """What is left of the run's own time, if it has a limit."""
@@ -250,6 +260,8 @@ class Ending(Struct, frozen=True, gc=False, tag="ending"):
     """
 
     name: ClassVar[str] = "ending"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     cause: Grace | Stopping
 
@@ -262,6 +274,7 @@ class Announcing(Struct, frozen=True, gc=False, tag="announcing"):
     """
 
     name: ClassVar[str] = "announcing"
+    delivery: ClassVar[Delivery | None] = None
     ended: Ended
     due_at: Instant | None = None
     """When a result for a program is given up; a session's never is."""
@@ -275,6 +288,7 @@ class AnnounceDeferred(Struct, frozen=True, gc=False, tag="announce_deferred"):
     """
 
     name: ClassVar[str] = "announce_deferred"
+    delivery: ClassVar[Delivery | None] = None
     ended: Ended
     reason: DeferReason
     tries: int
@@ -293,6 +307,8 @@ class AwaitingApproval(Struct, frozen=True, gc=False, tag="awaiting_approval"):
     """
 
     name: ClassVar[str] = "awaiting_approval"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     plan: TextId | None
 
@@ -366,6 +382,8 @@ class Gone(Struct, frozen=True, gc=False, tag="gone"):
     """
 
     name: ClassVar[str] = "gone"
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
     due_at: ClassVar[Instant | None] = None
     reason: str
 
@@ -501,14 +519,12 @@ class Run(Struct, frozen=True, gc=False, kw_only=True):
     @property
     def ended(self) -> Ended | None:
         """The fixed outcome with its times, once there is one."""
-        phase = self.phase
-        return phase.ended if isinstance(phase, ENDED) else None
+        return self.phase.ended
 
     @property
     def delivery(self) -> Delivery | None:
         """How the announce came out, once that is decided."""
-        phase = self.phase
-        return phase.delivery if isinstance(phase, DECIDED) else None
+        return self.phase.delivery
 
     @property
     def concluded(self) -> bool:

@@ -198,7 +198,10 @@ def awaits_rest(lines: Sequence[Line]) -> bool:
 
 
 def _last_but_notes(lines: Sequence[Line]) -> Body | None:
-    return next((line.body for line in reversed(lines) if not isinstance(line.body, Noted)), None)
+    for line in reversed(lines):
+        if type(line.body) is not Noted:
+            return line.body
+    return None
 
 
 def begun_text(lines: Sequence[Line]) -> str:
@@ -242,12 +245,12 @@ SPAWN = "sessions_spawn"
 
 def images_of(body: Body) -> tuple[ImageEntry, ...]:
     """The images that came with an entry."""
-    return body.images if isinstance(body, Spoken | Resulted) else ()
+    return body.images if type(body) is Spoken or type(body) is Resulted else ()
 
 
 def files_of(body: Body) -> tuple[FileEntry, ...]:
     """The files that came with an entry."""
-    return body.files if isinstance(body, Spoken) else ()
+    return body.files if type(body) is Spoken else ()
 
 
 def shown_arguments(call: CallEntry) -> str:
@@ -275,17 +278,21 @@ def _without_content(file: object) -> object:
 
 def last_step(lines: Sequence[Line]) -> tuple[int, Replied, tuple[Resulted, ...]]:
     """The last reply with its number and the results of its calls so far; number 0 and nothing if there is none."""
-    for at in range(len(lines) - 1, -1, -1):
-        line = lines[at]
-        if isinstance(line.body, Replied):
-            results = (after.body for after in lines[at + 1 :] if isinstance(after.body, Resulted))
-            return line.seq, line.body, tuple(result for result in results if result.entry == line.seq)
+    results: list[Resulted] = []
+    for line in reversed(lines):
+        body = line.body
+        if type(body) is Replied:
+            return line.seq, body, tuple([result for result in reversed(results) if result.entry == line.seq])
+        if type(body) is Resulted:
+            results.append(body)
     return 0, Replied(), ()
 
 
 def open_calls(lines: Sequence[Line]) -> list[OpenCall]:
     """Calls of the last reply that have no result yet, in order."""
     entry, reply, results = last_step(lines)
+    if not reply.calls:
+        return []
     done = {result.index for result in results}
     return [OpenCall(entry, i, call) for i, call in enumerate(reply.calls) if i not in done]
 
@@ -295,13 +302,15 @@ def is_in_doubt(lines: Sequence[Line]) -> bool:
     unknown. A model that makes such a call anew would crash one process after the other, with a reply before each."""
     results: dict[int, list[Resulted]] = {}
     for line in reversed(lines):
-        if isinstance(line.body, Resulted):
-            results.setdefault(line.body.entry, []).append(line.body)
-        elif isinstance(line.body, Replied):
-            found = results.get(line.seq, [])
-            if any(result.unknown for result in found):
-                return True
-            if len(found) == len(line.body.calls):
+        body = line.body
+        if type(body) is Resulted:
+            results.setdefault(body.entry, []).append(body)
+        elif type(body) is Replied:
+            found = results.get(line.seq, ())
+            for result in found:
+                if result.unknown:
+                    return True
+            if len(found) == len(body.calls):
                 return False
     return False
 
@@ -339,16 +348,17 @@ def last_output(lines: Sequence[Line]) -> str:
 def in_order(lines: Iterable[Line]) -> list[Line]:
     """The lines as a model must see them: what an earlier note stands for left out, each result behind its call."""
     ordered = list(lines)
-    found = _seen(ordered) if any(isinstance(line.body, Noted) for line in ordered) else ordered
+    types = {type(line.body) for line in ordered}
+    found = _seen(ordered) if Noted in types else ordered
+    if Resulted not in types:
+        return found
     results: dict[int, list[Line]] = {}
     for line in found:
-        if isinstance(line.body, Resulted):
+        if type(line.body) is Resulted:
             results.setdefault(line.body.entry, []).append(line)
-    if not results:
-        return found
     placed: list[Line] = []
     for line in found:
-        if not isinstance(line.body, Resulted):
+        if type(line.body) is not Resulted:
             placed.append(line)
             placed.extend(sorted(results.get(line.seq, ()), key=_index))
     return placed

@@ -6,7 +6,9 @@ attempts of a live run are moved by `lifecycle`.
 
 `transition_turn(turn, event, facts)` says what comes of an event, or raises `IllegalTurn` where only a bug of ours
 could have produced it. It knows no clock and no store. Read it from the top: the value, what can happen, then one case
-for each event. Whenever no turn is open, `_rest` alone says what the session does next.
+for each event. Whenever no turn is open, `_rest` alone says what the session does next. The docstrings of the states
+answer four questions: what the state means, what ends it, what a crash leaves, how long it is kept; `docs/turns.md` is
+generated from them.
 """
 
 from typing import Literal, assert_never
@@ -95,8 +97,13 @@ class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A conversation waits for its children. Until that is over none of its turns reads a completion; a turn that opens
-    meanwhile answers a message and leaves the wait as it is."""
+    """Means: the conversation has yielded, and waits for its children. Until the wait is over no turn reads a
+    completion; a turn that opens meanwhile answers a message and leaves the wait as it is.
+    Ends by: its condition (all children settled, or `until_settled` of them) or its time, whichever comes first: the
+    next turn begins by saying so. A stop drops it; another yield takes its place.
+    After a crash: stays; condition and time are in the row.
+    Kept: until the turn that says that it is over has opened.
+    """
 
     until_settled: int | None
     """Over as soon as this many children have settled; None waits for all. All settled always ends it."""
@@ -113,11 +120,19 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Idle(Struct, frozen=True, gc=False):
-    """No turn is open, and none is due."""
+    """Means: no turn is open, and none is due.
+    Ends by: a message; a completion, unless it waits; a heartbeat; the end of its wait.
+    After a crash: stays.
+    Kept: until there is something to do.
+    """
 
 
 class Due(Struct, frozen=True, gc=False):
-    """A driver may claim it: to open a turn, or to go on with the open one."""
+    """Means: a driver may claim it: to open a turn, or to go on with the open one.
+    Ends by: claimed, not before `from_at`; stop; without an open turn also when all that it was due for is taken back.
+    After a crash: claimed again.
+    Kept: until claimed. A message ends the pause before the next try.
+    """
 
     from_at: Instant | None = None
     """Not before this time; None: at once."""
@@ -125,13 +140,23 @@ class Due(Struct, frozen=True, gc=False):
 
 
 class Driven(Struct, frozen=True, gc=False):
-    """A driver is at work on the open turn."""
+    """Means: a driver has the lease and a slot, and works on the open turn.
+    Ends by: a reply; a yield; a limit or an error; a question to a person; stop; the time of a request; the end of the
+    driver.
+    After a crash: due at once, resumed from the transcript under a new epoch; the third crash without a committed step
+    in between closes the turn with a notice.
+    Kept: as long as it works.
+    """
 
     open: OpenTurn
 
 
 class AskingPerson(Struct, frozen=True, gc=False):
-    """The open turn waits, without a driver, for a person's answers."""
+    """Means: the open turn waits, without a driver and a slot, for a person's answers.
+    Ends by: every question answered; the first one expired; stop. A message changes nothing: it is read afterwards.
+    After a crash: stays; questions and answers are rows.
+    Kept: until the first question expires.
+    """
 
     due_at: Instant
     """When the first question expires."""
@@ -154,7 +179,7 @@ class Turn(Struct, frozen=True, gc=False):
 
 
 class Arrived(Struct, frozen=True, gc=False):
-    """Something was put into its inbox."""
+    """A row was put into the inbox."""
 
     quiet: bool = False
     """Nobody waits for it: that is for a heartbeat."""
@@ -163,20 +188,20 @@ class Arrived(Struct, frozen=True, gc=False):
 
 
 class RowsLeft(Struct, frozen=True, gc=False):
-    """Something may be unread that was put there before: its run has ended, or a turn was stopped."""
+    """The run of the session has ended: rows that it has not read have their turn now."""
 
 
 class Looked(Struct, frozen=True, gc=False):
-    """What it waits for, or was to read, may have changed: children settled, a row was taken back, a heartbeat is
-    due."""
+    """What the session waits for, or was to read, may have changed: children settled, a row was taken back, a heartbeat
+    is due."""
 
 
 class WaitPassed(Struct, frozen=True, gc=False):
-    """The time of its wait has passed."""
+    """The time of the wait has passed."""
 
 
 class TurnClaimed(Struct, frozen=True, gc=False):
-    """A driver has taken it."""
+    """A driver has claimed the session."""
 
     opens: OpenTurn
     """The turn that opens, where none is open."""
@@ -222,7 +247,7 @@ class TurnLost(Struct, frozen=True, gc=False):
 
 
 class TurnStopped(Struct, frozen=True, gc=False):
-    """A person has stopped it, or its time is over."""
+    """A person has stopped the session, or the time of a request is over."""
 
     end: TurnEnd
     keeps_wait: bool = False
@@ -344,7 +369,7 @@ def _arrived(turn: Turn, event: Arrived, facts: TurnFacts) -> TurnStep:
             return TurnStep(replace(turn, at=Due(None, opened)))
         case Due(open=OpenTurn()) | Driven() | AskingPerson():
             return TurnStep(turn)
-        case _ if event.quiet:
+        case _ if event.quiet and turn.wait is None:
             return TurnStep(turn, (WishHeartbeat(),))
         case _:
             return _rest(turn, facts)

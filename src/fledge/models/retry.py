@@ -16,9 +16,12 @@ from msgspec import Struct
 
 from fledge.cancellation import is_stop
 from fledge.core.asking import FallBack, Report, Retries, RetryNow, after_try
-from fledge.models.base import Broke, Ended, Model, ModelEvent, Request
+from fledge.models.base import Broke, Call, Ended, Model, ModelEvent, Opaque, Request, Text, Thought, Usage
 
 log = logging.getLogger("fledge.models")
+
+_MORE_FOLLOWS = frozenset((Text, Thought, Opaque, Call, Usage))
+"""Events after which a stream goes on: found at once, for there may be thousands."""
 
 Sleep = Callable[[float], Awaitable[object]]
 Chance = Callable[[], float]
@@ -75,13 +78,17 @@ class Retrying:
                 events = model.stream(asked)
                 try:
                     async for event in events:
-                        if isinstance(event, Broke):
+                        if type(event) in _MORE_FOLLOWS:
+                            yielded = True
+                            yield event
+                        elif isinstance(event, Broke):
                             broke = event
                             break
-                        yield event
-                        if isinstance(event, Ended):
-                            return
-                        yielded = True
+                        else:
+                            yield event
+                            if isinstance(event, Ended):
+                                return
+                            yielded = True
                 finally:
                     await close_stream(events)
                 follows = after_try(

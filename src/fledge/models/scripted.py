@@ -143,15 +143,16 @@ class ScriptedModel:
             yield failure
             return
         answer = self._script(request)
-        if isinstance(answer, Awaitable):
+        if not isinstance(answer, (str, Call)) and isinstance(answer, Awaitable):
             answer = await answer
+        cut_after = None if failure is None else failure.after
         for number, event in enumerate(self._events(request, answer)):
-            if isinstance(failure, Cut) and number == failure.after:
+            if number == cut_after:
                 break
             if self._piece_s:
                 await self._sleep(self._piece_s)
             yield event
-        if isinstance(failure, Cut):
+        if failure is not None:
             yield Broke(failure.trouble, "scripted cut")
 
     async def close(self) -> None:
@@ -167,7 +168,7 @@ class ScriptedModel:
         if not isinstance(answer, Reply):
             return answer
         events: list[ModelEvent] = [Thought(piece) for piece in self._pieces(answer.thinking)]
-        events.extend(Text(piece) for piece in self._pieces(answer.text))
+        events += [Text(piece) for piece in self._pieces(answer.text)]
         if answer.opaque:
             events.append(Opaque(answer.opaque))
         events.extend(with_ids(request, answer.calls))
@@ -176,7 +177,9 @@ class ScriptedModel:
         return events
 
     def _pieces(self, text: str) -> list[str]:
-        size = self._piece_chars or len(text) or 1
+        size = self._piece_chars
+        if not size:
+            return [text] if text else []
         return [text[at : at + size] for at in range(0, len(text), size)]
 
 
@@ -208,6 +211,6 @@ def _by_rules(rules: tuple[Rule, ...]) -> Script:
 
 def _estimate(request: Request, reply: Reply) -> Usage:
     """About four characters a token, as a rule of thumb."""
-    given = len(request.system) + sum(len(message.text) for message in request.messages)
-    said = len(reply.text) + len(reply.thinking) + sum(len(call.arguments) for call in reply.calls)
+    given = len(request.system) + sum([len(message.text) for message in request.messages])
+    said = len(reply.text) + len(reply.thinking) + sum([len(call.arguments) for call in reply.calls])
     return Usage(given // 4 + 1, said // 4 + 1)

@@ -213,7 +213,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
         check_schema(params.output_schema)
     _check_runtime(params, host)
     _check_tools(params, caller, host)
-    place = _place(config, params, caller, host, unique)
+    place = _place(config, params, caller, host, unique, own, target)
     limits = subagent_limits(config, own)
     settings = with_default_model(config, caller.default_model) if caller.default_model else config
     chosen = model_for_child(settings, params.model or None, target)
@@ -290,7 +290,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
         fork_tokens=config.session.parent_fork_max_tokens,
     )
     name = chosen.name if chosen and params.runtime == NATIVE else ""
-    objection = _objection(config, params, caller, host, name) or place.objection
+    objection = _objection(config, params, caller, host, name, own) or place.objection
     return Read(replace(request, objection=objection), name, _old_names(params))
 
 
@@ -409,9 +409,9 @@ class _Place(Struct, frozen=True):
     objection: FledgeError | None = None
 
 
-def _place(config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str) -> _Place:
-    own = agent_of(caller.session)
-    target = check_agent_id(params.agent_id) if params.agent_id else own
+def _place(
+    config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str, own: str, target: str
+) -> _Place:
     if os.path.isabs(params.cwd) or ".." in params.cwd.split("/"):
         raise BadInput("cwd", "must be a folder inside the workspace, relative to it", params.cwd)
     # The caller's folder, unless another agent is spawned that has one of its own.
@@ -475,9 +475,10 @@ def _refuse_outside_sandbox(config: Config, params: SpawnParams, caller: Caller)
     return Refusal("forbidden", f"{why}, but runtime {params.runtime} runs outside any sandbox")
 
 
-def _objection(config: Config, params: SpawnParams, caller: Caller, host: Host, model: str) -> FledgeError | None:
+def _objection(
+    config: Config, params: SpawnParams, caller: Caller, host: Host, model: str, own: str
+) -> FledgeError | None:
     """The first rule besides the limits that forbids the spawn: whom, sandbox, thinking and model, in this order."""
-    own = agent_of(caller.session)
     refusal: Refusal | None = None
     if params.agent_id:
         allowed, target = subagent_limits(config, own).allow_agents, check_agent_id(params.agent_id)

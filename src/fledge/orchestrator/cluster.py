@@ -7,7 +7,7 @@ its commit is true until it is committed.
 
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -99,8 +99,7 @@ def take_over(c: Commit, own: str, shared: bool = False) -> int:
     for driver in drivers:
         turns.lost(c, driver, crashed=True)
     reservations = [key for key in c.tx.runs.reservations() if _prepared_by(c, key) not in alive]
-    for key in reservations[: TAKEN_A_COMMIT - len(drivers)]:
-        effects.apply(c, key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
+    _withdraw(c, reservations[: TAKEN_A_COMMIT - len(drivers)])
     taken = len(drivers) + len(reservations)
     if shared and not taken:
         c.hints.look |= c.tx.errands.drop_all_but(alive) > 0
@@ -110,6 +109,11 @@ def take_over(c: Commit, own: str, shared: bool = False) -> int:
     return taken
 
 
+def _withdraw(c: Commit, reservations: Iterable[str]) -> None:
+    for key in reservations:
+        effects.apply(c, key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
+
+
 def _prepared_by(c: Commit, reservation: str) -> str:
     phase = c.run(reservation).phase
     assert isinstance(phase, Spawning)
@@ -117,7 +121,10 @@ def _prepared_by(c: Commit, reservation: str) -> str:
 
 
 def leave(c: Commit, own: str) -> None:
-    """The engine is gone, and what it did or held may be done by others at once."""
+    """The engine is gone, and what it still did or held may be done by others at once."""
+    for driver in c.tx.drivers.of(own):
+        turns.lost(c, driver, crashed=False)
+    _withdraw(c, [key for key in c.tx.runs.reservations() if _prepared_by(c, key) == own])
     for errand in c.tx.errands.of(own):
         c.tx.errands.end(errand, own)
     c.tx.engines.leave(own)

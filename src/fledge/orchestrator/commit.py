@@ -75,7 +75,7 @@ class Rules(Struct, frozen=True, kw_only=True):
         return policy.lane_width(self.widths, lane)
 
 
-class Facts(Struct, frozen=True):
+class Facts(Struct, frozen=True, gc=False):
     """What a decision about a session needs to know of its surroundings."""
 
     unsettled: int

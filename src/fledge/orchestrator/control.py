@@ -106,7 +106,7 @@ def stop(c: Commit, session: str) -> Killing:
     run = c.find(session)
     if run is not None and run.ended is None:
         return kill(c, session)
-    effects.move_turn(c, session, TurnStopped(TurnEnd("stopped")))
+    effects.order_turn(c, session, TurnStopped(TurnEnd("stopped")))
     exchanges.drop_begun(c, session, "its sender was stopped")
     done = effects.kill_below(c, session)
     effects.settle(c)

@@ -23,7 +23,7 @@ from fledge.core.route import INTERNAL, Address, Found, answer_to, is_same_place
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.core.transcript import NOTHING_CARRIED, Carried, carried_body
-from fledge.core.turn import Arrived, AskingPerson, Driven, Due, RowsLeft, TurnEnd
+from fledge.core.turn import Arrived, AskingPerson, Driven, Due, Looked, RowsLeft, TurnEnd
 from fledge.errors import Refused
 from fledge.orchestrator import drain, exchanges, hook_calls, outbox, transcripts
 from fledge.orchestrator.commit import Commit
@@ -35,7 +35,7 @@ CONTROL = ("task", "steer", "wake", "approval", "notice")
 """Messages that are void once the run they belong to has ended."""
 
 
-class Told(Struct, frozen=True):
+class Told(Struct, frozen=True, gc=False):
     """Who is to be told: a session, nobody, or nobody because a kill lies on the way."""
 
     session: str | None
@@ -149,6 +149,7 @@ def aimed(c: Commit, key: str, address: Address | None) -> None:
 def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | None, origin: str) -> None:
     if session is not None:
         if c.rules.deliver == "send" and drain.post(c, key, session):
+            c.then(session, Looked())  # it may be what the session waits for
             return
         arrived(c, session, drain.mode_of(c, session, "completion", origin), quiet=not drain.is_awaited(c, source))
         if kind == "outcome" and is_program(c, session) and not c.run(source).terms.program:

@@ -26,6 +26,7 @@ from fledge.core.announce import (
     announce_key,
     collect,
     room_beside,
+    whole_bytes,
 )
 from fledge.core.freeze import one_line, summary
 from fledge.core.route import INTERNAL, Found, is_apart, joined
@@ -144,6 +145,8 @@ def would_join(c: Commit, session: str) -> bool:
 
 
 def _entering(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> list[Row]:
+    if len(rows) == 1 and not at_boundary:
+        return rows  # a turn opens with the oldest row, whatever it is
     turn = c.tx.turns.get(session) if at_boundary and rows and not is_attempt(c, session) else None
     taken = inbox.take(items(c, session, rows), at_boundary, turn.origin if turn else "")
     keys = {item.key for item in taken}
@@ -311,8 +314,12 @@ def _collected(c: Commit, session: str, completions: list[Completion], behind: S
     if len(behind) * LEAST_BYTES >= room:
         room = 0
     elif behind:
-        room = room_beside([_whole(c, session, row) for row in behind], style, room, inline_chars)
+        room = room_beside((_whole_bytes(c, session, row) for row in behind), room)
     return collect(completions, style, c.ids.nonce(), max(0, room), inline_chars)
+
+
+def _whole_bytes(c: Commit, session: str, row: Row) -> int:
+    return c.tx.inbox.measured(row, lambda: whole_bytes(_whole(c, session, row), c.rules.style, c.rules.inline_chars))
 
 
 def _whole(c: Commit, session: str, row: Row) -> Completion:

@@ -9,7 +9,7 @@ where possible; the doing itself lives with its noun.
 
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeGuard, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -102,10 +102,11 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
     for effect in step.effects:
         _carry_out(c, run, effect)
     follows, c.queue = c.queue, earlier
-    c.queue.extend(one for one in follows if one[0] != key)
-    for own, event_after in follows:
-        if own == key:
-            _take_up(c, key, event_after)
+    if follows:
+        c.queue.extend([one for one in follows if one[0] != key])
+        for own, event_after in follows:
+            if own == key:
+                _take_up(c, key, event_after)
     return step
 
 
@@ -120,18 +121,34 @@ def settle(c: Commit) -> None:
 
 
 def _take_up(c: Commit, key: str, event: ev.Event | TurnEvent) -> None:
-    if isinstance(event, TurnEvent):
-        move_turn(c, key, event)
+    if _is_of_turn(event):
+        order_turn(c, key, event)
     elif c.find(key) is not None:
-        order(c, key, event)
+        order(c, key, cast(ev.Event, event))
+
+
+_OF_TURNS: Final = frozenset(get_args(TurnEvent))
+
+
+def _is_of_turn(event: ev.Event | TurnEvent) -> TypeGuard[TurnEvent]:
+    """By its type alone: to ask for each of many types in a row costs more than all the rest."""
+    return type(event) in _OF_TURNS
 
 
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 
 def move_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = None) -> Turn:
-    """Take up an event of a session's turns, and answer what it is at afterwards. Nothing happens to one that takes
-    none: a live run, a program, one that is gone. `before`: what it was at, where its place in the queue is taken."""
+    """Take up an event of a session's turns with all that follows, and answer what the session is at afterwards.
+    Nothing happens to one that takes no turns: a live run, a program, one that is gone. `before`: what it was at, where
+    its place in the queue is taken."""
+    after = order_turn(c, session, event, before)
+    settle(c)
+    return after
+
+
+def order_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = None) -> Turn:
+    """The same, but for what follows: that is left in the queue."""
     before = before or c.tx.turns.state(session)
     known = c.tx.sessions.get(session)
     if known is None or known.deleted or known.kind == "program" or drain.is_attempt(c, session):
@@ -207,14 +224,29 @@ def _carry_out_turn(c: Commit, session: str, effect: TurnEffect) -> None:
 def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
     """Do what a decision asks of rows; what it asks of the world becomes a hint, and stays readable from rows."""
     key = run.key
-    match effect:
+    match effect:  # the effects of every life first: a case that does not fit costs as much as a call
+        case fx.CallHook(hook="subagent_spawned"):
+            hook_calls.spawned(c, run)
+        case fx.CallHook():
+            bindings.run_ended(c, run)
+        case fx.Post(kind=kind):
+            _post(c, run, kind)
         case fx.Enqueue(due_at=due_at):
             _enqueue(c, run, due_at)
-        case fx.Dequeue():
-            c.tx.queue.remove(key)
         case fx.ReleaseDriver(owes=owes):
             _free(c, key)
             exchanges.close_turn(c, key, YIELDED if owes == "all" else TurnEnd("over"), owes)
+        case fx.Announce(row=row, text=text):
+            deliver.announce(c, run, row, text)
+        case fx.HandOver():
+            deliver.hand_over(c, key)
+        case fx.CountDown():
+            _count_down(c, run)
+        case fx.CleanUp():
+            if not leaves_at(run, "cleanup"):
+                clean_now(c, key)
+        case fx.Dequeue():
+            c.tx.queue.remove(key)
         case fx.FreeDriver():
             _free(c, key)
         case fx.SupersedeDriver(until_at=until_at):
@@ -226,12 +258,8 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
             # Its turn may be closed by now, for its driver was released; what that left open is open all the same.
             _cut_calls(c, key, reason)
             exchanges.close_turn(c, key, TurnEnd("interrupted", reason))
-        case fx.Post(kind=kind):
-            _post(c, run, kind)
         case fx.Drain():
             drain.take_completions(c, key)
-        case fx.Announce(row=row, text=text):
-            deliver.announce(c, run, row, text)
         case fx.RefreshRow(text=text):
             deliver.refresh(c, run, text)
         case fx.WithdrawPlan():
@@ -250,25 +278,14 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
         case fx.DismissRow():
             for waiting in deliver.open_rows(c, key, "outcome"):
                 c.tx.inbox.dismiss(waiting, c.at)
-        case fx.HandOver():
-            deliver.hand_over(c, key)
         case fx.ReadOn():
             deliver.read_on(c, key)
         case fx.SuppressInbox():
             deliver.suppress(c, run)
-        case fx.CountDown():
-            _count_down(c, run)
         case fx.CountUp():
             _count_up(c, run.terms.parent)
         case fx.KillBelow():
             kill_below(c, key)
-        case fx.CallHook(hook="subagent_spawned"):
-            hook_calls.spawned(c, run)
-        case fx.CallHook():
-            bindings.run_ended(c, run)
-        case fx.CleanUp():
-            if not leaves_at(run, "cleanup"):
-                clean_now(c, key)
         case fx.Tell(notice=words):
             target = deliver.told(c, run.terms.parent).session
             if target is not None:
@@ -347,7 +364,7 @@ def _free_slot(c: Commit, key: str) -> None:
 def _post(c: Commit, run: Run, kind: str) -> None:
     match kind:
         case "task":
-            _post_task(c, run, f"task:{run.key}")
+            _post_task(c, run, f"task:{run.key}", is_new=True)
         case "resumed":
             c.tx.turns.save_wait(run.key, None)
             has_begun = transcripts.has_begun(c.tx, run.key)
@@ -365,10 +382,10 @@ def _post(c: Commit, run: Run, kind: str) -> None:
             c.tx.inbox.put(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
 
 
-def _post_task(c: Commit, run: Run, row_key: str) -> None:
+def _post_task(c: Commit, run: Run, row_key: str, is_new: bool = False) -> None:
     spec = c.tx.runs.spec(run.key)
     words, carried = told(spec.task, spec.images), carried_body(Carried(spec.images))
-    c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, carried=carried)
+    c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, carried=carried, is_new=is_new)
 
 
 def _post_wake(c: Commit, run: Run, words: str) -> None:
@@ -428,7 +445,7 @@ def _children_settled(c: Commit, parent: str, last: str) -> None:
     # The last one's completion may be in nobody's inbox, while a hook is asked where the answer should go.
     aims = c.tx.turns.wait(parent) is not None and deliver.is_aiming(c, last)
     if c.tx.turns.wait(parent) is not None and not aims:
-        move_turn(c, parent, Looked())
+        order_turn(c, parent, Looked())
 
 
 def _count_up(c: Commit, parent: str) -> None:
@@ -498,7 +515,7 @@ def kill_tree(c: Commit, root: str, named: bool) -> Killing:
                 (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
             else:
                 stopping += [key] if c.tx.turns.get(key) is not None else []
-                move_turn(c, key, TurnStopped(TurnEnd("stopped")))
+                order_turn(c, key, TurnStopped(TurnEnd("stopped")))
             if before.ended is not None and named and key == root and bindings.unbind(c, key, "killed", "killed"):
                 killed.append(key)  # a session that stayed open in its thread
         todo.extend(below)

@@ -11,8 +11,8 @@ and takes up what one that is dead has left (`cluster`).
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -65,6 +65,26 @@ class Performer(Protocol):
         Raises if it did not arrive; `NotArrived` may say when to try again, `Undeliverable` that it is useless.
         """
         ...
+
+
+class _Interruptible:
+    """While it is open, by `with`, a driver can be told to leave its step."""
+
+    __slots__ = ("_interrupts", "_lease", "_leave_step")
+
+    def __init__(
+        self,
+        interrupts: dict[tuple[str, int], Callable[[int], None]],
+        lease: tuple[str, int],
+        leave_step: Callable[[int], None],
+    ) -> None:
+        self._interrupts, self._lease, self._leave_step = interrupts, lease, leave_step
+
+    def __enter__(self) -> None:
+        self._interrupts[self._lease] = self._leave_step
+
+    def __exit__(self, *error: object) -> None:
+        del self._interrupts[self._lease]
 
 
 class Engine:
@@ -133,7 +153,7 @@ class Engine:
                 await self.surely(heartbeat.schedule)
             self._group = await asyncio.TaskGroup().__aenter__()
         except BaseException:
-            await self._leave()
+            await self._leave_others()
             raise
         if self._drives:
             self._loop = self._group.create_task(self._run(), name="fledge-engine")
@@ -166,7 +186,7 @@ class Engine:
                 raise
             raise lost.exceptions[0] from None
         finally:
-            await self._leave()
+            await self._leave_others()
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Be told, after the commit, of each run whose outcome or delivery was decided. Must not raise or block."""
@@ -256,24 +276,20 @@ class Engine:
 
     def _heed(self, hints: Hints) -> None:
         self._stop(hints.stop, hints.interrupted)
-        self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
+        for lease in hints.released:
+            if lease[1] in self._drivers.get(lease[0], ()):
+                self._over.add(lease)
         self._tell(hints)
         if hints.look:
             self._poked.set()
 
-    @contextmanager
-    def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> Iterator[None]:
+    def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> "_Interruptible":
         """While this is open, the driver is told by `leave_step` that its step was called off, after that commit, and
         how many of its steps have been by then: news of one that it has left already may still be on its way.
 
         A driver that never says so is stopped instead, and its turn is driven again from what was committed.
         """
-        lease = (drive.session, drive.epoch)
-        self._interrupts[lease] = leave_step
-        try:
-            yield
-        finally:
-            del self._interrupts[lease]
+        return _Interruptible(self._interrupts, (drive.session, drive.epoch), leave_step)
 
     def _interrupt(self, session: str, epoch: int, times: int) -> None:
         leave_step = self._interrupts.get((session, epoch))
@@ -413,15 +429,26 @@ class Engine:
             raise
 
     async def _drive(self, drive: Drive) -> None:
-        task = self._start(self._perform(drive), f"perform {drive.session}")
+        """Perform the drive, and free its slot. A task that was stopped waits for nothing more, so another frees it."""
+        task = asyncio.current_task()
+        assert task is not None
         epochs = self._drivers.setdefault(drive.session, {})
         epochs[drive.epoch] = task
-        if self._closing or (drive.session in self._missed and await self._is_to_stop(drive)):
-            task.cancel()
-        await asyncio.wait([task])
-        del epochs[drive.epoch]
-        if not epochs:
-            self._drivers.pop(drive.session, None)
+        try:
+            if not self._closing and not (drive.session in self._missed and await self._is_to_stop(drive)):
+                await self._perform(drive)
+        except asyncio.CancelledError:
+            with suppress(RuntimeError):  # the group is shutting down: the next engine frees it
+                self._start(self._leave(drive), f"leave {drive.session}")
+            raise
+        finally:
+            del epochs[drive.epoch]
+            if not epochs:
+                self._drivers.pop(drive.session, None)
+        await self._leave(drive)
+
+    async def _leave(self, drive: Drive) -> None:
+        """Free the slot of a driver that has returned, unless its last commit did."""
         lease = (drive.session, drive.epoch)
         if lease in self._over:
             self._over.discard(lease)
@@ -549,7 +576,7 @@ class Engine:
     async def _drain(self) -> None:
         await self.surely(lambda c: c.tx.engines.drain(self.owner))
 
-    async def _leave(self) -> None:
+    async def _leave_others(self) -> None:
         """What this engine held may be taken by others at once."""
         if self._member is None or self._cluster is None:
             return

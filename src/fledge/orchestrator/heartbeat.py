@@ -102,7 +102,8 @@ def come_due(c: Commit, session: str) -> bool:
             c.then(session, Looked())
             return _saved(c, replace(known, due_at=None, held=""))
         case "busy":
-            return _saved(c, replace(known, due_at=rules.retry_wake(wake, c.at).due_at, held="busy"))
+            later = rules.retry_wake(wake, c.at, is_waiting=turn.wait is not None)
+            return _saved(c, replace(known, due_at=later.due_at, held="busy"))
         case "quiet-hours":
             due_at = None if verdict.again_s is None else c.at + verdict.again_s - second
             return _saved(c, replace(known, due_at=due_at, held="quiet-hours"))

@@ -17,7 +17,6 @@ from fledge.core.announce import DeliveryTrace
 from fledge.core.events import Event, LeaseLost, Paused, reason
 from fledge.core.freeze import one_line
 from fledge.core.run import (
-    ENDED,
     AnnounceDeferred,
     CompletedGiveup,
     Delivered,
@@ -90,13 +89,16 @@ class Counters:
             phase = after.phase
             if before is None or type(before.phase) is not type(phase):
                 self.phases[phase.name] += 1
-            if before is not None and isinstance(phase, ENDED):
+            if before is not None and phase.ended is not None:
                 self._decided(before, after)
         self.interrupts += len(hints.interrupted)
 
     def _step(self, at: Instant) -> None:
         minute = int(at // 60)
-        self._steps[minute] = self._steps.get(minute, 0) + 1
+        if minute in self._steps:
+            self._steps[minute] += 1
+            return
+        self._steps[minute] = 1
         for old in [one for one in self._steps if one <= minute - MINUTES]:
             del self._steps[old]
 
@@ -137,16 +139,18 @@ class Counters:
 
 
 def _wrong(before: Run | None, after: Run, event: Event) -> Wrong | None:
-    """What went wrong with a run by this event; None if nothing did."""
-    ended = after.ended
-    if isinstance(event, LeaseLost) and event.step_open:
+    """What went wrong with a run by this event; None if nothing did.
+
+    Asked of every move, so by types: `isinstance` of a struct that does not fit takes as long as a call.
+    """
+    phase, ended = after.phase, after.ended
+    if type(event) is LeaseLost and event.step_open:
         return _told(after, event, "crashed", reason(event))
-    if isinstance(event, Paused):
+    if type(event) is Paused:
         return _told(after, event, "model", reason(event))
-    if isinstance(after.phase, CompletedGiveup) and (before is None or not isinstance(before.phase, CompletedGiveup)):
-        delivery = after.phase.delivery
-        return _told(after, event, "undelivered", delivery.error if isinstance(delivery, Undelivered) else "")
-    if isinstance(after.phase, Running) and after.phase.stuck_at == event.at:
+    if type(phase) is CompletedGiveup and (before is None or type(before.phase) is not CompletedGiveup):
+        return _told(after, event, "undelivered", phase.delivery.error)
+    if type(phase) is Running and phase.stuck_at == event.at:
         return _told(after, event, "stuck", "nothing was committed for long")
     if ended is not None and before is not None and before.ended is None and ended.outcome.status in _FAILED:
         return _told(after, event, "failed", ended.outcome.error or ended.outcome.status)

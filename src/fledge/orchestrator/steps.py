@@ -11,7 +11,6 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.core import events as ev
 from fledge.core.answer import NUDGE, was_nudged
 from fledge.core.freeze import said
 from fledge.core.goods import Goods
@@ -24,9 +23,8 @@ from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answ
 from fledge.core.run import Instant, Running
 from fledge.core.schema import Fit, fit
 from fledge.core.transcript import DROPPED, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
-from fledge.core.turn import TurnAnswered, TurnAsked
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import budget, deliver, documents, drain, effects, outbox, transcripts, turns
+from fledge.orchestrator import budget, deliver, documents, drain, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import new_lines
 from fledge.orchestrator.turns import Drive
@@ -175,7 +173,7 @@ def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: floa
     turns.at_work(c, drive.session, tools_s)
 
 
-class StepEnd(Struct, frozen=True):
+class StepEnd(Struct, frozen=True, gc=False):
     """What the end of a step is judged by: its reply with the results that were committed before, and the limits."""
 
     reply: Replied
@@ -273,7 +271,7 @@ def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> boo
     """Ask the model of a conversation for words, if its turn would end without any; False if it has some, nobody waits
     for them, or it was asked before."""
     turn = c.tx.turns.get(drive.session)
-    if turn is None or turns.live(c.find(drive.session)) or said(whole) != "empty":
+    if turn is None or turns.kind_of(c, drive.session) is turns.Attempt or said(whole) != "empty":
         return False
     bodies = transcripts.of_turn(c.tx, turn)
     if was_nudged(bodies) or not turns.lacks_words(c, turn, bodies):
@@ -358,11 +356,7 @@ def ask(c: Commit, drive: Drive) -> None:
     turns.fence(c, drive)
     waiting = [asked.expires_at for asked in c.tx.approvals.of(drive.session) if asked.state == "waiting"]
     due_at = min(waiting, default=c.at)
-    run = c.find(drive.session)
-    if run is not None and isinstance(run.phase, Running):
-        effects.apply(c, drive.session, ev.PersonAsked(at=c.at, attempt=run.attempt, due_at=due_at))
-    else:
-        effects.move_turn(c, drive.session, TurnAsked(due_at))
+    turns.ask(c, drive, due_at)
 
 
 def open_question(tx: Tx, approval_id: str, at: Instant, digest_seen: str | None = None) -> Approval:
@@ -393,11 +387,7 @@ def answer(
     c.tx.approvals.move(asked.session, asked.entry, asked.index, state, answered_by, words, rule)
     if any(other.state == "waiting" for other in c.tx.approvals.of(asked.session)):
         return
-    run = c.find(asked.session)
-    if run is not None and run.ended is None:
-        effects.apply(c, asked.session, ev.PersonAnswered(at=c.at))
-    else:
-        effects.move_turn(c, asked.session, TurnAnswered())
+    turns.answered(c, asked.session)
 
 
 def answers(tx: Tx, session: str, calls: Sequence[OpenCall]) -> dict[tuple[int, int], Approval]:

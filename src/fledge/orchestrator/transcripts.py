@@ -64,7 +64,7 @@ def write(c: Commit, session: str, *bodies: Body) -> int:
     lines = c.written.setdefault(session, [])
     for seq, body in enumerate(bodies, last - len(bodies) + 1):
         lines.append(Line(seq, body))
-        if isinstance(body, Replied):
+        if type(body) is Replied:
             c.hints.replied_at = c.at
         elif (images := images_of(body)) or files_of(body):
             hold_files(c, session, Carried(images, files_of(body)))
@@ -104,14 +104,17 @@ def new_lines(c: Commit, session: str, after: int) -> list[Line]:
 
 def _used(bodies: Sequence[Body]) -> Used | None:
     """What these replies used; None if no provider said."""
-    replies = [body for body in bodies if isinstance(body, Replied) and body.usage]
-    if not replies:
-        return None
-    total = sum(sum(reply.usage.values()) for reply in replies)
-    out = sum(reply.usage.get("output", 0) for reply in replies)
-    cached = sum(reply.usage.get("cacheRead", 0) + reply.usage.get("cacheWrite", 0) for reply in replies)
-    costs = [reply.cost_usd for reply in replies if reply.cost_usd is not None]
-    return Used(total - out - cached, out, sum(costs) if costs else None, cached)
+    total = out = cached = 0
+    cost_usd: float | None = None
+    for body in bodies:
+        if type(body) is Replied and body.usage:
+            usage = body.usage
+            total += sum(usage.values())
+            out += usage.get("output", 0)
+            cached += usage.get("cacheRead", 0) + usage.get("cacheWrite", 0)
+            if body.cost_usd is not None:
+                cost_usd = (cost_usd or 0) + body.cost_usd
+    return Used(total - out - cached, out, cost_usd, cached) if total or cost_usd is not None else None
 
 
 def last_words(c: Commit, key: str) -> TextId | None:

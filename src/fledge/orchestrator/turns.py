@@ -18,7 +18,7 @@ from fledge.core.asking import CUT, Fail, Failure, Falter, Pause, after_failure,
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
 from fledge.core.route import address_of, is_apart
-from fledge.core.run import Ending, Queued, Retry, Run, Running, Stopping
+from fledge.core.run import Ending, Instant, Queued, Retry, Run, Running, Stopping, WaitsFor
 from fledge.core.transcript import (
     Body,
     Noted,
@@ -33,6 +33,8 @@ from fledge.core.turn import (
     FORWARDED,
     REPLIED,
     OpenTurn,
+    TurnAnswered,
+    TurnAsked,
     TurnClaimed,
     TurnEnd,
     TurnFailed,
@@ -45,7 +47,7 @@ from fledge.core.turn import (
 )
 from fledge.errors import NotFound, Refused, Stopped
 from fledge.orchestrator import budget, deliver, drain, effects, exchanges, heartbeat, lease, outbox, talk, transcripts
-from fledge.orchestrator.commit import Commit, Facts
+from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.seat import Seat, seat_of
 from fledge.orchestrator.spawn import generations_of
@@ -78,11 +80,16 @@ class Drive(Struct, frozen=True):
 
 Goes = Literal["on", "over"]
 """Whether the driver has more to do after it said its last word."""
+Cause = Literal["error", "budget", "limit"]
+"""Why a turn cannot go on."""
 
 
-def live(run: Run | None) -> bool:
-    """True of a run whose outcome is open: its session's turns are attempts."""
-    return run is not None and run.ended is None
+class ModelFailed(Struct, frozen=True):
+    """What becomes of a turn that no model could answer: it is over, it is tried again in so many seconds without this
+    driver, or this driver may try again within the grace of a provisional error."""
+
+    state: Literal["over", "later", "grace"]
+    in_s: float = 0.0
 
 
 def claim_all(c: Commit, places: Iterable[Place], owner: str) -> list[Drive]:
@@ -101,7 +108,7 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     opens = before.open or c.tx.turns.next(session, generations_of(c, session), c.at)
     if resumed:
         _expire_questions(c, session)
-    if run is not None and run.ended is None:
+    if run is not None and kind_of(c, session) is Attempt:
         if isinstance(run.phase, Queued):
             run = effects.apply(c, session, ev.Claimed(at=c.at, epoch=epoch)).run
         if not resumed:
@@ -159,28 +166,23 @@ def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
     c.tx.drivers.progress(session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
 
 
-def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
-    """A step, or a part of one, is committed: crashes and pauses before it count no more, and its driver is no
-    suspect."""
-    at_work(c, session, tools_s)
-    run = c.find(session)
-    if run is not None and run.ended is None:
-        if (run.crashes or run.failing) and isinstance(run.phase, Running):
-            effects.apply(c, session, ev.Progressed(at=c.at))
-    elif (turn := c.tx.turns.get(session)) is not None and turn.crashes:
-        effects.move_turn(c, session, TurnProgressed())
-    driver = c.tx.drivers.get(session)
-    if driver is not None and driver.suspect:
-        c.tx.drivers.trust(session)
-        c.hints.look = True
-
-
 def fence(c: Commit, drive: Drive) -> None:
     """The driver may open and write a step. StaleWrite: superseded, or interrupted; Stopped: its run was killed."""
     lease.check(c, drive.session, drive.lease)
     run = c.find(drive.session)
     if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
         raise Stopped(f"{drive.session} was killed: no further step")
+
+
+def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
+    """A step, or a part of one, is committed: crashes and pauses before it count no more, and its driver is no
+    suspect."""
+    at_work(c, session, tools_s)
+    kind_of(c, session).progressed(c, session)
+    driver = c.tx.drivers.get(session)
+    if driver is not None and driver.suspect:
+        c.tx.drivers.trust(session)
+        c.hints.look = True
 
 
 def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> Goes:
@@ -190,28 +192,297 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     is the rest of.
     """
     lease.check(c, drive.session, drive.lease)
-    run = c.find(drive.session)
-    if isinstance(reply, str):
-        reply = Replied(sound(reply))
-    if live(run) and drain.is_aside(c, drive.session):
-        reply = replace(reply, aside=True)
-    whole = begun + reply.text
-    if not live(run):
-        whole = heartbeat.spoken(c, drive.session, whole)
-        reply = reply if begun else replace(reply, text=whole)
-    entry = transcripts.write(c, drive.session, reply)
-    if not live(run):
-        return _replied(c, drive, entry, whole, reply.cut)
-    if reply.aside:
-        _answer_aside(c, drive.session, entry, whole)
-    elif c.tx.exchanges.answering(drive.session) and not c.facts(drive.session).unread:
-        talk.answered(c, drive.session, whole)
-    text = whole if result is None else result
-    frozen = freeze(text, "") if text.strip() else _left_behind(c, drive.session)
+    reply = Replied(sound(reply)) if isinstance(reply, str) else reply
+    return kind_of(c, drive.session).finish(c, drive, reply, result, begun)
+
+
+def fail(
+    c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", "limit"] = "error", wait_s: float = 0.0
+) -> float:
+    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff, or after `wait_s`
+    if its provider asks for that. Answers in how many seconds; 0: it is over.
+
+    At a budget's or a limit's end a run hands over partial work, and a conversation's turn is closed, which is told.
+    """
+    lease.check(c, drive.session, drive.lease)
+    return kind_of(c, drive.session).fail(c, drive, error, cause, wait_s)
+
+
+def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
+    """No model could answer. A run pauses, or ends with a provisional error when its patience is over, or fails at once
+    where waiting is useless; a conversation's turn is due again."""
+    return kind_of(c, drive.session).model_failed(c, drive, failure, patience_s)
+
+
+def needs_program(c: Commit, drive: Drive, reason: str) -> float:
+    """The run needs what only a program can bring: it pauses, and looks again for as long as it takes. Answers in how
+    many seconds. A turn after its end, which a message began, is due again as any that failed."""
+    return kind_of(c, drive.session).needs_program(c, drive, reason)
+
+
+def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
+    """Whether a yield has to wait or finds its completions unread. A refusal: with nothing to wait for, and from the
+    tenth wake on."""
+    fence(c, drive)
+    return kind_of(c, drive.session).judge_yield(c, drive, terms)
+
+
+def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
+    """Yield. `over`: the turn has ended, and its run or conversation waits for its children. `on`: what it would have
+    waited for was unread, and is in the transcript now. Refused as `judge_yield` says."""
+    verdict = judge_yield(c, drive, terms)
+    if isinstance(verdict, policy.Refusal):
+        raise Refused(verdict.status, verdict.reason)
+    if verdict == "read":
+        drain.take_completions(c, drive.session)
+        return "on"
+    return kind_of(c, drive.session).wait(c, drive, terms)
+
+
+def ask(c: Commit, drive: Drive, due_at: Instant) -> None:
+    """Wait for a person's answers without a slot; the first question expires then."""
+    kind_of(c, drive.session).ask(c, drive.session, due_at)
+
+
+def answered(c: Commit, session: str) -> None:
+    """Every question of the turn is answered: it goes on."""
+    kind_of(c, session).answered(c, session)
+
+
+def left(c: Commit, session: str, epoch: int) -> None:
+    """The driver is gone, whatever the reason: its slot is free, and what it left open is taken up again.
+
+    After a stop this is the acknowledgement; after an end it changes nothing; in the middle of a step it is a lost
+    lease that counts as no crash, because the process lives.
+    """
+    driver = c.tx.drivers.get(session)
+    if driver is not None and driver.epoch == epoch:
+        lost(c, driver, crashed=False)
+
+
+def lost(c: Commit, driver: Driver, crashed: bool) -> None:
+    """A lease is lost: the session is driven again under a new epoch, or its kill is decided."""
+    session = driver.session
+    known, kind = c.tx.sessions.get(session), kind_of(c, session)
+    is_at_work = kind is Attempt or c.tx.turns.get(session) is not None
+    if is_at_work and known is not None and known.epoch == driver.epoch:
+        kind.lost(c, driver, crashed)
+    else:
+        c.release(session, driver.epoch)
+
+
+def let_go(c: Commit, drive: Drive, why: str) -> None:
+    """End a heartbeat's turn that has nothing to do, without asking its model."""
+    lease.check(c, drive.session, drive.lease)
+    heartbeat.hide(c, drive.session)
+    _close(c, drive, TurnEnd("nothing", why))
+
+
+def wait_passed(c: Commit, session: str) -> bool:
+    """Let time end a conversation's wait; False if nothing was due any more."""
+    before = c.tx.turns.wait(session)
+    return effects.move_turn(c, session, WaitPassed()).wait != before
+
+
+def program_came(c: Commit, brings: Callable[[Spec], bool], after: str = "", limit: int = 100) -> str | None:
+    """End the pauses of runs that wait for what this process brings. Looks at so many that pause, behind this session;
+    answers the last one, or None when it has seen them all."""
+    paused = c.tx.queue.paused(c.at, after, limit)
+    for key in paused:
+        run = c.find(key)
+        match None if run is None else run.phase:
+            case Queued(retry=Retry(waits_for="program")) if brings(c.tx.runs.spec(key)):
+                effects.apply(c, key, ev.ProgramCame(at=c.at))
+    return paused[-1] if len(paused) == limit else None
+
+
+# ---- attempts: turns of a live run, whose end is the run's signal ----------------------------------------------------
+
+
+class Attempt:
+    """A turn of a live run: what ends it is a signal to the run."""
+
+    @staticmethod
+    def progressed(c: Commit, session: str) -> None:
+        run = c.run(session)
+        if (run.crashes or run.failing) and isinstance(run.phase, Running):
+            effects.apply(c, session, ev.Progressed(at=c.at))
+
+    @staticmethod
+    def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> Goes:
+        session, aside = drive.session, drain.is_aside(c, drive.session)
+        whole = begun + reply.text
+        entry = transcripts.write(c, session, replace(reply, aside=True) if aside else reply)
+        if aside:
+            _answer_aside(c, session, entry, whole)
+        elif c.tx.exchanges.answering(session) and not c.facts(session).unread:
+            talk.answered(c, session, whole)
+        text = whole if result is None else result
+        frozen = freeze(text, "") if text.strip() else _left_behind(c, session)
+        words = said(frozen)
+        text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
+        run = _signal(c, drive, ev.Finished(words, text_id, reply.cut))
+        return "on" if isinstance(run.phase, Running) else "over"
+
+    @staticmethod
+    def fail(c: Commit, drive: Drive, error: str, cause: Cause, wait_s: float) -> float:
+        partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
+        _signal(c, drive, ev.Errored(sound(error), cause, partial))
+        return 0.0
+
+    @staticmethod
+    def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
+        run = c.run(drive.session)
+        fence(c, drive)
+        if isinstance(run.phase, Ending) and failure.may_pass:
+            return ModelFailed("grace")
+        match after_failure(failure, run.failing, c.at, patience_s, drive.session):
+            case Pause(until_at=until_at, since_at=since_at, reason=reason):
+                _pause(c, run, until_at, since_at, reason)
+                return ModelFailed("later", until_at - c.at)
+            case Falter(error=error):
+                budget.release(c, drive.session)
+                falter(c, drive, error, cause="limit")
+                return ModelFailed("grace")
+            case Fail(error=error):
+                fail(c, drive, error)
+                return ModelFailed("over")
+            case follows:
+                assert_never(follows)
+
+    @staticmethod
+    def needs_program(c: Commit, drive: Drive, reason: str) -> float:
+        fence(c, drive)
+        run = c.run(drive.session)
+        pause_s = program_pause_s(run.failing)
+        _pause(c, run, c.at + pause_s, c.at, reason, "program")
+        return pause_s
+
+    @staticmethod
+    def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
+        run, facts = c.run(drive.session), c.facts(drive.session)
+        if not isinstance(run.phase, Running):
+            return policy.Refusal("error", f"{run.key} is {run.phase.name}: it cannot yield")
+        is_aside = drain.is_aside(c, run.key)
+        return policy.judge_yield(
+            terms.asked or "all", run.wakes, facts.unsettled, facts.settled, facts.unread, is_aside
+        )
+
+    @staticmethod
+    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
+        run, facts = c.run(drive.session), c.facts(drive.session)
+        event = ev.Yielded(
+            at=c.at,
+            attempt=run.attempt,
+            asked=terms.asked or "all",
+            wait_s=policy.YIELD_S if terms.wait_s is None else terms.wait_s,
+            next_run_id=c.ids.unique(),
+            unsettled=facts.unsettled,
+            settled=facts.settled,
+            unread=facts.unread,
+            messages=facts.messages,
+        )
+        effects.apply(c, run.key, event)
+        return "over"
+
+    @staticmethod
+    def ask(c: Commit, session: str, due_at: Instant) -> None:
+        run = c.run(session)
+        effects.apply(c, session, ev.PersonAsked(at=c.at, attempt=run.attempt, due_at=due_at))
+
+    @staticmethod
+    def answered(c: Commit, session: str) -> None:
+        effects.apply(c, session, ev.PersonAnswered(at=c.at))
+
+    @staticmethod
+    def lost(c: Commit, driver: Driver, crashed: bool) -> None:
+        c.release(driver.session, driver.epoch)
+        run, facts = c.run(driver.session), c.facts(driver.session)
+        event = ev.LeaseLost(
+            at=c.at,
+            attempt=run.attempt,
+            next_run_id=c.ids.unique(),
+            step_open=crashed and driver.step_open,
+            unsettled=facts.unsettled,
+            settled=facts.settled,
+            unread=facts.unread,
+            messages=facts.messages,
+        )
+        effects.apply(c, run.key, event)
+
+
+def _pause(
+    c: Commit, run: Run, until_at: Instant, since_at: Instant, reason: str, waits_for: WaitsFor = "model"
+) -> None:
+    event = ev.Paused(
+        at=c.at,
+        attempt=run.attempt,
+        until_at=until_at,
+        since_at=since_at,
+        reason=sound(reason),
+        waits_for=waits_for,
+    )
+    effects.apply(c, run.key, event)
+
+
+def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
+    run = c.run(drive.session)
+    facts = c.facts(drive.session)
+    event = ev.AttemptEnded(
+        at=c.at,
+        attempt=run.attempt,
+        end=end,
+        next_run_id=c.ids.unique(),
+        unsettled=facts.unsettled,
+        settled=facts.settled,
+        unread=facts.unread,
+        messages=facts.messages,
+    )
+    return effects.apply(c, drive.session, event).run
+
+
+def falter(
+    c: Commit, drive: Drive, error: str, aborted: bool = False, cause: Literal["error", "limit"] = "error"
+) -> None:
+    """A provisional error: the executor may recover within its grace, and keeps its slot."""
+    lease.check(c, drive.session, drive.lease)
+    run = c.run(drive.session)
+    event = ev.AttemptFaltered(
+        at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted, cause=cause
+    )
+    effects.apply(c, drive.session, event)
+
+
+def recovered(c: Commit, drive: Drive) -> None:
+    """The executor goes on after a provisional error."""
+    lease.check(c, drive.session, drive.lease)
+    run = c.run(drive.session)
+    effects.apply(c, drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
+
+
+def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
+    """A foreign runtime finished after its outcome was fixed: told once, as late, unless it was archived meanwhile.
+
+    Not fenced: its driver is long superseded. What belongs to an older attempt counts for nothing.
+    """
+    run = c.find(session)
+    if run is None or run.ended is None:
+        return
+    frozen = freeze(sound(text), "")
     words = said(frozen)
-    text_id = c.tx.texts.keep(drive.session, frozen) if words == "text" else None
-    run = _signal(c, drive, ev.Finished(words, text_id, reply.cut))
-    return "on" if isinstance(run.phase, Running) else "over"
+    text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
+    facts = c.facts(session)
+    event = ev.AttemptEnded(
+        at=c.at,
+        attempt=attempt,
+        end=ev.Finished(words, text_id),
+        next_run_id=c.ids.unique(),
+        unsettled=facts.unsettled,
+        settled=facts.settled,
+        unread=facts.unread,
+        messages=facts.messages,
+    )
+    effects.apply(c, session, event)
 
 
 def _answer_aside(c: Commit, session: str, entry: int, text: str) -> None:
@@ -234,19 +505,109 @@ def _left_behind(c: Commit, session: str) -> str:
     return freeze(last_said(lines), last_output(lines))
 
 
-def _replied(c: Commit, drive: Drive, entry: int, text: str, is_cut: bool) -> Goes:
-    turn = c.tx.turns.get(drive.session)
-    if turn is None:
-        raise NotFound(f"{drive.session} has no open turn")
-    if said(text) == "empty" and not turn.heartbeat:
-        bodies = transcripts.of_turn(c.tx, turn)
-        if lacks_words(c, turn, bodies):
-            return _gave_no_answer(c, drive, turn, bodies)
-        text = last_visible(bodies)
-    talk.answered(c, drive.session, text, exchanges.owed(c, drive.session))
-    if not heartbeat.answered(c, turn, text):
-        outbox.reply(c, turn, entry, f"{text}\n\n[{CUT}]" if is_cut else text)
-    return _close(c, drive, REPLIED)
+# ---- talks: turns of a conversation, or of a child after its run's end -----------------------------------------------
+
+
+class Talk:
+    """A turn that answers: what ends it is a reply."""
+
+    @staticmethod
+    def progressed(c: Commit, session: str) -> None:
+        turn = c.tx.turns.get(session)
+        if turn is not None and turn.crashes:
+            effects.move_turn(c, session, TurnProgressed())
+
+    @staticmethod
+    def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> Goes:
+        text = heartbeat.spoken(c, drive.session, begun + reply.text)
+        entry = transcripts.write(c, drive.session, reply if begun else replace(reply, text=text))
+        turn = c.tx.turns.get(drive.session)
+        if turn is None:
+            raise NotFound(f"{drive.session} has no open turn")
+        if said(text) == "empty" and not turn.heartbeat:
+            bodies = transcripts.of_turn(c.tx, turn)
+            if lacks_words(c, turn, bodies):
+                return _gave_no_answer(c, drive, turn, bodies)
+            text = last_visible(bodies)
+        talk.answered(c, drive.session, text, exchanges.owed(c, drive.session))
+        if not heartbeat.answered(c, turn, text):
+            outbox.reply(c, turn, entry, f"{text}\n\n[{CUT}]" if reply.cut else text)
+        return _close(c, drive, REPLIED)
+
+    @staticmethod
+    def fail(c: Commit, drive: Drive, error: str, cause: Cause, wait_s: float) -> float:
+        turn = c.tx.turns.get(drive.session)
+        if cause != "error":
+            # Trying again could not end otherwise: the next message finds out whether there is more to spend.
+            _close(c, drive, TurnEnd("failed", error))
+            outbox.tell(c, drive.session, f"{cause}:{drive.session}:{drive.turn}", f"the turn ended: {error}")
+            return 0.0
+        if turn is not None and turn.drained:
+            _tell_unanswered(c, turn, error)
+        failures = 1 if turn is None else turn.failures + 1
+        delay_s = max(inbox.backoff_s(failures), min(wait_s, inbox.BACKOFF_MAX_S))
+        effects.move_turn(c, drive.session, TurnFailed(delay_s))
+        return delay_s
+
+    @staticmethod
+    def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
+        delay_s = fail(c, drive, failure.error, wait_s=failure.retry_after_s or 0.0)
+        return ModelFailed("later", delay_s) if failure.may_pass else ModelFailed("over")
+
+    @staticmethod
+    def needs_program(c: Commit, drive: Drive, reason: str) -> float:
+        return fail(c, drive, reason)
+
+    @staticmethod
+    def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
+        session, facts = drive.session, c.facts(drive.session)
+        turn, is_aside = c.tx.turns.get(session), drain.is_aside(c, session)
+        # What only another turn may read is still to come.
+        elsewhere = 0 if drain.readable_completions(c, session) else facts.unread
+        wakes = 0 if turn is None else turn.wakes
+        unsettled = facts.unsettled + elsewhere
+        return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts.settled, facts.unread, is_aside)
+
+    @staticmethod
+    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
+        """What the turn has read is answered once the wait is over. One whose session reads no completions any more
+        has answered with silence."""
+        session, turn, facts = drive.session, c.tx.turns.get(drive.session), c.facts(drive.session)
+        if turn is None or deliver.told(c, session).session != session:
+            return finish(c, drive, NO_REPLY)
+        asked, earlier = terms.asked or "all", c.tx.turns.wait(session)
+        waits = Wait(
+            until_settled=policy.wait_until(asked, facts.unsettled, facts.settled, facts.unread),
+            due_at=c.at + (policy.YIELD_S if terms.wait_s is None else terms.wait_s),
+            asked=str(asked),
+            origin=turn.origin or ("" if earlier is None else earlier.origin),
+            wakes=turn.wakes,
+        )
+        effects.move_turn(c, session, TurnYielded(waits))
+        return "over"
+
+    @staticmethod
+    def ask(c: Commit, session: str, due_at: Instant) -> None:
+        effects.move_turn(c, session, TurnAsked(due_at))
+
+    @staticmethod
+    def answered(c: Commit, session: str) -> None:
+        effects.move_turn(c, session, TurnAnswered())
+
+    @staticmethod
+    def lost(c: Commit, driver: Driver, crashed: bool) -> None:
+        effects.move_turn(c, driver.session, TurnLost(crashed and driver.step_open))
+
+
+def kind_of(c: Commit, session: str) -> type[Attempt] | type[Talk]:
+    """What the session's turns are: the one place that asks whether its run is live."""
+    return Attempt if drain.is_attempt(c, session) else Talk
+
+
+def _close(c: Commit, drive: Drive, end: TurnEnd) -> Goes:
+    """A conversation's turn is over."""
+    effects.move_turn(c, drive.session, TurnOver(end))
+    return "over"
 
 
 def lacks_words(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> bool:
@@ -283,62 +644,6 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Bo
     return _close(c, drive, TurnEnd("no-answer", NO_ANSWER))
 
 
-def _close(c: Commit, drive: Drive, end: TurnEnd) -> Goes:
-    """A conversation's turn is over."""
-    effects.move_turn(c, drive.session, TurnOver(end))
-    return "over"
-
-
-def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
-    run = c.run(drive.session)
-    facts = c.facts(drive.session)
-    event = ev.AttemptEnded(
-        at=c.at,
-        attempt=run.attempt,
-        end=end,
-        next_run_id=c.ids.unique(),
-        unsettled=facts.unsettled,
-        settled=facts.settled,
-        unread=facts.unread,
-        messages=facts.messages,
-    )
-    return effects.apply(c, drive.session, event).run
-
-
-def let_go(c: Commit, drive: Drive, why: str) -> None:
-    """End a heartbeat's turn that has nothing to do, without asking its model."""
-    lease.check(c, drive.session, drive.lease)
-    heartbeat.hide(c, drive.session)
-    _close(c, drive, TurnEnd("nothing", why))
-
-
-def fail(
-    c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", "limit"] = "error", wait_s: float = 0.0
-) -> float:
-    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff, or after `wait_s`
-    if its provider asks for that. Answers in how many seconds; 0: it is over.
-
-    At a budget's or a limit's end a run hands over partial work, and a conversation's turn is closed, which is told.
-    """
-    lease.check(c, drive.session, drive.lease)
-    if live(c.find(drive.session)):
-        partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
-        _signal(c, drive, ev.Errored(sound(error), cause, partial))
-        return 0.0
-    turn = c.tx.turns.get(drive.session)
-    if cause != "error":
-        # Trying again could not end otherwise: the next message finds out whether there is more to spend.
-        _close(c, drive, TurnEnd("failed", error))
-        outbox.tell(c, drive.session, f"{cause}:{drive.session}:{drive.turn}", f"the turn ended: {error}")
-        return 0.0
-    if turn is not None and turn.drained:
-        _tell_unanswered(c, turn, error)
-    failures = 1 if turn is None else turn.failures + 1
-    delay_s = max(inbox.backoff_s(failures), min(wait_s, inbox.BACKOFF_MAX_S))
-    effects.move_turn(c, drive.session, TurnFailed(delay_s))
-    return delay_s
-
-
 def _tell_unanswered(c: Commit, turn: OpenTurn, error: str) -> None:
     """After half an hour of tries in vain, once: people are told that something was read and not answered."""
     if inbox.unanswered(turn.opened_at, c.at).shown == "unanswered":
@@ -346,227 +651,3 @@ def _tell_unanswered(c: Commit, turn: OpenTurn, error: str) -> None:
         words = f"{turn.session} has read something and could not answer it for half an hour: {one_line(error, 200)}"
         deliver.notice(c, turn.session, key, words)
         outbox.tell(c, turn.session, key, words)
-
-
-def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
-    """A foreign runtime finished after its outcome was fixed: told once, as late, unless it was archived meanwhile.
-
-    Not fenced: its driver is long superseded. What belongs to an older attempt counts for nothing.
-    """
-    run = c.find(session)
-    if run is None or run.ended is None:
-        return
-    frozen = freeze(sound(text), "")
-    words = said(frozen)
-    text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
-    facts = c.facts(session)
-    event = ev.AttemptEnded(
-        at=c.at,
-        attempt=attempt,
-        end=ev.Finished(words, text_id),
-        next_run_id=c.ids.unique(),
-        unsettled=facts.unsettled,
-        settled=facts.settled,
-        unread=facts.unread,
-        messages=facts.messages,
-    )
-    effects.apply(c, session, event)
-
-
-class ModelFailed(Struct, frozen=True):
-    """What becomes of a turn that no model could answer: it is over, it is tried again in so many seconds without this
-    driver, or this driver may try again within the grace of a provisional error."""
-
-    state: Literal["over", "later", "grace"]
-    in_s: float = 0.0
-
-
-def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
-    """No model could answer. A run pauses, or ends with a provisional error when its patience is over, or fails at once
-    where waiting is useless; a conversation's turn is due again."""
-    run = c.find(drive.session)
-    if run is None or run.ended is not None:
-        delay_s = fail(c, drive, failure.error, wait_s=failure.retry_after_s or 0.0)
-        return ModelFailed("later", delay_s) if failure.may_pass else ModelFailed("over")
-    fence(c, drive)
-    if isinstance(run.phase, Ending) and failure.may_pass:
-        return ModelFailed("grace")
-    match after_failure(failure, run.failing, c.at, patience_s, drive.session):
-        case Pause(until_at=until_at, since_at=since_at, reason=reason):
-            paused = ev.Paused(at=c.at, attempt=run.attempt, until_at=until_at, since_at=since_at, reason=sound(reason))
-            effects.apply(c, drive.session, paused)
-            return ModelFailed("later", until_at - c.at)
-        case Falter(error=error):
-            budget.release(c, drive.session)
-            falter(c, drive, error, cause="limit")
-            return ModelFailed("grace")
-        case Fail(error=error):
-            fail(c, drive, error)
-            return ModelFailed("over")
-        case follows:
-            assert_never(follows)
-
-
-def needs_program(c: Commit, drive: Drive, reason: str) -> float:
-    """The run needs what only a program can bring: it pauses, and looks again for as long as it takes. Answers in how
-    many seconds. A turn after its end, which a message began, is due again as any that failed."""
-    run = c.find(drive.session)
-    if run is None or run.ended is not None:
-        return fail(c, drive, reason)
-    fence(c, drive)
-    pause_s = program_pause_s(run.failing)
-    until_at = c.at + pause_s
-    effects.apply(
-        c,
-        drive.session,
-        ev.Paused(
-            at=c.at,
-            attempt=run.attempt,
-            until_at=until_at,
-            since_at=c.at,
-            reason=sound(reason),
-            waits_for="program",
-        ),
-    )
-    return pause_s
-
-
-def program_came(c: Commit, brings: Callable[[Spec], bool], after: str = "", limit: int = 100) -> str | None:
-    """End the pauses of runs that wait for what this process brings. Looks at so many that pause, behind this session;
-    answers the last one, or None when it has seen them all."""
-    paused = c.tx.queue.paused(c.at, after, limit)
-    for key in paused:
-        run = c.find(key)
-        match None if run is None else run.phase:
-            case Queued(retry=Retry(waits_for="program")) if brings(c.tx.runs.spec(key)):
-                effects.apply(c, key, ev.ProgramCame(at=c.at))
-    return paused[-1] if len(paused) == limit else None
-
-
-def falter(
-    c: Commit, drive: Drive, error: str, aborted: bool = False, cause: Literal["error", "limit"] = "error"
-) -> None:
-    """A provisional error: the executor may recover within its grace, and keeps its slot."""
-    lease.check(c, drive.session, drive.lease)
-    run = c.run(drive.session)
-    event = ev.AttemptFaltered(
-        at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted, cause=cause
-    )
-    effects.apply(c, drive.session, event)
-
-
-def recovered(c: Commit, drive: Drive) -> None:
-    """The executor goes on after a provisional error."""
-    lease.check(c, drive.session, drive.lease)
-    run = c.run(drive.session)
-    effects.apply(c, drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
-
-
-def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
-    """Whether a yield has to wait or finds its completions unread. A refusal: with nothing to wait for, and from the
-    tenth wake on."""
-    fence(c, drive)
-    session, run = drive.session, c.find(drive.session)
-    facts, is_aside = c.facts(session), drain.is_aside(c, session)
-    if run is None or run.ended is not None:
-        turn = c.tx.turns.get(session)
-        # What only another turn may read is still to come.
-        elsewhere = 0 if drain.readable_completions(c, session) else facts.unread
-        wakes = 0 if turn is None else turn.wakes
-        unsettled = facts.unsettled + elsewhere
-        return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts.settled, facts.unread, is_aside)
-    if not isinstance(run.phase, Running):
-        return policy.Refusal("error", f"{session} is {run.phase.name}: it cannot yield")
-    return policy.judge_yield(terms.asked or "all", run.wakes, facts.unsettled, facts.settled, facts.unread, is_aside)
-
-
-def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
-    """Yield. `over`: the turn has ended; a run waits for its children, a conversation for whatever comes. `on`: what
-    it would have waited for was unread, and is in the transcript now. Refused as `judge_yield` says."""
-    verdict = judge_yield(c, drive, terms)
-    if isinstance(verdict, policy.Refusal):
-        raise Refused(verdict.status, verdict.reason)
-    if verdict == "read":
-        drain.take_completions(c, drive.session)
-        return "on"
-    run = c.find(drive.session)
-    facts = c.facts(drive.session)
-    if run is None or run.ended is not None:
-        return _wait_for_children(c, drive, terms, facts)
-    event = ev.Yielded(
-        at=c.at,
-        attempt=run.attempt,
-        asked=terms.asked or "all",
-        wait_s=policy.YIELD_S if terms.wait_s is None else terms.wait_s,
-        next_run_id=c.ids.unique(),
-        unsettled=facts.unsettled,
-        settled=facts.settled,
-        unread=facts.unread,
-        messages=facts.messages,
-    )
-    effects.apply(c, drive.session, event)
-    return "over"
-
-
-def _wait_for_children(c: Commit, drive: Drive, terms: policy.YieldTerms, facts: Facts) -> Goes:
-    """A conversation yields: what its turn has read is answered once the wait is over. One that reads no completions
-    any more has answered with silence."""
-    session, turn = drive.session, c.tx.turns.get(drive.session)
-    if turn is None or deliver.told(c, session).session != session:
-        return finish(c, drive, NO_REPLY)
-    asked, earlier = terms.asked or "all", c.tx.turns.wait(session)
-    wait = Wait(
-        until_settled=policy.wait_until(asked, facts.unsettled, facts.settled, facts.unread),
-        due_at=c.at + (policy.YIELD_S if terms.wait_s is None else terms.wait_s),
-        asked=str(asked),
-        origin=turn.origin or ("" if earlier is None else earlier.origin),
-        wakes=turn.wakes,
-    )
-    effects.move_turn(c, session, TurnYielded(wait))
-    return "over"
-
-
-def wait_passed(c: Commit, session: str) -> bool:
-    """Let time end a conversation's wait; False if nothing was due any more."""
-    before = c.tx.turns.wait(session)
-    return effects.move_turn(c, session, WaitPassed()).wait != before
-
-
-def left(c: Commit, session: str, epoch: int) -> None:
-    """The driver is gone, whatever the reason: its slot is free, and what it left open is taken up again.
-
-    After a stop this is the acknowledgement; after an end it changes nothing; in the middle of a step it is a lost
-    lease that counts as no crash, because the process lives.
-    """
-    driver = c.tx.drivers.get(session)
-    if driver is not None and driver.epoch == epoch:
-        lost(c, driver, crashed=False)
-
-
-def lost(c: Commit, driver: Driver, crashed: bool) -> None:
-    """A lease is lost: the run is driven again under a new epoch, or its kill is decided."""
-    session = driver.session
-    known = c.tx.sessions.get(session)
-    run = c.find(session)
-    current = known is not None and known.epoch == driver.epoch
-    if current and not live(run) and c.tx.turns.get(session) is not None:
-        effects.move_turn(c, session, TurnLost(crashed and driver.step_open))
-        return
-    c.release(session, driver.epoch)
-    if current and run is not None and run.ended is None:
-        _lease_lost(c, run, driver, crashed)
-
-
-def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
-    facts = c.facts(run.key)
-    event = ev.LeaseLost(
-        at=c.at,
-        attempt=run.attempt,
-        next_run_id=c.ids.unique(),
-        step_open=crashed and driver.step_open,
-        unsettled=facts.unsettled,
-        settled=facts.settled,
-        unread=facts.unread,
-        messages=facts.messages,
-    )
-    effects.apply(c, run.key, event)

@@ -9,12 +9,13 @@ and the turn goes on with what came in. Everything this starts is owned by the t
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.cancellation import is_stop
+from fledge.cancellation import Leavable
 from fledge.core import asking
 from fledge.core.access import AsksBecause, tool_name, why_asked
 from fledge.core.attachments import text_of
@@ -99,6 +100,10 @@ def _state(call: OpenCall, answers: Answers) -> ApprovalState | None:
     return None if found is None else found.state
 
 
+NO_CONTEXT = ToolContext(session="", entry=0, index=0, workspace=Path())
+"""For tools that take none."""
+
+
 class _Answer(Struct, frozen=True):
     """A whole reply, and why it ended."""
 
@@ -174,8 +179,8 @@ class _Turn:
         self.lines: list[Line] = []
         self.own: set[tuple[int, int]] = set()
         """Calls that this very driver has committed, and so knows not to have been started before."""
-        self.step: asyncio.Timeout | None = None
-        """The step under way; it is left by letting its time run out."""
+        self.step = Leavable()
+        """The step under way."""
         self.called_off = False
         """Something was read into the transcript that this driver has not seen."""
         self.ran: Ran | None = Ran(
@@ -284,27 +289,18 @@ class _Turn:
         while self.called_off:  # again if more came in while it looked
             self.tell("interrupt")
             await self._look()
-        step = self.step = asyncio.timeout(None)
         try:
-            async with step:
+            with self.step:
                 return await self._step()
         except Interrupted:
             self.called_off = True
-        except BaseException as raised:
-            # Whatever a step that was called off raises on its way out is of no interest.
-            if is_stop(raised) or not step.expired():
-                raise
-        finally:
-            self.step = None
         return True
 
     def _leave_step(self, times: int) -> None:
         if times <= self.drive.interrupts:
             return  # what was read then is known here: this is another step
         self.called_off = True
-        step, self.step = self.step, None
-        if step is not None:
-            step.reschedule(0)
+        self.step.leave()
 
     async def _step(self) -> bool:
         calls = open_calls(self.lines)
@@ -446,15 +442,13 @@ class _Turn:
         stream = model.stream(request, start_over) if isinstance(model, Retrying) else model.stream(request)
         try:
             async for event in stream:
-                match event:
+                match event:  # what comes most often first: a case that does not fit costs as much as a call
                     case Text(text=text):
                         texts.append(text)
                         if aloud and not self.drive.heartbeat:
                             self.tell("assistant:text", text)
                     case Thought(text=text):
                         thoughts.append(text)
-                    case Opaque(data=data):
-                        opaque.append(data)
                     case Call():
                         calls.append(event)
                     case Usage():
@@ -465,6 +459,8 @@ class _Turn:
                         reply = self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
                         self._tell_usage(usage, reply.cost_usd)
                         return _Answer(reply, stop, dropped)
+                    case Opaque(data=data):
+                        opaque.append(data)
                     case Broke():
                         return event
             return Broke("interrupted", "the model's stream ended without an end")
@@ -499,7 +495,7 @@ class _Turn:
         }
         return Replied(
             text=sound(text),
-            calls=tuple(self._entry(call) for call in calls),
+            calls=tuple([self._entry(call) for call in calls]),
             thinking="".join(thoughts),
             opaque="".join(opaque[-1:]),
             model=model,
@@ -547,8 +543,8 @@ class _Turn:
             steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules, whys
         )
         self.ran = None
-        entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
-        self.own.update((entry, index) for index in range(len(reply.calls)))
+        entry = last_step(self.lines)[0]
+        self.own.update([(entry, index) for index in range(len(reply.calls))])
 
     def _rules(self, calls: Sequence[CallEntry]) -> dict[int, Permission | Offer]:
         """Of commands that ask, by index: the rule that covers one, or the rule that an *always* would make of it."""
@@ -691,8 +687,12 @@ class _Turn:
 
     def _longest(self, calls: Iterable[CallEntry]) -> float:
         """How long the slowest of these calls may take, as far as tools have a limit."""
-        tools = [self.profile.tools.get(call.name) for call in calls]
-        return max((tool.timeout_s or 0.0 for tool in tools if tool is not None), default=0.0)
+        longest = 0.0
+        for call in calls:
+            tool = self.profile.tools.get(call.name)
+            if tool is not None and tool.timeout_s is not None:
+                longest = max(longest, tool.timeout_s)
+        return longest
 
     async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> bool:
         """Commit results, with the last of a step what follows from it; False if the turn is over."""
@@ -750,8 +750,13 @@ class _Turn:
         if begun and not tool.repeatable:
             return UNKNOWN_OUTCOME
         by_person = answer is not None and state == "allowed" and not answer.by_rule
-        context = self._context(call.entry, call.index, approved=by_person)
+        context = self._context(call.entry, call.index, approved=by_person) if tool.takes_context else NO_CONTEXT
         return await tool.call(call.call.arguments, context)
+
+    def _attached(self) -> tuple[Path, ...]:
+        """The folder for files of its messages. It may be read before it is there: a file may come during the turn."""
+        kept = self.profile.images
+        return () if kept is None else (kept.attached_to(self.drive.session),)
 
     def _context(self, entry: int = 0, index: int = 0, approved: bool = False) -> ToolContext:
         """Where and for whom a tool runs; the call itself is named where it is known."""
@@ -762,7 +767,7 @@ class _Turn:
             index=index,
             workspace=profile.workspace,
             cwd=profile.cwd,
-            readable=profile.readable,
+            readable=(*profile.readable, *self._attached()),
             protected=profile.protected,
             approved=approved,
             wrote=self._note_writing if profile.accepts else None,

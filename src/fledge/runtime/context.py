@@ -33,7 +33,12 @@ def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | Non
     sees the files of messages; without, their names alone."""
     found: list[Message] = []
     for line in in_order(lines):
-        match line.body:
+        match line.body:  # what most lines are first: a case that does not fit costs as much as a call
+            case Replied() as reply:
+                calls = tuple([Call(call.id, call.name, shown_arguments(call)) for call in reply.calls])
+                found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.opaque))
+            case Resulted() as result:
+                found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error, result.images))
             case Spoken(text=text, kind="task", images=images):
                 found.append(UserMessage(first_message(task_head, text), images))
             case Spoken(text=text, images=images, files=files):
@@ -45,17 +50,16 @@ def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | Non
                 found.append(UserMessage(f"[Notes on the conversation so far]\n{text}"))
             case Noted():
                 continue
-            case Replied() as reply:
-                calls = tuple(Call(call.id, call.name, shown_arguments(call)) for call in reply.calls)
-                found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.opaque))
-            case Resulted() as result:
-                found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error, result.images))
     return tuple(found)
 
 
 def images_in(found: Sequence[Message]) -> list[ImageEntry]:
     """The images of these messages, oldest first."""
-    return [image for message in found if not isinstance(message, AssistantMessage) for image in message.images]
+    images: list[ImageEntry] = []
+    for message in found:
+        if type(message) is UserMessage or type(message) is ToolMessage:
+            images += message.images
+    return images
 
 
 def in_words(found: Sequence[Message]) -> tuple[Message, ...]:
@@ -101,17 +105,20 @@ def tokens_of(text: str) -> int:
 
 def length(system: str, found: Sequence[Message]) -> int:
     """About how many tokens a request has."""
-    return tokens_of(system) + sum(_message_tokens(message) for message in found)
+    return tokens_of(system) + sum([_message_tokens(message) for message in found])
 
 
 def _message_tokens(message: Message) -> int:
-    match message:
-        case AssistantMessage(text=text, calls=calls, thinking=thinking, opaque=opaque):
-            # Opaque data holds the thinking once more, encrypted: the longer of the two counts.
-            thought = max(tokens_of(thinking), tokens_of(opaque))
-            return tokens_of(text) + thought + sum(tokens_of(c.name + c.arguments) for c in calls)
-        case UserMessage(text=text, images=images) | ToolMessage(text=text, images=images):
-            return tokens_of(text) + sum(image.tokens for image in images)
+    tokens = tokens_of(message.text)
+    if isinstance(message, AssistantMessage):
+        # Opaque data holds the thinking once more, encrypted: the longer of the two counts.
+        tokens += tokens_of(max(message.thinking, message.opaque, key=len))
+        for call in message.calls:
+            tokens += tokens_of(call.name + call.arguments)
+    else:
+        for image in message.images:
+            tokens += image.tokens
+    return tokens
 
 
 class Cut(Struct, frozen=True):

@@ -4,6 +4,7 @@ Everything is read anew for each turn, so a change of documents counts from the 
 comes from the catalogue of models.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -266,8 +267,10 @@ class ConfiguredProfiles:
         """The engine that the session tools belong to."""
         self._folders: dict[tuple[str, str, str], Path] = {}
         """Where sessions of an agent work that were given a folder, or none."""
-        self._sets: dict[_Position, _Held] = {}
         self._bare = BareFolders()
+        self._looked_at: dict[Path, tuple[str, bool]] = {}
+        """What `_look_at_place` found in this turn of the event loop."""
+        self._sets: dict[_Position, _Held] = {}
         """The tools of sessions in the same position, and which of them ask a person: settings do not change."""
 
     # ---- what a program brings
@@ -350,7 +353,7 @@ class ConfiguredProfiles:
             raise Refused("error", str(error)) from error
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
-        place = _real(workspace)
+        place, is_bare = self._look_at_place(workspace)
         self._check_place(place)
         box = self._box(agent_id, session)
         held = self._tools_in(_position(session, seat.run, box, card.search, spec))
@@ -360,7 +363,7 @@ class ConfiguredProfiles:
         own = self._system(session, spec, brief, workspace)
         begins = _real(workspace / session.facts.cwd) if session.facts.cwd else place
         asker = Asker(begins, agent_id, session.kind not in ("main", "named"))
-        papers = await self._documents(engine, session, seat.run, place)
+        papers = [] if is_bare else await self._documents(engine, session, seat.run, place)
         checklist = self._checklist(workspace) if drive.heartbeat and seat.run is None else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
         return Profile(
@@ -372,7 +375,7 @@ class ConfiguredProfiles:
             tools=tools,
             workspace=workspace,
             cwd=session.facts.cwd,
-            readable=(*await self._files.readable(engine, seat), *self._attached_to(session)),
+            readable=await self._files.readable(engine, seat),
             goods=self.goods(session, drive.run) if makes_files else None,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=self._max_tokens(agent_id, choice.primary),
@@ -398,14 +401,24 @@ class ConfiguredProfiles:
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
 
-    def _attached_to(self, session: Session) -> tuple[Path, ...]:
-        """The folder for files of its messages. It may be read before it is there: a file may come during the turn."""
-        return () if self.images is None else (self.images.attached_to(session.key),)
-
     @property
     def attachment_limits(self) -> AttachmentLimits:
         """How many files a message may carry, and how large: as many as a spawn."""
         return attachment_limits(self._config)
+
+    def _look_at_place(self, workspace: Path) -> tuple[str, bool]:
+        """The workspace by its real path, and whether it holds no documents.
+
+        Looked at once for all drives that begin in the same turn of the event loop: each system call hands the
+        interpreter to the store's thread and has to get it back.
+        """
+        found = self._looked_at.get(workspace)
+        if found is None:
+            if not self._looked_at:
+                asyncio.get_running_loop().call_soon(self._looked_at.clear)
+            place = _real(workspace)
+            found = self._looked_at[workspace] = (place, self._bare.has_none(place))
+        return found
 
     def _use_engine(self, engine: Engine) -> None:
         """Make the session tools of this engine, if those of another are here."""
@@ -698,8 +711,6 @@ class ConfiguredProfiles:
 
         All of them are judged at each turn, whoever loads them, so that no change goes unnoticed for long.
         """
-        if self._bare.has_none(place):
-            return []
         found = read_documents(Path(place))
         if not found:
             return []

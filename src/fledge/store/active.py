@@ -182,6 +182,11 @@ class Drivers:
         )
         return [read_driver(row) for row in self._unit.all(sql, *owners, limit)]
 
+    def of(self, owner: str) -> list[Driver]:
+        """Drivers of this engine, in order of their claims."""
+        sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner = ? ORDER BY claimed_at, session"
+        return [read_driver(row) for row in self._unit.all(sql, owner)]
+
     def count_of(self, owner: str, at: Instant) -> dict[str, int]:
         """How many drivers of this engine take a slot at this time, by lane."""
         sql = (

@@ -56,16 +56,15 @@ class EntryFiles:
         """Held while a file is written or removed."""
         self._sweeping = asyncio.Lock()
 
-    @contextmanager
-    def holding(self) -> "Iterator[Hold]":
+    def holding(self) -> "Hold":
         """Keep files for a commit: no sweep removes them before the block has ended."""
-        hold = Hold(self)
-        try:
-            yield hold
-        finally:
-            self._held.subtract(hold.held)
-            self._held = +self._held
-            self._released.update(hold.held)
+        return Hold(self)
+
+    def let_go(self, held: Sequence[str]) -> None:
+        """What a hold held may be swept, unless another holds it too."""
+        self._held.subtract(held)
+        self._held = +self._held
+        self._released.update(held)
 
     def attached_to(self, session: str) -> Path:
         """The folder with the files that came with messages of this session; there is none before the first."""
@@ -178,12 +177,19 @@ class EntryFiles:
 
 
 class Hold:
-    """Files that are kept for one commit, or for the commits of one turn."""
+    """Files that are kept for one commit, or for the commits of one turn: while it is open, by `with`."""
 
     def __init__(self, files: EntryFiles) -> None:
         self._files = files
         self.held: list[str] = []
         """Digests of images, folders of sessions."""
+
+    def __enter__(self) -> "Hold":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.held:
+            self._files.let_go(self.held)
 
     async def keep(self, images: Sequence[Image]) -> tuple[ImageEntry, ...]:
         """Write the images. Refused: one that is none. OSError: the disk does not take them."""

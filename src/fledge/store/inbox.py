@@ -79,6 +79,8 @@ class Inbox:
         self._rows: Table[str, Row] = Table(unit, _INBOX)
         self._unread = unit.memory("inbox")
         """By session, what waits for it."""
+        self._lengths = unit.memory("inbox")
+        """By key, a row that waits and how long it is."""
         self._numbers = unit.memory("inbox")
         """`next`: the number of the next row."""
 
@@ -96,18 +98,36 @@ class Inbox:
         origin: str = "",
         route: Found = "fallback",
         carried: str = "",
+        is_new: bool = False,
     ) -> bool:
-        """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
-        if self._rows.get(key) is not None:
+        """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written. `is_new`: none
+        was, so none is looked for; the database refuses the row if one was after all."""
+        if not is_new and self._rows.get(key) is not None:
             return False
         seq = self._numbers.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(seq), 0) FROM inbox")[0])
         self._numbers["next"] = seq + 1
         row = Row(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, carried)
-        self._rows.put(key, row)
+        if is_new:
+            self._rows.add(key, row)
+        else:
+            self._rows.put(key, row)
         waiting: _Waiting | None = self._unread.get(session)
         if waiting is not None:
             waiting.arrives(row)
         return True
+
+    def open(self, session: str) -> None:
+        """The session was never there before, so nothing waits for it: it need not be looked for."""
+        self._unread[session] = _Waiting({}, {})
+
+    def measured(self, row: Row, measure: Callable[[], int]) -> int:
+        """How long what a row says is, measured once while it waits unchanged: a full inbox is looked through again
+        with every commit's worth that is read of it."""
+        known = self._lengths.get(row.key)
+        if known is None or known[0] is not row:
+            known = self._lengths[row.key] = (row, measure())
+        length: int = known[1]
+        return length
 
     def get(self, key: str) -> Row | None:
         """A row by its key, whatever its state."""
@@ -244,6 +264,7 @@ class Inbox:
         row = self._rows.get(key)
         if row is None or row.state not in ("unread", "undelivered"):
             return False
+        self._lengths.pop(key, None)
         self._move(row, replace(row, state=state, closed_at=at))
         return True
 

@@ -155,6 +155,10 @@ class Runs:
         self._named(row)
         self._happened(row, event)
 
+    def is_new(self, key: str) -> bool:
+        """True of a run that was created in this transaction and is not written yet."""
+        return self.rows.is_new(key)
+
     def load(self, key: str) -> Run:
         """The run of this session; NotFound if there is none."""
         row = self.rows.get(key)
@@ -177,7 +181,8 @@ class Runs:
         # A run that was resumed may end silently once more.
         saved = replace(row, run=after, silence_told=row.silence_told and after.delivery is not None)
         self.rows.put(after.key, saved)
-        self._count(row, saved)
+        if after.ended is not before.ended or "archived" in (after.phase.name, before.phase.name):
+            self._count(row, saved)
         if "awaiting_approval" in (after.phase.name, before.phase.name):
             self._known.pop("awaiting", None)
         if after.run_id != before.run_id:

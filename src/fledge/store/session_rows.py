@@ -53,36 +53,59 @@ def _wait_values(wait: Wait | None) -> tuple[Any, ...]:
     return (None, None) if wait is None else (to_json(wait), None if wait.over else wait.due_at)
 
 
-def _rest(row: SessionRow) -> tuple[Any, ...]:
-    """The columns that turns change."""
-    used, counts = row.used, row.counts
-    return (
-        *(row.session.epoch, row.session.generation, row.last_at, row.last_entry, row.last_turn, row.covered),
-        *(used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached, row.below_usd),
-        *(counts.spawned, counts.unsettled, row.goods, row.ran, row.ended, *_wait_values(row.wait)),
-    )
+def _steps(row: SessionRow) -> tuple[Any, ...]:
+    """The columns that every step may change."""
+    one = row.session
+    return one.epoch, one.generation, row.last_at, row.last_entry, row.last_turn, row.covered
+
+
+def _used(row: SessionRow) -> tuple[Any, ...]:
+    used = row.used
+    return used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached, row.below_usd
+
+
+def _ends(row: SessionRow) -> tuple[Any, ...]:
+    """The columns that change when children or turns begin or end."""
+    return row.counts.spawned, row.counts.unsettled, row.goods, row.ran, row.ended, *_wait_values(row.wait)
+
+
+def _notes(row: SessionRow) -> tuple[Any, ...]:
+    """What changes when turns begin or end."""
+    return row.goods, row.ran, row.ended, row.wait
 
 
 def _values(row: SessionRow) -> tuple[Any, ...]:
     one = row.session
     state = "deleted" if one.deleted else "open"
-    return (one.key, one.kind, one.parent, one.depth, row.facts, state, one.created_at, *_rest(row))
+    mine = (one.key, one.kind, one.parent, one.depth, row.facts, state, one.created_at)
+    return (*mine, *_steps(row), *_used(row), *_ends(row))
 
 
 _UPDATE: Final = (
-    "UPDATE sessions SET epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?,"
-    " tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?, spawned = ?, unsettled = ?,"
-    " goods = ?, ran = ?, ended = ?, wait = ?, wait_at = ?{} WHERE key = ?"
+    "UPDATE sessions SET epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?{}"
+    " WHERE key = ?"
 )
-_UPDATE_REST: Final = _UPDATE.format("")
-_UPDATE_ALL: Final = _UPDATE.format(", kind = ?, facts = ?, state = ?")
+_SET_USED: Final = ", tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?"
+_SET_ENDS: Final = ", spawned = ?, unsettled = ?, goods = ?, ran = ?, ended = ?, wait = ?, wait_at = ?"
+_SET_WHO: Final = ", kind = ?, facts = ?, state = ?"
+_UPDATES: Final = {
+    (used, ends, who): _UPDATE.format(_SET_USED * used + _SET_ENDS * ends + _SET_WHO * who)
+    for used in (False, True)
+    for ends in (False, True)
+    for who in (False, True)
+}
 
 
 def _update(before: SessionRow, after: SessionRow) -> tuple[str, tuple[Any, ...]]:
     was, now = before.session, after.session
-    if was.kind == now.kind and was.deleted == now.deleted and before.facts == after.facts:
-        return _UPDATE_REST, (*_rest(after), now.key)
-    return _UPDATE_ALL, (*_rest(after), now.kind, after.facts, "deleted" if now.deleted else "open", now.key)
+    values = _steps(after)
+    if used := before.used is not after.used or before.below_usd != after.below_usd:
+        values += _used(after)
+    if ends := before.counts is not after.counts or _notes(before) != _notes(after):
+        values += _ends(after)
+    if who := was.kind != now.kind or was.deleted != now.deleted or before.facts != after.facts:
+        values += (now.kind, after.facts, "deleted" if now.deleted else "open")
+    return _UPDATES[used, ends, who], (*values, now.key)
 
 
 def _read(row: Sequence[Any]) -> SessionRow:

@@ -29,6 +29,8 @@ class Sessions:
         self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
     ) -> None:
         """Make a session; opening one that exists changes nothing, and one that was deleted is open again, empty."""
+        if self._runs.is_new(key):
+            self.rows.kept.setdefault(key, None)  # a session goes with its run, so none of a new run is stored
         row = self.rows.get(key)
         if row is None:
             session = Session(key, kind, parent, depth, facts, False, 0, 0, at)

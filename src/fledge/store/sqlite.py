@@ -7,7 +7,7 @@ disk) fails every job of its batch, and the writer lives on. This file knows no 
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
@@ -28,6 +28,10 @@ from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store
 from fledge.store.unit import Unit
 
 T = TypeVar("T")
+
+# A third of what is bound is NULL, and `sqlite3` looks for a way to adapt each None: by two attributes that are not
+# there, each an exception. This way is found at once: the method answers None.
+sqlite3.register_adapter(type(None), cast("Callable[[None], None]", {}.get))
 
 CHECKED_BYTES = 64 * 2**20
 """How large a database may be to be read whole when it is opened: about a quarter of a second."""

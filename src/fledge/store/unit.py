@@ -12,6 +12,7 @@ stored. Whenever anything is undone, everything is forgotten.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +26,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 MOST: Final = 10_000
 """How many rows of a table are kept from one transaction to the next."""
+TOGETHER: Final = 16
+"""How many rows one statement inserts, where there are so many."""
 LAST: Final = 2**63 - 1
 """Larger than any number of a row."""
 
@@ -132,17 +135,24 @@ class Table(Generic[K, V]):
     def put(self, key: K, value: V | None) -> None:
         """From now on this is the row; None: there is none."""
         if key not in self._changed:
-            self._changed[key] = self.get(key)
+            before = self.kept[key] if key in self.kept else self._look_up(key)  # which may write what waits
+            if not self._changed:
+                self._unit.dirty.add(self._shape.name)
+            self._changed[key] = before
         self.kept[key] = value
-        self._unit.dirty.add(self._shape.name)
 
     def add(self, key: K, value: V) -> None:
         """A row whose key was never used: the database refuses it if it was."""
         if self.kept.get(key) is not None or key in self._changed:
             raise StaleWrite(f"{self._shape.name}: {key} exists already")
+        if not self._changed:
+            self._unit.dirty.add(self._shape.name)
         self.kept[key] = value
         self._changed[key] = None
-        self._unit.dirty.add(self._shape.name)
+
+    def is_new(self, key: K) -> bool:
+        """True of a row that is not stored yet."""
+        return self._changed.get(key, self) is None
 
     def found(self, key: K, row: Sequence[Any]) -> V:
         """A row that a statement has found: the kept one, if it is."""
@@ -171,7 +181,7 @@ class Table(Generic[K, V]):
         if gone:
             many(shape.delete, gone)
         if new:
-            many(shape.insert, new)
+            self._unit.insert(shape.insert, new)
         for sql, rows in updates.items():
             self._unit.expect(many(sql, rows), len(rows), shape.name)
         if shape.keeps is not None:
@@ -199,14 +209,15 @@ class Lines:
 
     def add(self, *values: Any) -> None:
         """One row more."""
+        if not self._rows:
+            self._unit.dirty.add(self._name)
         self._rows.append(values)
-        self._unit.dirty.add(self._name)
 
     def write(self) -> None:
         """Write what was appended."""
         rows, self._rows = self._rows, []
         if rows:
-            self._unit.db.executemany(self._insert, rows)
+            self._unit.insert(self._insert, rows)
 
     def forget(self) -> None:
         """What was appended and not written is lost."""
@@ -224,7 +235,7 @@ class _Plan(NamedTuple):
 class Unit:
     """The rows of one connection."""
 
-    __slots__ = ("_empty", "_expected", "_memories", "_plans", "db", "dirty", "news", "tables")
+    __slots__ = ("_empty", "_expected", "_memories", "_plans", "_together", "db", "dirty", "news", "tables")
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -238,6 +249,7 @@ class Unit:
         self._empty: dict[str, bool] = {}
         self._expected: list[tuple[Cursor, int, str]] = []
         """Updates of rows, how many each must have found, and of which table."""
+        self._together: dict[str, str] = {}
 
     # -- statements
 
@@ -271,6 +283,22 @@ class Unit:
             self._write(name)
         self.db.executemany(sql, rows)
         self._changed(plan.changes)
+
+    def insert(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        """Insert rows, many by one statement: each statement gives other threads a turn."""
+        done = 0
+        while len(rows) - done >= TOGETHER:
+            together = self._together.get(sql) or self._join(sql)
+            self.db.execute(together, list(chain.from_iterable(rows[done : done + TOGETHER])))
+            done += TOGETHER
+        if done < len(rows):
+            self.db.executemany(sql, rows[done:] if done else rows)
+
+    def _join(self, sql: str) -> str:
+        head, values, rest = sql.partition(" VALUES ")
+        row, bracket, tail = rest.partition(")")
+        joined = self._together[sql] = f"{head}{values}{','.join([row + bracket] * TOGETHER)}{tail}"
+        return joined
 
     def drop(self, table: str, key: str) -> None:
         """Delete one row of a table that is kept by its keys."""

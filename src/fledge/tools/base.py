@@ -167,6 +167,11 @@ class Tool(Struct, frozen=True, kw_only=True):
         except BadInput:
             return ""
 
+    @property
+    def takes_context(self) -> bool:
+        """True if the function is given the context."""
+        return self.takes == "struct" or self.context_parameter is not None
+
     async def call(self, raw_arguments: str, context: ToolContext) -> ToolResult:
         """Run the function with these arguments. Whatever it raises is an error result; only a real stop goes through.
 
@@ -375,6 +380,8 @@ def answering_json(made: Tool) -> Tool:
 
 def _with_images(value: Any) -> Any:
     """A result of images, or of words and images in a list; any other value as it is."""
+    if isinstance(value, str):
+        return value
     parts = value if isinstance(value, list | tuple) else [value]
     images = tuple(part for part in parts if isinstance(part, Image))
     words = [part for part in parts if not isinstance(part, Image)]
@@ -442,4 +449,6 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 def _clean(text: str) -> str:
     # A store takes neither lone surrogates nor, everywhere, NULs.
+    if text.isascii() and "\x00" not in text:
+        return text
     return text.encode("utf-8", "replace").decode().replace("\x00", "␀")

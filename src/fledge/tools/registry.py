@@ -42,7 +42,7 @@ class ToolSet:
 
     def get(self, name: str) -> Tool | None:
         """The tool a word names, or None."""
-        return self._tools.get(tool_name(name))
+        return self._tools.get(name) or self._tools.get(tool_name(name))
 
     @property
     def names(self) -> frozenset[str]:

@@ -10,9 +10,10 @@ python -m tests.model.spec --drop       every configuration with all fixes but o
 import argparse
 from collections.abc import Collection, Iterable
 
+from tests.model.graph import Found
 from tests.model.spec.configurations import ALL, CONFIGURATIONS, MIXES, READINGS
 from tests.model.spec.rules import FIXES
-from tests.model.spec.search import Found, search
+from tests.model.spec.search import search
 
 
 def show(name: str, fixes: Collection[str]) -> Found:
