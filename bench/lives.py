@@ -42,7 +42,7 @@ class CountingStore:
     """A store that counts the logical commits and the reads it is asked for."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self.cluster = store, store.cluster
         self.asked = self.reads = 0
 
     def transact(self, job: Callable[[Tx], T]) -> Coroutine[Any, Any, T]:

@@ -96,7 +96,10 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "import": "Import",
         },
     ),
-    "7": ("Bad input", {"input": "Bad input", "server": "A store on a server"}),
+    "7": (
+        "Bad input",
+        {"input": "Bad input", "server": "A store on a server", "engines": "Several engines on one store"},
+    ),
     "8": (
         "Security",
         {

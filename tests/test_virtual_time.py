@@ -413,6 +413,7 @@ HOLD = {"cli/term/writer.py", "store/threads.py", "tools/process.py"}
 """Files that start threads or processes of their own, and hold virtual time while those work."""
 NEED_NOT = {
     "testing/crashes.py": "forks from a process without a loop; each child has one of its own",
+    "store/postgres_cluster.py": "its thread waits for what other processes commit, in the time of the server",
     "cli/term/plain.py": "its thread waits for a person to type",
     "cli/demo.py": "it waits for its process in the loop's own thread, in which no time passes",
 }

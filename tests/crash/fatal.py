@@ -239,6 +239,7 @@ class FatalCommit:
 
     def __init__(self, store: Store, fatal: Callable[[Tx], bool]) -> None:
         self._store, self._fatal = store, fatal
+        self.cluster = store.cluster
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
         def mortal(tx: Tx) -> T:

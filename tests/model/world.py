@@ -20,7 +20,7 @@ from fledge.core.progress import StepLimits
 from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
 from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import control, due, heartbeat, spawn, steps, transcripts, turns
+from fledge.orchestrator import cluster, control, due, heartbeat, spawn, steps, transcripts, turns
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.effects import carry_out
 from fledge.orchestrator.turns import Drive
@@ -61,7 +61,7 @@ class World:
         self.store = self._open_store()
         self.generation += 1
         self.owner = f"process-{self.generation}"
-        while self.commit(lambda c: due.take_over(c, self.owner)):
+        while self.commit(lambda c: cluster.take_over(c, self.owner)):
             pass
 
     def close(self) -> None:

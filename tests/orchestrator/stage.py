@@ -48,7 +48,7 @@ class WatchedStore:
     read."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self.cluster = store, store.cluster
         self.commits = 0
         self.broken = False
         self.hold_s = self.answer_s = 0.0

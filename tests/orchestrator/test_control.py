@@ -277,7 +277,7 @@ def test_a_kill_tells_the_engine_whom_to_stop(scene: Scene) -> None:
 
     def kill(c: Commit) -> list[str]:
         control.kill(c, o.session)
-        return c.hints.stop
+        return [session for session, _ in c.hints.stop]
 
     assert scene.commit(kill) == [o.session, w.session]
 

@@ -318,6 +318,7 @@ class WatchedStore:
         on_death: Callable[[], None],
     ) -> None:
         self._store, self._ledger, self._check, self._spy = store, ledger, check, spy
+        self.cluster = store.cluster
         self._is_enough, self._on_death = is_enough, on_death
         self._death, self._reruns, self._slow, self._words = death, plan.reruns, plan.slow_store, words
         self._throw = dice(plan.seed, "store", life)

@@ -22,6 +22,7 @@ from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, change_turn, child, conversation, follow, queue
 from tests.store.conformance_commissions import CommissionConformance
 from tests.store.conformance_documents import DocumentConformance
+from tests.store.conformance_engines import EngineConformance
 from tests.store.conformance_exchanges import ExchangeConformance
 from tests.store.conformance_heartbeats import HeartbeatConformance
 from tests.store.conformance_inbox import InboxConformance
@@ -125,6 +126,7 @@ class StoreConformance(
     BudgetConformance,
     CoverConformance,
     CommissionConformance,
+    EngineConformance,
     ExchangeConformance,
     HeartbeatConformance,
     DocumentConformance,

@@ -45,14 +45,14 @@ class LeaseConformance:
         bench.do(job)
 
         def others(owner: str, limit: int = 9) -> list[str]:
-            return [driver.session for driver in bench.see(lambda tx: tx.drivers.of_others(owner, limit))]
+            return [driver.session for driver in bench.see(lambda tx: tx.drivers.of_others([owner], limit))]
 
         assert others("me") == ["c", "a", "b"]
         assert others("one") == ["a", "d"]
         assert others("nobody") == ["c", "a", "d", "b"]
         assert others("me", limit=2) == ["c", "a"]
         assert others("me", limit=0) == []
-        [first] = bench.see(lambda tx: tx.drivers.of_others("me", 1))
+        [first] = bench.see(lambda tx: tx.drivers.of_others(["me"], 1))
         assert first == bench.see(lambda tx: tx.drivers.get("c"))
 
     def test_an_interrupt_is_counted_for_the_driver_at_work_and_leaves_its_epoch_alone(self, bench: Bench) -> None:

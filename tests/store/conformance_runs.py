@@ -225,9 +225,7 @@ class RunConformance:
         assert bench.see(lambda tx: tx.runs.children_in("two", "spawning")) == ["late"]
         assert bench.see(lambda tx: tx.runs.children_in("two", "awaiting_approval")) == []
         assert bench.see(lambda tx: tx.runs.awaiting()) == ["q", "p"]
-        reserved = [bench.see(lambda tx: tx.runs.reservations(9)), bench.see(lambda tx: tx.runs.reservations(2))]
-        assert reserved == [["late", "z", "m"], ["late", "z"]]
-        assert bench.see(lambda tx: tx.runs.reservations(0)) == []
+        assert bench.see(lambda tx: tx.runs.reservations()) == ["late", "z", "m"]
 
     def test_whoever_writes_sees_plans_come_go_and_be_made_however_often_it_looked(self, bench: Bench) -> None:
         def looks(tx: Tx) -> list[str]:

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from fledge.api import entries
-from fledge.orchestrator import control, due, transcripts
+from fledge.orchestrator import cluster, control, transcripts
 from fledge.store.base import RunFilter, RunMark, RunWalk, Tx
 from fledge.store.unit import Unit
 from tests.model.world import MAIN
@@ -68,7 +68,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
     scene.wait(nested)
     scene.finish(main)
     scene.commit(lambda c: control.send(c, MAIN, "hello"))
-    scene.commit(lambda c: due.take_over(c, "another"))
+    scene.commit(lambda c: cluster.take_over(c, "another"))
     now = scene.clock.now()
 
     def look(tx: Tx) -> None:
@@ -92,7 +92,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.queue.lane_order("subagent", 20)
         tx.lists.agent_days(20_000)
         tx.sessions.roots()
-        tx.runs.reservations(100)
+        tx.runs.reservations()
         transcripts.lines(tx, MAIN)
         entries.page(tx, MAIN, 100, before=3)
 

@@ -6,7 +6,7 @@ holder, and whoever takes over runs its own. Names, schemas and digests are comp
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,13 @@ from fledge.api.agents import Agent
 from fledge.config import Config, with_agents
 from fledge.hooks import Hooks
 from fledge.tools.base import Tool
+
+_LIMITS: Final = {
+    "maxSpawnDepth": "max_spawn_depth",
+    "maxChildrenPerAgent": "max_children_per_agent",
+    "budget": "budget",
+}
+"""Limits of children, by wire key. Widths of lanes are compared too, by the engine."""
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -56,6 +63,23 @@ def identity(
         settings={name: _digest(one) for name, one in {**sections, "agents.defaults": agents}.items()},
         workspace=workspace,
     )
+
+
+def section_digests(own: Identity) -> dict[str, str]:
+    """Digests of what a process brings to a store that it shares with others, by section."""
+    kinds = {"tools": own.tools, "agents.list": own.agents, "runtimes": own.runtimes, "hooks": own.hooks}
+    return {**own.settings, **{name: _digest(kind) for name, kind in kinds.items() if kind}}
+
+
+def limits_of(config: Config) -> dict[str, str]:
+    """Settings that all processes on one store must have in common: a limit that each knows differently is none."""
+    children: dict[str, Struct] = {f"agents.list.{one.id}": one.subagents for one in config.agents.list}
+    children["agents.defaults"] = config.agents.defaults.subagents
+    return {
+        f"{place}.subagents.{name}": msgspec.json.encode(getattr(limits, field), order="sorted").decode()
+        for place, limits in children.items()
+        for name, field in _LIMITS.items()
+    }
 
 
 def agent_differences(agent: Agent[Any], holders: Identity) -> list[str]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from fledge.api.agents import Agent
 from fledge.api.carried import GivenImage, kept
-from fledge.api.identity import Identity
+from fledge.api.identity import Identity, limits_of, section_digests
 from fledge.cancellation import is_stop
 from fledge.clock import Clock
 from fledge.config import Config
@@ -117,10 +117,19 @@ class Opened:
         self._store = parts.open_store()
         self._opened_by = os.getpid()
         try:
-            engine = Engine(self._store, parts.agent, clock=parts.clock, ids=parts.ids, rules=parts.rules)
+            engine = Engine(
+                self._store,
+                parts.agent,
+                clock=parts.clock,
+                ids=parts.ids,
+                rules=parts.rules,
+                drives=parts.drives,
+                settings={} if self._store.cluster is None else section_digests(self.identity),
+                limits={} if self._store.cluster is None else limits_of(self.config),
+            )
             self._changes = Changes(engine)
             await parts.profiles.use_store(self._store)
-            self._engine = await engine.__aenter__() if parts.drives else engine
+            self._engine = await engine.__aenter__() if self._has_loop else engine
             if parts.drives:
                 await engine.commit(self._open_program)
                 await self._program_came()
@@ -138,7 +147,7 @@ class Opened:
         if self._changes is not None:
             self._changes.close()
         try:
-            if engine is not None and self._parts.drives:
+            if engine is not None and self._has_loop:
                 await engine.__aexit__(None, None, None)
         finally:
             for task in self._tasks:
@@ -147,6 +156,11 @@ class Opened:
             if self._store is not None:
                 await self._store.close()
             await self._parts.profiles.close()
+
+    @property
+    def _has_loop(self) -> bool:
+        """True if the engine is entered: it drives, or hears engines of other processes."""
+        return self._parts.drives or (self._store is not None and self._store.cluster is not None)
 
     async def _program_came(self) -> None:
         """Let runs go on that wait for what this process has brought."""

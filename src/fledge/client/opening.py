@@ -84,7 +84,8 @@ def open(
 
     With the address of a PostgreSQL server (`postgresql://user@host/database?schema=name`) as `store`, the database is
     on that server, and the folder keeps only files. With an address as `state`, the folder is one of its own in
-    `~/.fledge/stores`. Needs `fledge[postgres]`; one process at a time works with such a store.
+    `~/.fledge/stores`. Needs `fledge[postgres]`. Several processes may work with such a store at the same time: they
+    share the work, and what one leaves that dies is taken up by another.
 
     One process holds a folder. A second process with the same tools, agents, runtimes, hooks and settings works through
     the first, where functions then run; when the first process ends, one of the others takes over. A process that

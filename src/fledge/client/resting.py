@@ -19,7 +19,7 @@ from fledge.commands.index import OF_SETTINGS, QUERIES, READS
 from fledge.commands.table import Reader
 from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import Store, Tx
+from fledge.store.base import Cluster, Store, Tx
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore, peek
 
@@ -110,6 +110,8 @@ class _Rows:
 
 class _Beside:
     """A store that is not ours, or not for long enough: it can be looked at."""
+
+    cluster: Cluster | None = None
 
     def __init__(self, state: Path) -> None:
         self._state = state

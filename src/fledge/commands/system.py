@@ -12,7 +12,7 @@ from fledge.commands.params import Nothing
 from fledge.commands.table import method
 from fledge.config import agent_view, model_for_conversation, sandbox_for, spawnable, subagent_limits
 from fledge.config.shown import SettingShown, shown
-from fledge.core.policy import Budget
+from fledge.core.policy import Budget, lane_width
 from fledge.core.run import Instant
 from fledge.models.catalog import Card
 from fledge.orchestrator.budget import configured
@@ -152,7 +152,7 @@ def _lane(name: str, widths: dict[str, int], rows: _Rows, now: Instant) -> LaneV
     return LaneView(
         name=name,
         used=rows.drivers.count(name),
-        width=widths.get(name, widths.get(name.partition(":")[0], 1)),
+        width=lane_width(widths, name),
         queued=0 if queue is None else queue.count,
         oldest_wait_s=max(0.0, now - since),
     )

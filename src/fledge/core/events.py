@@ -61,6 +61,8 @@ class Admitted(_Event, frozen=True, kw_only=True, tag=True):
     key: str
     terms: Terms
     run_id: str
+    owner: str = ""
+    """The engine that prepares it, where several share the store."""
 
 
 class Prepared(_Event, frozen=True, kw_only=True, tag=True):

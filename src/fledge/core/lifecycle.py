@@ -51,7 +51,7 @@ def born(event: ev.Admitted) -> Run:
         key=event.key,
         terms=event.terms,
         run_id=event.run_id,
-        phase=Spawning(due_at=event.at + policy.RESERVATION_S),
+        phase=Spawning(due_at=event.at + policy.RESERVATION_S, owner=event.owner),
         plan="planning" if event.terms.plan else "none",
     )
 

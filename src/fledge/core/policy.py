@@ -5,6 +5,7 @@ setting; nothing here knows where the facts come from or what is done about them
 """
 
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -409,6 +410,11 @@ def inherit(parent: Budget, asked: Budget) -> Budget:
 
 
 # ---- lanes -----------------------------------------------------------------------------------------------------------
+
+
+def lane_width(widths: Mapping[str, int], lane: str) -> int:
+    """How many sessions of a lane may be driven at once: as its name, or the part before a colon, says; else 1."""
+    return widths.get(lane, widths.get(lane.partition(":")[0], 1))
 
 
 def fair_rank(lane_rank: int, spawner_rank: int) -> int:

@@ -130,7 +130,7 @@ Delivery = Delivered | Skipped | Undelivered
 # ---- phases: where a run is in its life ------------------------------------------------------------------------------
 
 
-class Spawning(Struct, frozen=True, gc=False, tag="spawning"):
+class Spawning(Struct, frozen=True, gc=False, tag="spawning", omit_defaults=True):
     """Means: admitted, its place reserved; session, attachments and binding are being prepared.
     Ends by: prepared; failed; withdrawn with its caller's call; 30 s.
     After a crash: a reservation without an answer is deleted with all it prepared; the resumed call prepares again.
@@ -141,6 +141,8 @@ class Spawning(Struct, frozen=True, gc=False, tag="spawning"):
     ended: ClassVar[Ended | None] = None
     delivery: ClassVar[Delivery | None] = None
     due_at: Instant
+    owner: str = ""
+    """The engine that prepares it, where several share the store."""
 
 
 WaitsFor = Literal["model", "program"]

@@ -27,7 +27,8 @@ class Changes:
         engine.on_move(self._moved)
 
     def _moved(self, key: str) -> None:
-        for event in (*self._waiting.get(key, ()), *self._everywhere):
+        waiting = self._waiting.get(key, ()) if key else {one for some in self._waiting.values() for one in some}
+        for event in (*waiting, *self._everywhere):
             event.set()
 
     def watch(self, moved: asyncio.Event, key: str | None = None) -> None:

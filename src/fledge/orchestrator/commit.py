@@ -14,7 +14,9 @@ import msgspec
 from msgspec import Struct, field
 
 from fledge.core import events as ev
+from fledge.core import policy
 from fledge.core.announce import DeliveryTrace, Style
+from fledge.core.cluster import News
 from fledge.core.documents import Workspace
 from fledge.core.heartbeat import HeartbeatSettings
 from fledge.core.inbox import QueueSettings
@@ -68,6 +70,10 @@ class Rules(Struct, frozen=True, kw_only=True):
     widths: dict[str, int] = field(default_factory=lambda: {"main": 4, "subagent": 8, "nested": 1})
     """Lane widths; a lane that is not named here is 1 wide."""
 
+    def width(self, lane: str) -> int:
+        """How many sessions of a lane may be driven at once."""
+        return policy.lane_width(self.widths, lane)
+
 
 class Facts(Struct, frozen=True, gc=False):
     """What a decision about a session needs to know of its surroundings."""
@@ -83,8 +89,8 @@ class Hints(Struct):
 
     look: bool = False
     """Something became due or claimable, or a slot or result became free."""
-    stop: list[str] = field(default_factory=list)
-    """Sessions whose driver should stop now."""
+    stop: list[tuple[str, int]] = field(default_factory=list)
+    """Sessions whose drivers, up to this epoch, should stop now."""
     interrupted: list[tuple[str, int, int]] = field(default_factory=list)
     """Sessions and epochs whose driver should leave its step and read on, with how many of its steps are called off by
     now: one that knows of them already has left that step."""
@@ -102,11 +108,21 @@ class Hints(Struct):
     """When a model's reply was appended; None if none was."""
 
 
+def news_of(hints: Hints) -> News | None:
+    """What the engines of other processes should know of these; None if nothing."""
+    if not (hints.look or hints.stop or hints.interrupted or hints.ended or hints.moved):
+        return None
+    moved = list({*hints.moved, *(session for session, _ in hints.stop)})
+    return News(hints.look, hints.stop, hints.interrupted, hints.ended, moved)
+
+
 class Commit:
     """One job's view of the world while it decides."""
 
-    def __init__(self, tx: Tx, at: Instant, ids: Ids, rules: Rules) -> None:
+    def __init__(self, tx: Tx, at: Instant, ids: Ids, rules: Rules, owner: str = "") -> None:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
+        self.owner = owner
+        """The engine that commits this, where several share the store."""
         self.queue: deque[tuple[str, ev.Event | TurnEvent]] = deque()
         """What follows from events so far, for which sessions."""
         self.settled: dict[str, str] = {}
@@ -157,6 +173,11 @@ class Commit:
         self.hints.released.append((session, epoch))
         self.hints.moved.append(session)
         self.hints.look = True
+
+    def stop(self, session: str) -> None:
+        """Let the drivers that this session has had until now stop."""
+        known = self.tx.sessions.get(session)
+        self.hints.stop.append((session, 0 if known is None else known.epoch))
 
     def facts(self, key: str) -> Facts:
         """Children and unread rows of this session, as they stand in this commit."""

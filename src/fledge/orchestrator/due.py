@@ -1,5 +1,5 @@
-"""What time brings: runs that are due, posts that were sent or not, and the leases of a process that is gone. Starting
-up and finding these rows *is* the recovery; there is no other path.
+"""What time brings: runs that are due, posts that were sent or not. Starting up and finding these rows *is* the
+recovery; there is no other path.
 """
 
 from fledge.core import events as ev
@@ -16,7 +16,6 @@ from fledge.orchestrator import (
     hook_calls,
     outbox,
     transcripts,
-    turns,
     undelivered,
 )
 from fledge.orchestrator.commit import Commit
@@ -58,17 +57,6 @@ def come_due(c: Commit, key: str) -> bool:
         held_by=control.held_by(c, key) if isinstance(run.phase, Completed) else None,
     )
     return effects.apply(c, key, event).ignored is None
-
-
-def take_over(c: Commit, owner: str, limit: int = 100) -> int:
-    """Take up what a process that is gone was driving or preparing; answers how many, 0 when nothing is left."""
-    drivers = c.tx.drivers.of_others(owner, limit)
-    for driver in drivers:
-        turns.lost(c, driver, crashed=True)
-    reservations = c.tx.runs.reservations(limit - len(drivers))
-    for key in reservations:
-        effects.apply(c, key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
-    return len(drivers) + len(reservations)
 
 
 def sent(c: Commit, post: Post, answer: Address | None) -> None:

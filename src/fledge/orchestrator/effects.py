@@ -253,7 +253,7 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
             _supersede(c, key, until_at)
         case fx.StopDriver(until_at=until_at):
             c.tx.drivers.stop(key, until_at)
-            c.hints.stop.append(key)
+            c.stop(key)
         case fx.CloseCalls(reason=reason):
             # Its turn may be closed by now, for its driver was released; what that left open is open all the same.
             _cut_calls(c, key, reason)
@@ -351,7 +351,7 @@ def _supersede(c: Commit, key: str, until_at: Instant) -> None:
     budget.release(c, key)
     c.tx.drivers.supersede(key, until_at)
     _free_slot(c, key)
-    c.hints.stop.append(key)
+    c.stop(key)
 
 
 def _free_slot(c: Commit, key: str) -> None:

@@ -3,24 +3,30 @@
 No timer lives only in memory: each pass asks the rows what is due, does it, and sleeps until the next due time or until
 a commit says that something changed. Starting on a store that another process left behind is the same loop. What the
 engine may not do itself (think, call hooks, remove files) is the performer's.
+
+Where several engines share a store, each tells the others what its commits mean for them, takes its share of the queue,
+and takes up what one that is dead has left (`cluster`).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from fledge.cancellation import error_message, is_stop
 from fledge.clock import Clock, SystemClock
+from fledge.core.cluster import PATIENCE_S, Member, News, is_alive
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError, StoreLost, Undeliverable
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import bindings, commission, due, effects, heartbeat, journal, turns
-from fledge.orchestrator.commit import Commit, Hints, Rules
+from fledge.orchestrator import bindings, cluster, commission, due, effects, heartbeat, journal, turns
+from fledge.orchestrator.commit import Commit, Hints, Rules, news_of
 from fledge.orchestrator.journal import Counters
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Place, Post, Store, Tx
@@ -31,6 +37,10 @@ CLAIMS_A_PASS = 64
 DUE_A_PASS = 256
 TROUBLE_S = 1.0
 """How soon a row that could not be taken up is tried again."""
+EARLY_S = 0.05
+"""How soon a row is tried again that was due by the clock here and not by that of the database."""
+LOOK_S = 0.02
+"""How long news of other engines is collected before this one looks."""
 
 log = logging.getLogger("fledge.engine")
 
@@ -78,7 +88,11 @@ class _Interruptible:
 
 
 class Engine:
-    """Runs the loop while it is open: `async with Engine(store, performer): …`."""
+    """Runs the loop while it is open: `async with Engine(store, performer): …`. Without `drives` it only reads and
+    commits. It drives at most `slots` sessions at once; None: as many as the lanes are wide.
+
+    `settings` and `limits` are compared with those of the other engines on the store: digests by section, and values
+    that all must have in common."""
 
     def __init__(
         self,
@@ -88,12 +102,25 @@ class Engine:
         clock: Clock | None = None,
         ids: Ids | None = None,
         rules: Rules | None = None,
+        drives: bool = True,
+        slots: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        limits: Mapping[str, str] | None = None,
     ) -> None:
         self.store, self.performer = store, performer
-        self.clock, self.ids, self.rules = clock or SystemClock(), ids or RandomIds(), rules or Rules()
+        self.ids, self.rules = ids or RandomIds(), rules or Rules()
         self.owner = self.ids.unique()
+        self._cluster, self._drives, self._slots = store.cluster, drives, slots
+        self._member: Member | None = None
+        self._is_server_time = clock is None
+        self.clock = clock or SystemClock()
+        if self._cluster is not None:
+            self.clock = clock or self._cluster.clock
+            widths = {f"lanes.{lane}": str(width) for lane, width in self.rules.widths.items()}
+            own = cluster.this_process(self.owner, self._cluster.lease_s, drives)
+            self._member = replace(own, settings=settings or {}, limits={**widths, **(limits or {})})
         self.counters = Counters()
-        self._poked = asyncio.Event()
+        self._poked, self._closes = asyncio.Event(), asyncio.Event()
         self._closing = False
         self._drivers: dict[str, dict[int, asyncio.Task[None]]] = {}
         """By session and epoch: a superseded driver may still be on its way out when the next one starts."""
@@ -106,17 +133,32 @@ class Engine:
         self._errands: dict[str, asyncio.Task[None]] = {}
         self._troubled = False
         """Some due row could not be taken up in the last pass."""
+        self._is_early = False
+        """Some row was due in the last pass by the clock here alone."""
+        self._left_at: Instant | None = None
+        """Since when sessions wait that are the share of other engines."""
+        self._looks_soon = False
+        self._has_gap = False
+        """News of other engines was lost."""
         self._group: asyncio.TaskGroup | None = None
         self._loop: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._watchers: list[Callable[[str], None]] = []
 
     async def __aenter__(self) -> "Engine":
-        while await self.surely(lambda c: due.take_over(c, self.owner)):
-            pass
-        await self.surely(heartbeat.schedule)
-        self._group = await asyncio.TaskGroup().__aenter__()
-        self._loop = self._group.create_task(self._run(), name="fledge-engine")
+        await self._join()
+        try:
+            if self._drives:
+                await self._take_over()
+                await self.surely(heartbeat.schedule)
+            self._group = await asyncio.TaskGroup().__aenter__()
+        except BaseException:
+            await self._leave_others()
+            raise
+        if self._drives:
+            self._loop = self._group.create_task(self._run(), name="fledge-engine")
+            if self._member is not None:
+                self._group.create_task(self._watch_others(), name="fledge-others")
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -126,6 +168,10 @@ class Engine:
         """
         self._closing = True
         self._poked.set()
+        self._closes.set()
+        if self._member is not None:
+            with suppress(RuntimeError):  # everything is stopping already
+                self._start(self._drain(), "fledge-drain")
         for epochs in self._drivers.values():
             for task in epochs.values():
                 task.cancel()
@@ -139,13 +185,16 @@ class Engine:
             if lost is None:
                 raise
             raise lost.exceptions[0] from None
+        finally:
+            await self._leave_others()
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Be told, after the commit, of each run whose outcome or delivery was decided. Must not raise or block."""
         self._listeners.append(listener)
 
     def on_move(self, watcher: Callable[[str], None]) -> None:
-        """Be told, after the commit, of each session that moved (its run changed, or a turn of it is over).
+        """Be told, after the commit, of each session that moved (its run changed, or a turn of it is over); of an empty
+        key if any may have, because the news of other processes was interrupted.
 
         It may be told more than once, or of a move that came to nothing; it is never left out. Must not raise or block.
         """
@@ -162,8 +211,11 @@ class Engine:
         def job(tx: Tx) -> T:
             nonlocal commit
             commit = None
-            deciding = Commit(tx, self.clock.now(), self.ids, self.rules)
+            at = self.clock.now() if tx.at is None or not self._is_server_time else tx.at
+            deciding = Commit(tx, at, self.ids, self.rules, "" if self._member is None else self.owner)
             result = effects.carry_out(deciding, decide)
+            if self._member is not None and (news := news_of(deciding.hints)) is not None:
+                tx.tell(news)
             commit = deciding
             return result
 
@@ -203,20 +255,27 @@ class Engine:
     def _tell(self, hints: Hints) -> None:
         self.counters.note(hints)
         journal.write(hints)
-        for key in hints.ended:
+        self._report(hints.ended, {*hints.moved, *(session for session, _ in hints.stop)})
+
+    def _report(self, ended: Iterable[str], moved: Iterable[str]) -> None:
+        for key in ended:
             for listener in self._listeners:
                 listener(key)
-        for key in {*hints.moved, *hints.stop} if self._watchers else ():
+        for key in moved if self._watchers else ():
             for watcher in self._watchers:
                 watcher(key)
 
-    def _heed(self, hints: Hints) -> None:
-        for session in hints.stop:
-            for task in self._drivers.get(session, {}).values():
-                task.cancel()
+    def _stop(self, stopped: Iterable[tuple[str, int]], interrupted: Iterable[tuple[str, int, int]]) -> None:
+        for session, last in stopped:
+            for epoch, task in self._drivers.get(session, {}).items():
+                if epoch <= last:
+                    task.cancel()
             self._missed.update({session} - self._drivers.keys())
-        for called_off in hints.interrupted:
+        for called_off in interrupted:
             self._interrupt(*called_off)
+
+    def _heed(self, hints: Hints) -> None:
+        self._stop(hints.stop, hints.interrupted)
         for lease in hints.released:
             if lease[1] in self._drivers.get(lease[0], ()):
                 self._over.add(lease)
@@ -273,8 +332,11 @@ class Engine:
             except StoreError as error:
                 log.error("store error: %s", error)
                 worked, next_at = False, now + TROUBLE_S
-            if self._troubled and not worked:
-                next_at = min(next_at or now + TROUBLE_S, now + TROUBLE_S)
+            again_at = [now + TROUBLE_S] if self._troubled else []
+            again_at += [now + EARLY_S] if self._is_early else []
+            again_at += [self._left_at + PATIENCE_S] if self._left_at is not None else []
+            if again_at and not worked:
+                next_at = min([*again_at, *([] if next_at is None else [next_at])])
             if not worked:
                 await self.clock.wait_until(next_at, self._poked)
 
@@ -289,6 +351,9 @@ class Engine:
             due_runs, due_posts = tx.runs.due(now, DUE_A_PASS), tx.outbox.due(now, DUE_A_PASS)
             overdue, unbound = tx.commissions.overdue(now, DUE_A_PASS), tx.routes.due(now, DUE_A_PASS)
             waits, beats = tx.turns.overdue(now, DUE_A_PASS), tx.heartbeats.due(now, DUE_A_PASS)
+            if self._member is not None and (held := tx.errands.of_others(self.owner)):
+                due_runs = [key for key in due_runs if f"clean:{key}" not in held]
+                due_posts = [post for post in due_posts if f"post:{post.key}" not in held]
             return places, due_runs, due_posts, overdue, waits, unbound, beats
 
         self._missed.clear()  # whoever was claimed in an earlier pass is known by now
@@ -296,6 +361,8 @@ class Engine:
         worked = self._troubled = False
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
+        if not places:
+            self._left_at = None
         jobs = [self._claim(places)] if places else []
         jobs += [self._come_due(key) for key in keys]
         jobs += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
@@ -307,6 +374,7 @@ class Engine:
                 self._note_trouble(outcome)
             else:
                 worked |= outcome
+        self._is_early = self._member is not None and not worked and len(jobs) > bool(places)
         return worked
 
     def _note_trouble(self, error: BaseException) -> None:
@@ -315,9 +383,13 @@ class Engine:
         log.error("processing a due row failed: %s", error, exc_info=error)
 
     async def _claim(self, places: list[Place]) -> bool:
-        """Claim these, all in one commit if that works, else each in its own."""
+        """Claim these, all in one commit if that works, else each in its own. Where others claim too, that commit looks
+        again."""
         try:
-            drives = await self.commit(lambda c: turns.claim_all(c, places, self.owner))
+            if self._member is None:
+                drives = await self.commit(lambda c: turns.claim_all(c, places, self.owner))
+            else:
+                drives = await self._claim_share(self._member, places)
         except Exception:
             if len(places) == 1:
                 raise
@@ -327,7 +399,18 @@ class Engine:
             return True
         for drive in drives:
             self._start(self._drive(drive), f"drive {drive.session}")
-        return True
+        return self._member is None or bool(drives)
+
+    async def _claim_share(self, member: Member, places: list[Place]) -> list[Drive]:
+        driving = sum(map(len, self._drivers.values()))
+        limit = CLAIMS_A_PASS if self._slots is None else min(CLAIMS_A_PASS, self._slots - driving)
+        if limit <= 0:
+            return []
+        now, among = self.clock.now(), {place.session for place in places} if len(places) == 1 else None
+        is_greedy = self._left_at is not None and now >= self._left_at + PATIENCE_S
+        claims = await self.commit(lambda c: cluster.claim(c, member, limit, is_greedy, among))
+        self._left_at = (self._left_at or now) if claims.left else None
+        return claims.drives
 
     async def _come_due(self, key: str) -> bool:
         leaves = await self.commit(lambda c: due.leaves(c, key))
@@ -414,7 +497,19 @@ class Engine:
         self._errands.pop(name, None)
         self._poked.set()
 
+    async def _is_taken(self, errand: str) -> bool:
+        """True if this engine is to do it, not another one."""
+        member = self._member
+        return member is None or bool(await self.surely(lambda c: cluster.take(c, member, errand)))
+
+    def _ends_errand(self, c: Commit, errand: str) -> bool:
+        """This engine has done it, or could not; False if another one was to do it by now."""
+        return self._member is None or c.tx.errands.end(errand, self.owner)
+
     async def _clean(self, key: str, leaves: tuple[str, ...]) -> None:
+        errand = f"clean:{key}"
+        if not await self._is_taken(errand):
+            return
         error: str | None = None
         try:
             await self.performer.remove(leaves)
@@ -422,13 +517,23 @@ class Engine:
             if is_stop(raised):
                 raise
             error = error_message(raised)
-        await self.surely(lambda c: due.cleaned(c, key, error))
+
+        def cleaned(c: Commit) -> None:
+            if self._ends_errand(c, errand):
+                due.cleaned(c, key, error)
+
+        await self.surely(cleaned)
 
     async def _send(self, post: Post) -> None:
         if post.state == "undelivered":
             await self.surely(lambda c: c.tx.outbox.dismiss(post.key, c.at))  # it was kept long enough
             return
+        errand = f"post:{post.key}"
+        if not await self._is_taken(errand):
+            return
         if not await self.store.read(lambda tx: tx.outbox.is_waiting(post.key)):
+            if self._member is not None:
+                await self.surely(lambda c: self._ends_errand(c, errand))
             return  # it was sent between looking and acting
         try:
             answer = await self.performer.call(post)
@@ -438,6 +543,98 @@ class Engine:
             error = error_message(raised)
             wait_s = raised.wait_s if isinstance(raised, NotArrived) else 0.0
             permanent = isinstance(raised, Undeliverable)
-            await self.surely(lambda c: due.not_sent(c, post, error, wait_s, permanent))
+
+            def not_sent(c: Commit) -> None:
+                if self._ends_errand(c, errand):
+                    due.not_sent(c, post, error, wait_s, permanent)
+
+            await self.surely(not_sent)
         else:
-            await self.surely(lambda c: due.sent(c, post, answer))
+
+            def sent(c: Commit) -> None:
+                self._ends_errand(c, errand)
+                due.sent(c, post, answer)
+
+            await self.surely(sent)
+
+    # ---- other engines on the same store
+
+    async def _join(self) -> None:
+        member = self._member
+        if member is None or self._cluster is None:
+            return
+        for words in await self.commit(lambda c: cluster.join(c, member)):
+            log.warning("%s", words)
+        self._cluster.join(self.owner, self._hear)
+
+    async def _rejoin(self) -> None:
+        """The others took this engine for dead: be one of them again."""
+        member = self._member
+        if member is not None:
+            await self.surely(lambda c: bool(cluster.rejoin(c, member)))
+
+    async def _drain(self) -> None:
+        await self.surely(lambda c: c.tx.engines.drain(self.owner))
+
+    async def _leave_others(self) -> None:
+        """What this engine held may be taken by others at once."""
+        if self._member is None or self._cluster is None:
+            return
+        self._closing = True
+        await self._cluster.leave()
+        with suppress(StoreLost):  # then whoever has the store finds out
+            await self.surely(lambda c: cluster.leave(c, self.owner))
+
+    async def _take_over(self) -> None:
+        while await self.surely(lambda c: cluster.take_over(c, self.owner, self._member is not None)):
+            pass
+
+    async def _watch_others(self) -> None:
+        """Take up what engines leave whose lease is over, as soon as it is."""
+        assert self._cluster is not None
+        while not self._closing:
+            now = self.clock.now()
+            next_at = now + self._cluster.lease_s / 2
+            try:
+                others = [one for one in await self.store.read(lambda tx: tx.engines.all()) if one.id != self.owner]
+                if not all(is_alive(one, now) for one in others):
+                    await self._take_over()
+                next_at = min([next_at, *(one.until_at + EARLY_S for one in others if is_alive(one, now))])
+            except StoreError as error:
+                log.error("store error: %s", error)
+            await self.clock.wait_until(next_at, self._closes)
+
+    def _hear(self, news: News) -> None:
+        """What commits of other engines mean for this one."""
+        if self._closing:
+            return
+        if news.expelled:
+            self._errand("rejoin", self._rejoin())
+        if news.everything:
+            self._has_gap = True
+            self._errand("reconcile", self._reconcile())
+        self._stop(news.stop, news.interrupted)
+        self._report(news.ended, [""] if news.everything else news.moved)
+        if news.look and not self._looks_soon:
+            self._looks_soon = True
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looks_soon = False
+        self._poked.set()
+
+    async def _reconcile(self) -> None:
+        """Stop drivers that were stopped or taken over while the news of it was lost."""
+        while self._has_gap:
+            self._has_gap = False
+            driven = [(session, epoch) for session, epochs in self._drivers.items() for epoch in epochs]
+            try:
+                rows = await self.store.read(lambda tx: [tx.drivers.get(one) for one, _ in driven])  # noqa: B023
+            except StoreError as error:
+                log.error("store error: %s", error)  # they find out when they write
+                return
+            for (session, epoch), row in zip(driven, rows, strict=True):
+                if row is None or row.epoch != epoch or row.release_at is not None:
+                    self._stop([(session, epoch)], ())
+                elif row.interrupts and (leave_step := self._interrupts.get((session, epoch))) is not None:
+                    leave_step(row.interrupts)

@@ -146,7 +146,8 @@ def reserve(c: Commit, request: Request) -> Run:
     role = policy.role_at(depth, request.limits.max_depth)
     facts = replace(request.facts, agent_id=spec.agent_id, label=spec.label, role=role)
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
-    run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
+    owner = c.owner if request.needs_preparing else ""
+    run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique(), owner=owner), spec)
     c.tx.sessions.open(key, "subagent", parent, depth, facts, c.at)
     c.tx.inbox.open(key)
     effects.unsettle_above(c, parent)

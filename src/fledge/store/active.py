@@ -1,12 +1,13 @@
 """Sessions at work: their places in queues, their drivers, their open turns. All three are parts of one row."""
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from fledge.core.effects import Owes
-from fledge.core.policy import fair_rank
+from fledge.core.policy import fair_rank, lane_width
 from fledge.core.run import Instant
 from fledge.core.turn import AskingPerson, Driven, Due, Idle, OpenTurn, Turn, TurnEnd, Wait
 from fledge.errors import NotFound, Refused, StaleWrite
@@ -118,7 +119,7 @@ class Queue:
         one = self._unit.one
         suspects = one(f"SELECT count(*) FROM active WHERE lane IS NOT NULL AND suspect = 1 AND {live}", at)[0]
         for lane in self._unit.column(_LANES):
-            width = widths.get(lane, widths.get(lane.partition(":")[0], 1))
+            width = lane_width(widths, lane)
             busy = one(f"SELECT count(*) FROM active WHERE lane = ? AND {live}", lane, at)[0]
             free = min(width - busy, limit - len(found))
             if free <= 0:
@@ -172,10 +173,27 @@ class Drivers:
         sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL ORDER BY claimed_at, session"
         return [read_driver(row) for row in self._unit.all(sql)]
 
-    def of_others(self, owner: str, limit: int) -> list[Driver]:
-        """Drivers that another process started, in order of their claims."""
-        sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner <> ? ORDER BY claimed_at, session LIMIT ?"
-        return [read_driver(row) for row in self._unit.all(sql, owner, limit)]
+    def of_others(self, owners: Collection[str], limit: int) -> list[Driver]:
+        """Drivers that engines other than these started, in order of their claims."""
+        marks = ",".join("?" * len(owners))
+        sql = (
+            f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner NOT IN ({marks})"
+            " ORDER BY claimed_at, session LIMIT ?"
+        )
+        return [read_driver(row) for row in self._unit.all(sql, *owners, limit)]
+
+    def of(self, owner: str) -> list[Driver]:
+        """Drivers of this engine, in order of their claims."""
+        sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner = ? ORDER BY claimed_at, session"
+        return [read_driver(row) for row in self._unit.all(sql, owner)]
+
+    def count_of(self, owner: str, at: Instant) -> dict[str, int]:
+        """How many drivers of this engine take a slot at this time, by lane."""
+        sql = (
+            "SELECT lane, count(*) FROM active WHERE lane IS NOT NULL AND owner = ?"
+            " AND (release_at IS NULL OR release_at > ?) GROUP BY lane"
+        )
+        return dict(self._unit.all(sql, owner, at))
 
     def fence(self, session: str, epoch: int) -> Driver:
         """The driver with this epoch; StaleWrite if it was superseded or is gone."""

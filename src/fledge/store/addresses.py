@@ -41,5 +41,5 @@ def server_store() -> "type[PostgresStore]":
 
 
 def open_server(url: str, folder: Path, address: str = "") -> Store:
-    """Open the store at this address, with its files in this folder."""
-    return server_store().open(url, folder=folder, address=address)
+    """Open the store at this address, with its files in this folder. Other processes may have it open too."""
+    return server_store().open(url, folder=folder, address=address, alone=False)

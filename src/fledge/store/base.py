@@ -8,6 +8,8 @@ share one write to disk, but each stands or falls alone: a job that raises has c
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from fledge.clock import Clock
+from fledge.core.cluster import News
 from fledge.store.records import (
     COMPLETIONS,
     AgentDay,
@@ -55,6 +57,7 @@ __all__ = [
     "Approval",
     "ApprovalState",
     "ChildrenPage",
+    "Cluster",
     "Commission",
     "CompletionKind",
     "Counts",
@@ -90,8 +93,36 @@ __all__ = [
 ]
 
 
+class Cluster(Protocol):
+    """What connects the engines of several processes on one store."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time of the database."""
+        ...
+
+    @property
+    def lease_s(self) -> float:
+        """How long an engine counts as alive after it was last seen."""
+        ...
+
+    def join(self, engine: str, heard: Callable[[News], None]) -> None:
+        """Let this engine, whose row is stored, be seen from now on, and hear what others commit: in the event loop
+        that calls this, and after any gap "look at everything"."""
+        ...
+
+    async def leave(self) -> None:
+        """It is neither seen nor hears anything any more."""
+        ...
+
+
 class Store(Protocol):
     """A place where jobs run. Open it with its own class; close it when done."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What connects this engine with those of other processes; None: the store is this process's alone."""
+        ...
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
         """Run the job in one transaction and answer what it returned, once that is durable.

@@ -142,16 +142,17 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def own_folder(folder: Path, address: str) -> StoreLock:
-    """Own a state folder, made if need be, whose database is on a server. Refused: one with a database of its own."""
-    lock = lock_folder(folder, address)
+def own_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
+    """Own a state folder, made if need be, whose database is on a server; unless `alone`, with other processes that do
+    so. Refused: one with a database of its own."""
+    lock = lock_folder(folder, address, alone)
     if (folder / DATABASE).exists():
         lock.release()
         raise StoreError(f"{folder} has a database of its own, {DATABASE}: name another folder for a store on a server")
     return lock
 
 
-def lock_folder(folder: Path, address: str) -> StoreLock:
+def lock_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
     """Make the folder, if need be, and own it. Refused: it cannot be made or written, or another process owns it."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -159,7 +160,7 @@ def lock_folder(folder: Path, address: str) -> StoreLock:
         raise StoreError(f"{folder} is a file, not a folder; name another") from error
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose a folder you may write to") from error
-    return StoreLock(folder / "lock", time.time(), address)
+    return StoreLock(folder / "lock", time.time(), address, alone)
 
 
 def bind_folder(folder: Path, store_id: str, shown: str) -> None:

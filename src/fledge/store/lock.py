@@ -44,12 +44,13 @@ def this_process(at: float, address: str = "") -> Holder:
 
 
 class StoreLock:
-    """The lock, held from construction until `release`. Raises StoreLocked if another process has it."""
+    """The lock, held from construction until `release`: alone, or with others, who then say nothing in the file.
+    Raises StoreLocked if another process has it alone, or at all."""
 
-    def __init__(self, path: Path, at: float, address: str = "") -> None:
-        self._path = path
+    def __init__(self, path: Path, at: float, address: str = "", alone: bool = True) -> None:
+        self._path, self._alone = path, alone
         for _ in range(TRIES):
-            self._fd = _locked(path)
+            self._fd = _locked(path, alone)
             if self.is_ours():
                 break
             os.close(self._fd)  # it was removed or replaced before it was locked
@@ -59,7 +60,8 @@ class StoreLock:
             )
         keep_from_children(self._fd)
         try:
-            self.write(at, address)
+            if alone:
+                self.write(at, address)
         except OSError as error:
             self._close()
             raise StoreError(
@@ -80,7 +82,8 @@ class StoreLock:
 
     def release(self) -> None:
         """Let go; the file stays, empty."""
-        os.ftruncate(self._fd, 0)
+        if self._alone:
+            os.ftruncate(self._fd, 0)
         self._close()
 
     def _close(self) -> None:
@@ -88,14 +91,14 @@ class StoreLock:
         os.close(self._fd)
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path, alone: bool) -> int:
     """A descriptor of the file at this path, with the lock on it. Raises StoreLocked if another process has it."""
     try:
         descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened ({error.strerror}); check the folder's permissions") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         who = holder_of(path) or "another process"

@@ -21,12 +21,15 @@ from typing import Final
 import msgspec
 import psycopg
 
+from fledge.core.cluster import LEASE_S, merged, to_messages
+from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked, StoreLost
 from fledge.store.base import Tx
 from fledge.store.files import bind_folder, own_folder
 from fledge.store.lock import Holder, StoreLock, this_process
 from fledge.store.migrate import newest
 from fledge.store.pipeline import Pipe, one_line
+from fledge.store.postgres_cluster import NOW, PostgresCluster, ServerClock
 from fledge.store.postgres_server import (
     IDLE_MS,
     Address,
@@ -56,8 +59,8 @@ TOUCH_S: Final = IDLE_MS / 4000
 """How long a batch may run before the server is shown that its transaction is not idle."""
 _STOPPED: Final = "25P03"
 _STATE: Final = (
-    "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true)"
-    " FROM fledge_store"
+    "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true),"
+    f" {NOW} FROM fledge_store"
 )
 
 
@@ -124,9 +127,11 @@ class PostgresStore(ThreadedStore):
         store_id: str,
         folder: StoreLock | None,
         *,
+        at: Instant,
         alone: bool,
         batch: int,
         patience_s: float,
+        lease_s: float,
     ) -> None:
         self.server, self.id = server, store_id
         self._folder, self._alone, self._patience_s = folder, alone, patience_s
@@ -135,6 +140,9 @@ class PostgresStore(ThreadedStore):
         self._link = _Link(server, "writer", patience_s, self._closing)
         self._pipe = self._link.use(session)
         self._server_pid = session.connection.info.backend_pid
+        self._clock = ServerClock(at)
+        if not alone:
+            self.cluster = PostgresCluster(server, self._clock, lease_s, lambda: self._server_pid)
         self._baton = server.key("writer")
         self._tx = Tx(Unit(self._pipe))
         self._xid = ""
@@ -153,12 +161,15 @@ class PostgresStore(ThreadedStore):
         alone: bool = True,
         batch: int = BATCH,
         patience_s: float = PATIENCE_S,
+        lease_s: float = LEASE_S,
         copying: bool = False,
     ) -> "PostgresStore":
-        """Open or make the store at this address. With `alone`, no other process may open it so until `close`. A server
-        that is away for longer than `patience_s` fails what waits for it.
+        """Open or make the store at this address. With `alone`, no other process has it open until `close`; without,
+        several may, and an engine counts as dead when it was not seen for `lease_s`. A server that is away for longer
+        than `patience_s` fails what waits for it.
 
-        `folder` is the state folder with the files of this store, and of no other; it is owned until `close`. With
+        `folder` is the state folder with the files of this store, and of no other; it is owned until `close`, by
+        several processes unless `alone`. With
         `copying`, rows of another store are copied into this one, which counts as a store after `finish_copy`.
 
         Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
@@ -166,15 +177,15 @@ class PostgresStore(ThreadedStore):
         """
         server = parse(url)
         with ExitStack() as undo:
-            lock = None if folder is None else own_folder(folder, address)
+            lock = None if folder is None else own_folder(folder, address, alone)
             if lock is not None:
                 undo.callback(lock.release)
             session = connect(server, "writer")
             undo.callback(session.connection.close)
-            if alone:
-                _take(session, server)
+            _take(session, server, alone)
             with explained(server), connect(server, "setup").connection as connection:
                 store_id = migrate(connection, server)
+                (at,) = connection.execute(f"SELECT {NOW}".encode()).fetchone() or (0.0,)
                 check_copy(connection, server, copying)
                 if folder is not None:
                     bind_folder(folder, store_id, server.shown)
@@ -182,7 +193,14 @@ class PostgresStore(ThreadedStore):
                     holder = msgspec.json.encode(this_process(time.time(), address)).decode()
                     connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
             undo.pop_all()
-        return cls(server, session, store_id, lock, alone=alone, batch=batch, patience_s=patience_s)
+        return cls(
+            *(server, session, store_id, lock),
+            at=at,
+            alone=alone,
+            batch=batch,
+            patience_s=patience_s,
+            lease_s=lease_s,
+        )
 
     @staticmethod
     def check_exists(url: str) -> None:
@@ -267,9 +285,9 @@ class PostgresStore(ThreadedStore):
                 failed = self._failed(error)
                 if error.sqlstate == _STOPPED:
                     break
-            except psycopg.errors.InvalidSqlStatementName:
+            except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.UndefinedTable):
                 self._undo("ROLLBACK")
-                failed = pooled(self.server)  # what this session has prepared is not there
+                failed = pooled(self.server)  # what this session has prepared, or set, is not there
                 break
             except (psycopg.Error, StoreError) as error:
                 self._undo("ROLLBACK")
@@ -286,7 +304,7 @@ class PostgresStore(ThreadedStore):
         """Begin a transaction as the only writer of all processes. What is remembered of rows is forgotten if another
         one has written since; an engine that works alone stops then, because another one has taken its place."""
         try:
-            pipe = self._link.pipe(self._retake if self._alone else None)
+            pipe = self._link.pipe(self._retake)
         except StoreLost:
             raise
         except StoreError as error:
@@ -296,7 +314,9 @@ class PostgresStore(ThreadedStore):
             self._pipe = self._tx.unit.db = pipe
         pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         pipe.execute("SELECT pg_advisory_xact_lock(?)", (self._baton,))
-        version, writer, self._xid, session = pipe.execute(_STATE).fetchone()
+        version, writer, self._xid, session, at = pipe.execute(_STATE).fetchone()
+        self._clock.learn(at)
+        self._tx.at = at
         self._touched_at = time.monotonic()
         if session != self._link.session:
             raise pooled(self.server)
@@ -320,7 +340,12 @@ class PostgresStore(ThreadedStore):
             self._pipe.touch()
 
     def _flush(self) -> None:
-        self._tx.unit.flush()
+        unit = self._tx.unit
+        unit.flush()
+        if unit.news:
+            for message in to_messages(merged(unit.news)):
+                self._pipe.execute("SELECT pg_notify(?, ?)", (self.server.channel, message))
+            unit.news.clear()
         self._pipe.sync()
 
     def _end(self) -> bool:
@@ -370,14 +395,14 @@ class PostgresStore(ThreadedStore):
         return None if row is None else row[0]
 
     def _retake(self, session: Session) -> None:
-        """Hold the store with a new connection; StoreLost if another process holds it now."""
+        """Hold the store with a new connection; StoreLost if another process holds it alone now."""
         sql = (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
             " AND usename = current_user"
         )
         with explained(self.server):
             session.connection.execute(sql, (self._server_pid, f"fledge writer {self._link.session}"))
-            if not _lock(session, self.server):
+            if not _lock(session, self.server, self._alone):
                 self._is_lost()
         self._server_pid = session.connection.info.backend_pid
 
@@ -413,12 +438,13 @@ class PostgresStore(ThreadedStore):
             self._folder.release()
 
 
-def _lock(session: Session, address: Address) -> bool:
-    """Hold the store by this session, until that ends; False if another one holds it. One whose process has just died
-    is waited for."""
+def _lock(session: Session, address: Address, alone: bool) -> bool:
+    """Hold the store by this session, until that ends, alone or with others; False if another one holds it alone, or at
+    all. One whose process has just died is waited for."""
     until = time.monotonic() + RELEASE_S
+    sql = "SELECT pg_try_advisory_lock(%s)" if alone else "SELECT pg_try_advisory_lock_shared(%s)"
     while True:
-        row = session.connection.execute("SELECT pg_try_advisory_lock(%s)", (address.key("holder"),)).fetchone()
+        row = session.connection.execute(sql.encode(), (address.key("holder"),)).fetchone()
         if row is not None and row[0]:
             return True
         if time.monotonic() > until:
@@ -426,11 +452,11 @@ def _lock(session: Session, address: Address) -> bool:
         time.sleep(FIRST_WAIT_S)
 
 
-def _take(session: Session, address: Address) -> None:
+def _take(session: Session, address: Address, alone: bool) -> None:
     """Hold the store by the writer's own connection: a transaction that commits proves that it is held."""
     row = None
     with explained(address):
-        if _lock(session, address):
+        if _lock(session, address, alone):
             return
         with suppress(psycopg.errors.UndefinedTable):  # the store is just being made
             row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()

@@ -33,10 +33,11 @@ _POOLER: Final = (
     "Connect to the server itself, or set the pooler to session mode"
 )
 
-Role = Literal["writer", "reader", "setup"]
+Role = Literal["writer", "reader", "listener", "setup"]
 _TIMEOUTS: Final[dict[Role, tuple[str, str, str]]] = {
     "writer": ("30s", "10s", f"{IDLE_MS}ms"),
     "reader": ("60s", "10s", "60s"),
+    "listener": ("10s", "5s", "10s"),
     "setup": ("60s", "30s", "30s"),
 }
 """By role: statement_timeout, lock_timeout, idle_in_transaction_session_timeout."""
@@ -57,7 +58,7 @@ _HINTS: Final = (
     (r"too many (connections|clients)|connection slots", "raise max_connections of the server, or end other programs"),
     (r"permission denied for database", "let this user connect: GRANT CONNECT ON DATABASE … TO …"),
 )
-_STORE_TABLE: Final = """
+STORE_TABLE: Final = """
 CREATE TABLE fledge_store (
   one         INTEGER PRIMARY KEY CHECK (one = 1),
   id          TEXT NOT NULL,              -- of this store, for folders that belong to it
@@ -84,8 +85,15 @@ class Address(NamedTuple):
 
     def key(self, purpose: str) -> int:
         """The number of an advisory lock of this schema."""
-        digest = hashlib.sha256(f"fledge {purpose} {self.schema}".encode()).digest()
-        return int.from_bytes(digest[:8], signed=True)
+        return int.from_bytes(self._digest(purpose)[:8], signed=True)
+
+    @property
+    def channel(self) -> str:
+        """The name under which commits to this schema tell their news."""
+        return f"fledge_{self._digest('news').hex()[:16]}"
+
+    def _digest(self, purpose: str) -> bytes:
+        return hashlib.sha256(f"fledge {purpose} {self.schema}".encode()).digest()
 
 
 def parse(url: str) -> Address:
@@ -243,7 +251,7 @@ def _make(connection: "psycopg.Connection[Any]", address: Address, version: int)
             f"{address.shown}: the schema has {others} tables of another program. Nothing was changed: name another "
             "schema in the address (?schema=…)."
         )
-    connection.execute(translate_schema(schema() + _STORE_TABLE))
+    connection.execute(translate_schema(schema() + STORE_TABLE))
     store = secrets.token_hex(16)
     connection.execute("INSERT INTO fledge_store (one, id, version) VALUES (1, %s, %s)", (store, version))
     return store

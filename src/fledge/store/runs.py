@@ -327,10 +327,9 @@ class Runs:
             found = self._known["awaiting"] = self._unit.column(sql)
         return list(found)
 
-    def reservations(self, limit: int) -> list[str]:
+    def reservations(self) -> list[str]:
         """Keys of all runs that are still being prepared, oldest first."""
-        sql = "SELECT key FROM runs WHERE held IS NOT NULL AND held = 'spawning' ORDER BY +id LIMIT ?"
-        return self._unit.column(sql, limit)
+        return self._unit.column("SELECT key FROM runs WHERE held IS NOT NULL AND held = 'spawning' ORDER BY +id")
 
     def due(self, at: Instant, limit: int) -> list[str]:
         """Runs whose due time has come, the longest overdue first."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fledge.clock import hold_time
 from fledge.errors import StoreError
-from fledge.store.base import Tx
+from fledge.store.base import Cluster, Tx
 from fledge.store.unit import Database
 
 T = TypeVar("T")
@@ -67,6 +67,7 @@ class ThreadedStore(ABC):
     """The threads of a store, and the queues they work off. `_tx` is the writer's."""
 
     _tx: Tx
+    cluster: Cluster | None = None
 
     def __init__(self, batch: int) -> None:
         self._batch = batch

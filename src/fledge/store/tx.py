@@ -7,9 +7,11 @@ save by the run's version. Nothing here knows phases' rules or time; `at` is alw
 
 from typing import Final
 
+from fledge.core.cluster import News
 from fledge.core.run import Instant
 from fledge.store.active import Drivers, Queue, Turns
 from fledge.store.budgets import Budgets
+from fledge.store.engines import Engines, Errands
 from fledge.store.exchanges import Exchanges
 from fledge.store.heartbeats import Heartbeats
 from fledge.store.inbox import Inbox
@@ -65,6 +67,14 @@ class Tx:
         self.heartbeats = Heartbeats(unit)
         self.workspaces = Workspaces(unit)
         self.lists = Lists(unit, self.runs)
+        self.engines = Engines(unit)
+        self.errands = Errands(unit)
+        self.at: Instant | None = None
+        """When this transaction began, by the clock of the database; None where the clock of the machine counts."""
+
+    def tell(self, news: News) -> None:
+        """Tell the engines of other processes, once this transaction is committed."""
+        self.unit.news.append(news)
 
     def next_due(self, after: Instant) -> Instant | None:
         """The earliest time later than `after` at which a run, a queued session, a slot, a post or a binding

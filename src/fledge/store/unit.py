@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from fledge.core.cluster import News
 from fledge.errors import StaleWrite
 
 K = TypeVar("K")
@@ -234,13 +235,15 @@ class _Plan(NamedTuple):
 class Unit:
     """The rows of one connection."""
 
-    __slots__ = ("_empty", "_expected", "_memories", "_plans", "_together", "db", "dirty", "tables")
+    __slots__ = ("_empty", "_expected", "_memories", "_plans", "_together", "db", "dirty", "news", "tables")
 
     def __init__(self, db: Database) -> None:
         self.db = db
         self.tables: dict[str, Table[Any, Any] | Lines] = {}
         self.dirty: set[str] = set()
         """Tables with changes that wait to be written."""
+        self.news: list[News] = []
+        """What waits to be told to other processes; a store that has none of them is told nothing."""
         self._memories: list[tuple[str, dict[Any, Any]]] = []
         self._plans: dict[str, _Plan] = {}
         self._empty: dict[str, bool] = {}
@@ -361,6 +364,7 @@ class Unit:
         for _, memory in self._memories:
             memory.clear()
         self.dirty.clear()
+        self.news.clear()
         self._empty.clear()
         self._expected.clear()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from fledge.errors import StoreError
-from fledge.store.base import Store, Tx
+from fledge.store.base import Cluster, Store, Tx
 from fledge.store.files import DATABASE, log_of, unmark
 from fledge.store.migrate import migrate
 from fledge.store.threads import store_error
@@ -41,6 +41,8 @@ class InlineStore:
 
     A job is written completely or not at all, so it serves crash tests.
     """
+
+    cluster: Cluster | None = None
 
     def __init__(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -106,6 +108,7 @@ class CrashPoint:
 
     def __init__(self, store: Store, nth: int, when: Literal["before", "after"], code: int = 86) -> None:
         self._store, self._nth, self._when, self._code = store, nth, when, code
+        self.cluster = store.cluster
         self.begun = 0
 
     async def transact(self, job: Callable[[Tx], T]) -> T:

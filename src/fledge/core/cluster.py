@@ -1,0 +1,154 @@
+"""Several engines on one store: who is alive, how many sessions each takes, whether their settings fit together, and
+the news that one tells the others.
+
+An engine is alive while it was seen within its lease, by the time of the database. News is a shortcut to asking the
+rows, cut into messages that PostgreSQL takes. Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from fledge.core.run import Instant
+
+T = TypeVar("T")
+
+LEASE_S: Final = 15.0
+"""How long an engine counts as alive after it was last seen."""
+BEATS_A_LEASE: Final = 5
+"""How often an engine is seen within its lease."""
+PATIENCE_S: Final = 0.2
+"""How long sessions that are the share of others may wait before any engine takes them."""
+MOST_BYTES: Final = 7900
+"""The size of a message: PostgreSQL takes less than 8000 bytes."""
+
+
+class Member(Struct, frozen=True, gc=False):
+    """An engine that works with the store, or a gateway that only reads and commits."""
+
+    id: str
+    """The owner of its drivers, errands and reservations."""
+    host: str
+    pid: int
+    started_at: Instant
+    seen_at: Instant
+    lease_s: float = LEASE_S
+    drives: bool = True
+    drains: bool = False
+    """It is closing, and takes nothing more."""
+    settings: Mapping[str, str] = {}
+    """Digests of its settings, by section."""
+    limits: Mapping[str, str] = {}
+    """Settings that all engines must have in common, by name."""
+
+    @property
+    def until_at(self) -> Instant:
+        """When it counts as dead, unless it is seen again."""
+        return self.seen_at + self.lease_s
+
+    @property
+    def shown(self) -> str:
+        """For people: which process it is."""
+        return f"process {self.pid} on {self.host}"
+
+
+def is_alive(member: Member, at: Instant) -> bool:
+    """True while its lease lasts."""
+    return at < member.until_at
+
+
+def count_drivers(members: Iterable[Member], at: Instant) -> int:
+    """How many of them share the work now."""
+    return sum(one.drives and not one.drains and is_alive(one, at) for one in members)
+
+
+def share(width: int, engines: int) -> int:
+    """How many sessions of a lane one engine takes while others may take the rest."""
+    return -(-width // max(1, engines))
+
+
+def clashes(own: Member, others: Iterable[Member]) -> list[str]:
+    """Limits of others that are not this engine's, in words: a limit that two engines know differently is none. A name
+    that only one of them knows, as the lane of an agent that the other does not bring, is no limit of the other's."""
+    return [
+        f"{one.shown} works with {name} = {one.limits[name]}, not {own.limits[name]}"
+        for one in others
+        for name in sorted(own.limits.keys() & one.limits.keys())
+        if one.limits[name] != own.limits[name]
+    ]
+
+
+def differences(own: Member, other: Member) -> list[str]:
+    """Sections of settings in which two engines differ."""
+    names = sorted({*own.settings, *other.settings})
+    return [name for name in names if own.settings.get(name) != other.settings.get(name)]
+
+
+# ---- news ------------------------------------------------------------------------------------------------------------
+
+
+class News(Struct, array_like=True, omit_defaults=True):
+    """What commits of one engine mean for the others."""
+
+    look: bool = False
+    """Something became due or claimable."""
+    stop: list[tuple[str, int]] = field(default_factory=list)
+    """Sessions whose drivers, up to this epoch, should stop."""
+    interrupted: list[tuple[str, int, int]] = field(default_factory=list)
+    """Sessions and epochs whose driver should leave its step, and how many of its steps are called off by now."""
+    ended: list[str] = field(default_factory=list)
+    """Runs whose outcome or delivery was decided."""
+    moved: list[str] = field(default_factory=list)
+    """Sessions of which anything changed."""
+    everything: bool = False
+    """Look at all rows: news was lost, or there is too much of it."""
+    expelled: bool = False
+    """The others count the engine that hears this as dead."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(News).decode
+
+
+def merged(news: Sequence[News]) -> News:
+    """All of it as one message."""
+    if len(news) == 1:
+        return news[0]
+    return News(
+        look=any(one.look for one in news),
+        stop=list(dict.fromkeys(stop for one in news for stop in one.stop)),
+        interrupted=list(dict.fromkeys(called_off for one in news for called_off in one.interrupted)),
+        ended=list(dict.fromkeys(key for one in news for key in one.ended)),
+        moved=list(dict.fromkeys(key for one in news for key in one.moved)),
+        everything=any(one.everything for one in news),
+    )
+
+
+def to_messages(news: News) -> list[str]:
+    """The news as messages that fit. What does not fit into any becomes "look at everything"."""
+    message = _encode(news)
+    if len(message) <= MOST_BYTES:
+        return [message.decode()]
+    if max(len(news.stop), len(news.interrupted), len(news.ended), len(news.moved)) < 2:
+        return [_encode(News(look=True, everything=True)).decode()]
+    stop, rest_stop = _halves(news.stop)
+    interrupted, rest_interrupted = _halves(news.interrupted)
+    ended, rest_ended = _halves(news.ended)
+    moved, rest_moved = _halves(news.moved)
+    first = News(news.look, stop, interrupted, ended, moved, news.everything)
+    return [*to_messages(first), *to_messages(News(False, rest_stop, rest_interrupted, rest_ended, rest_moved))]
+
+
+def _halves(items: list[T]) -> tuple[list[T], list[T]]:
+    middle = len(items) // 2
+    return items[:middle], items[middle:]
+
+
+def from_message(message: str) -> News:
+    """The news in a message. One that cannot be read is from another version: look at everything."""
+    try:
+        return _decode(message)
+    except msgspec.DecodeError:
+        return News(look=True, everything=True)

@@ -1,0 +1,140 @@
+"""What connects the engines on a PostgreSQL store: LISTEN and NOTIFY, the time of the server, and that each is seen.
+
+Commits tell news to a channel of the schema, inside their transaction. A thread with a connection of its own hears it,
+and writes every few seconds that its engine is alive; it does so beside the event loop, so that a busy program is not
+taken for a dead one. Once a second it asks the server for a sign of life: a connection that answers has missed
+nothing. After one that was lost the engine is told to look at everything.
+"""
+
+import asyncio
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import psycopg
+
+from fledge.clock import SystemClock
+from fledge.core.cluster import BEATS_A_LEASE, News, from_message
+from fledge.core.run import Instant
+from fledge.errors import StoreError
+from fledge.store.postgres_server import Address, connect
+from fledge.store.unforked import forget, keep_from_children
+
+PROBE_S: Final = 1.0
+"""How often the connection is asked for a sign of life."""
+FIRST_WAIT_S: Final = 0.05
+MOST_WAIT_S: Final = 1.0
+"""How long to wait before the next try to connect."""
+NOW: Final = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+_SEEN: Final = f"UPDATE engines SET seen_at = {NOW} WHERE id = %s"
+
+log = logging.getLogger("fledge.store")
+
+
+class ServerClock(SystemClock):
+    """The time of the server, as far as it is known: it was read when a transaction began, and has passed since. It is
+    never ahead of the server by more than the drift of this machine's clock."""
+
+    def __init__(self, at: Instant) -> None:
+        self._read = at, time.monotonic()
+
+    def learn(self, at: Instant) -> None:
+        """The server has just said that it is this time."""
+        self._read = at, time.monotonic()
+
+    def now(self) -> Instant:
+        """Seconds since the epoch."""
+        at, read_at = self._read
+        return at + time.monotonic() - read_at
+
+
+class PostgresCluster:
+    """Lets one engine be seen and hear the others."""
+
+    def __init__(self, server: Address, clock: ServerClock, lease_s: float, sender: Callable[[], int]) -> None:
+        self._server, self.clock, self.lease_s = server, clock, lease_s
+        self._sender = sender
+        """The number of the connection by which this process writes: its news is known here."""
+        self._ends = threading.Event()
+        self._woken, self._waker = -1, -1
+        self._thread: threading.Thread | None = None
+
+    def join(self, engine: str, heard: Callable[[News], None]) -> None:
+        """Let this engine be seen from now on, and hear what others commit."""
+        loop = asyncio.get_running_loop()
+
+        def hear(news: News) -> None:
+            with suppress(RuntimeError):  # that loop has closed, and nobody is left to be told
+                loop.call_soon_threadsafe(heard, news)
+
+        self._ends.clear()
+        self._woken, self._waker = os.pipe()
+        keep_from_children(self._woken)
+        keep_from_children(self._waker)
+        self._thread = threading.Thread(target=self._listen, args=(engine, hear), name="fledge-listen", daemon=True)
+        self._thread.start()
+
+    async def leave(self) -> None:
+        """It is neither seen nor hears anything any more."""
+        if self._thread is None:
+            return
+        thread, self._thread = self._thread, None
+        self._ends.set()
+        os.write(self._waker, b"x")
+        await asyncio.to_thread(thread.join)
+        for end in (self._woken, self._waker):
+            forget(end)
+            os.close(end)
+
+    def _listen(self, engine: str, hear: Callable[[News], None]) -> None:
+        wait_s = FIRST_WAIT_S
+        while not self._ends.is_set():
+            try:
+                connection = connect(self._server, "listener").connection
+                keep_from_children(connection.fileno())
+            except StoreError as error:
+                log.debug("%s", error)  # the writer says so too, and fails what waits for it
+                self._ends.wait(wait_s)
+                wait_s = min(2 * wait_s, MOST_WAIT_S)
+                continue
+            wait_s, descriptor = FIRST_WAIT_S, connection.fileno()
+            try:
+                self._attend(connection, engine, hear)
+            except (psycopg.Error, OSError) as error:
+                log.debug("the connection that listens was lost: %s", error)
+            finally:
+                forget(descriptor)
+                connection.close()
+
+    def _attend(self, connection: "psycopg.Connection[Any]", engine: str, hear: Callable[[News], None]) -> None:
+        """Listen until the connection is lost, which raises, or the engine leaves."""
+
+        def notified(notice: psycopg.Notify) -> None:
+            if notice.pid != self._sender():
+                hear(from_message(notice.payload))
+
+        connection.add_notify_handler(notified)
+        connection.execute(f"LISTEN {self._server.channel}".encode())
+        hear(News(look=True, everything=True))
+        wire = connection.pgconn
+        asked_at = seen_at = -self.lease_s
+        while not self._ends.is_set():
+            now = time.monotonic()
+            if now - seen_at >= self.lease_s / BEATS_A_LEASE:
+                asked_at = seen_at = now
+                if connection.execute(_SEEN.encode(), (engine,)).rowcount == 0:
+                    hear(News(look=True, everything=True, expelled=True))
+            elif now - asked_at >= PROBE_S:
+                asked_at = now
+                connection.execute("SELECT 1")
+            rest_s = min(asked_at + PROBE_S, seen_at + self.lease_s / BEATS_A_LEASE) - time.monotonic()
+            ready, _, _ = select.select([wire.socket, self._woken], [], [], max(0.0, rest_s))
+            if wire.socket in ready:
+                wire.consume_input()
+                while (notice := wire.notifies()) is not None:
+                    notified(psycopg.Notify(notice.relname.decode(), notice.extra.decode(), notice.be_pid))

@@ -1,0 +1,90 @@
+"""Workers in processes of their own, which are killed, stopped and continued; and what must hold of the rows then."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from fledge.core.transcript import Told, from_body
+from fledge.store.base import Tx
+from tests.cluster.several import MAIN
+from tests.cluster.worker import STEPS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Process:
+    """A worker."""
+
+    def __init__(self, url: str, step_s: float) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.worker", url, str(step_s)],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.pid = self._process.pid
+
+    async def ready(self) -> "Process":
+        """Wait until it drives."""
+        assert self._process.stdout is not None
+        line = await asyncio.to_thread(self._process.stdout.readline)
+        assert line == b"ready\n", await asyncio.to_thread(self.end)
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def end(self) -> str:
+        """Let it close, or find it dead; what it complained of."""
+        if self._process.poll() is None:
+            self.signal(signal.SIGCONT)
+        return self._process.communicate(timeout=30)[1].decode()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.signal(signal.SIGKILL)
+        self._process.communicate()
+
+
+def busy(tx: Tx, at: float) -> int:
+    """How many sessions of the children's lane are driven."""
+    drivers = [one for one in tx.drivers.all() if one.lane == "subagent"]
+    return sum(one.release_at is None or one.release_at > at for one in drivers)
+
+
+def wrong(tx: Tx, keys: list[str]) -> list[str]:
+    """What is wrong with the rows once everything has settled: something lost, doubled or done again."""
+    found: list[str] = []
+    told: Counter[str] = Counter()
+    for entry in tx.transcripts.entries(MAIN):
+        body = from_body(entry.body)
+        if isinstance(body, Told):
+            told.update(one.run or "" for one in body.completions)
+    for key in keys:
+        run = tx.runs.load(key)
+        if run.ended is None or run.ended.outcome.status != "ok":
+            found.append(f"{key} is {run.phase.name}: {run.ended}")
+        if told[key] != 1:
+            found.append(f"{key} was told {told[key]} times")
+        steps = [from_body(entry.body) for entry in tx.transcripts.entries(key) if entry.kind == "tool"]
+        if [getattr(step, "text", "") for step in steps] != [f"step {number}" for number in range(STEPS)]:
+            found.append(f"{key} has the steps {steps}")
+        outcomes = tx.unit.column("SELECT state FROM inbox WHERE kind = 'outcome' AND source = ?", key)
+        if outcomes != ["consumed"]:
+            found.append(f"{key} has the outcomes {outcomes}")
+    if tx.sessions.counts(MAIN).unsettled:
+        found.append(f"{tx.sessions.counts(MAIN).unsettled} are unsettled")
+    if len(tx.drivers.all()) > 0 or tx.errands.of_others(""):
+        found.append("something is still driven or done")
+    return found
+
+
+def settled(tx: Tx) -> int:
+    """How many runs are delivered."""
+    return int(tx.unit.one("SELECT count(*) FROM runs WHERE delivery = 'delivered'")[0])

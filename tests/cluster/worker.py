@@ -1,0 +1,44 @@
+"""A worker in a process of its own: `python -m tests.cluster.worker URL STEP_S`. It says "ready" once it drives, and
+ends when its standard input does. Children take three steps, each committed once, and go on from what was committed."""
+
+import asyncio
+import sys
+
+from fledge.errors import StoreError
+from fledge.orchestrator.engine import Engine
+from fledge.store.postgres import PostgresStore
+from fledge.testing import ScriptedPerformer, Stage
+from tests.cluster.several import LEASE_S, RULES
+
+STEPS = 3
+
+
+async def main(url: str, step_s: float) -> None:
+    """Work until nobody wants it any more."""
+
+    async def surely_step(stage: Stage, words: str) -> None:
+        while True:
+            try:
+                await stage.step(words)
+            except StoreError:  # the server is away; what was not written is written later
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    async def play(stage: Stage) -> None:
+        if ":subagent:" in stage.session:
+            entries = await stage.engine.store.read(lambda tx: tx.transcripts.entries(stage.session))
+            for number in range(sum(entry.kind == "tool" for entry in entries), STEPS):
+                await asyncio.sleep(step_s)
+                await surely_step(stage, f"step {number}")
+        await stage.say("done")
+
+    store = PostgresStore.open(url, alone=False, lease_s=LEASE_S)
+    async with Engine(store, ScriptedPerformer(play), rules=RULES):
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], float(sys.argv[2])))
