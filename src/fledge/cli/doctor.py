@@ -29,6 +29,7 @@ from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
 from fledge.runtime.model_choice import choose_by_key, settled_model
 from fledge.runtime.model_settings import configured_catalog, configured_registry
+from fledge.store.addresses import open_server, shown
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.sandbox import find_sandbox
@@ -36,6 +37,8 @@ from fledge.tools.sandbox import find_sandbox
 PATIENCE_S = 5.0
 SKEW_S = 300.0
 """A clock further off than this breaks signatures and certificates."""
+SERVER_SKEW_S = 2.0
+"""A clock further off than this from the store's makes the times of runs differ by machine."""
 LOW_SPACE = 200 * 1024 * 1024
 CALL_S = 60.0
 CALL_TOKENS = 64
@@ -64,9 +67,16 @@ class Finding(Struct, frozen=True):
 
 
 async def examine(
-    folder: Path, state: Path, env: Mapping[str, str], model: str | None = None, *, offline: bool = False
+    folder: Path,
+    state: Path,
+    env: Mapping[str, str],
+    model: str | None = None,
+    *,
+    offline: bool = False,
+    store: str = "",
 ) -> list[Finding]:
-    """Everything that can be checked from here; `offline`: without asking the provider or the model anything."""
+    """Everything that can be checked from here; `offline`: without asking the provider or the model anything. `store`
+    is the address of one on a server."""
     findings: list[Finding] = []
     config: Config | None = None
     try:
@@ -80,7 +90,7 @@ async def examine(
             Finding("settings", "fail", str(error), "correct that line; `fledge docs config` lists all settings")
         )
     findings += await _models(config or Config(), env, model, offline)
-    findings += await _store(state)
+    findings += await _server(store, state) if store else await _store(state)
     findings += _places(state)
     findings += _workspace(folder, config, env)
     findings.append(await asyncio.to_thread(_sandbox))
@@ -253,6 +263,30 @@ async def _store(state: Path) -> list[Finding]:
         return [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
     words = f"{state / DATABASE} opens" + ("" if newest is None else ", with work that is due")
     return [Finding("store", "ok", words)]
+
+
+async def _server(url: str, state: Path) -> list[Finding]:
+    """Whether a store on a server can be used from here, and whether the clocks of both agree."""
+    try:
+        store = await asyncio.to_thread(open_server, url, state, drives=False)
+    except FledgeError as error:
+        return [Finding("store", "fail", str(error), "nothing was changed; `fledge docs scale` says how it is set up")]
+    try:
+        wrong = await store.read(lambda tx: tx.lists.miscounted())
+        theirs = await store.read(
+            lambda tx: float(tx.unit.one("SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)")[0])
+        )
+    finally:
+        await store.close()
+    off = time.time() - theirs
+    findings = [Finding("store", "ok", f"{shown(url)} opens, with its files in {state}")]
+    if wrong:
+        words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
+        findings = [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
+    if abs(off) > SERVER_SKEW_S:
+        words = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server of the store"
+        findings.append(Finding("clock", "warn", words, "set the clocks of both machines (NTP)"))
+    return findings
 
 
 def _places(state: Path) -> Iterable[Finding]:

@@ -21,6 +21,8 @@ def opening(
     terminal: Channel,
     tell: Callable[[str], None],
     goes_on: Callable[[], bool] = lambda: False,
+    *,
+    store: str | None = None,
     **options: Any,
 ) -> Callable[[], Awaitable[fledge.Fledge]]:
     """What opens the folder here, when it comes to that. Refused, and nothing is made: no model is set, or it cannot be
@@ -39,7 +41,8 @@ def opening(
         if chosen.is_new:
             tell(chosen.words)
         named = None if chosen.by == "settings" else chosen.model
-        fl = fledge.open(state, model=named, config=read[0], channels={TERMINAL: terminal}, address=HATCH, **options)
+        given: dict[str, Any] = {"channels": {TERMINAL: terminal}, "address": HATCH, "store": store, **options}
+        fl = fledge.open(state, model=named, config=read[0], **given)
         fl.check()
         return fl
 
