@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from fledge.cli.printing import note, say
 from fledge.cli.settings import confirm_workspace, settings_here
@@ -48,6 +49,6 @@ def serve(
     if used is not None:
         configured_registry(config, os.environ).check_key(used.name)
     named = None if settled is None or settled.by == "settings" else settled.model
-    options = {"model": named, "store": where.store or None, "drives": drives}
+    options: dict[str, Any] = {"model": named, "store": where.store or None, "drives": drives}
     asyncio.run(gateway.serve(where.state, config, ready=ready, layers=loaded.layers, **options))
     return 0

@@ -172,7 +172,7 @@ class PostgresStore(ThreadedStore):
         than `patience_s` fails what waits for it.
 
         `folder` is the state folder with the files of this store, and of no other; it is owned until `close`, by
-        several processes unless `alone`. Without `makes`, a store that is not there or is of another version is refused.
+        several processes unless `alone`. Without `makes`, a store that is missing or of another version is refused.
         With `copying`, rows of another store are copied into this one, which counts as a store after `finish_copy`.
 
         Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
