@@ -5,7 +5,6 @@ nothing. Schema and folder are dropped afterwards.
 """
 
 import asyncio
-import os
 import signal
 import sys
 import tempfile
@@ -85,11 +84,6 @@ class Worker:
         await self.process.wait()
         await self._reading
         return sum(self.times("cpu"))
-
-    def cpu_s(self) -> float:
-        """The CPU it has taken so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Cluster:
@@ -228,10 +222,7 @@ def idle_percent(url: str) -> float:
 
     async def main() -> float:
         async with cluster(url, 1, 1, 8) as home:
-            (worker,) = home.workers
-            await asyncio.sleep(2)
-            before = worker.cpu_s()
             await asyncio.sleep(IDLE_S)
-            return 100 * (worker.cpu_s() - before) / IDLE_S
+            return 100 * await home.workers[0].end() / IDLE_S
 
     return asyncio.run(main())

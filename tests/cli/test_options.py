@@ -61,7 +61,7 @@ LINES: dict[str, list[str]] = {
 
 GIVEN: dict[str, list[str]] = {
     "state": ["--state", "a-file/state"],
-    "store": ["--store", "nowhere"],
+    "store": ["--store", "postgresql://127.0.0.1:1/nowhere"],
     "gateway": ["--gateway", "nowhere"],
     "token_file": ["--token-file", "a-file/token"],
     "model": ["--model", "nowhere/model"],

@@ -10,7 +10,7 @@ from typing import Any
 from fledge.cli.printing import note, say
 from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.cli.where import Where
-from fledge.config import model_for_conversation, with_default_model
+from fledge.config import Config, model_for_conversation, with_default_model
 from fledge.errors import StoreError
 from fledge.runtime.model_choice import settled_model
 from fledge.runtime.model_settings import configured_registry
@@ -44,11 +44,15 @@ def serve(
     def ready(address: str, desk: object) -> None:
         say(f"fledge serves {where.words} at {address}; the token is in {where.state / 'gateway.token'}")
 
+    options: dict[str, Any] = {"model": usable_model(config, model), "store": where.store or None, "drives": drives}
+    asyncio.run(gateway.serve(where.state, config, ready=ready, layers=loaded.layers, **options))
+    return 0
+
+
+def usable_model(config: Config, model: str | None) -> str | None:
+    """The model that is named or remembered, if the settings have none. Refused: one that is named without its key."""
     settled = settled_model(config, os.environ, model)
     used = None if model is None else model_for_conversation(with_default_model(config, model), "main")
     if used is not None:
         configured_registry(config, os.environ).check_key(used.name)
-    named = None if settled is None or settled.by == "settings" else settled.model
-    options: dict[str, Any] = {"model": named, "store": where.store or None, "drives": drives}
-    asyncio.run(gateway.serve(where.state, config, ready=ready, layers=loaded.layers, **options))
-    return 0
+    return None if settled is None or settled.by == "settings" else settled.model

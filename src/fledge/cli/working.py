@@ -14,30 +14,26 @@ from typing import Final
 
 import fledge
 from fledge.cli.printing import note, say
-from fledge.cli.serving import LOG
+from fledge.cli.serving import LOG, usable_model
 from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.cli.where import Where
 from fledge.config import Config
 from fledge.errors import BadInput
-from fledge.runtime.model_choice import settled_model
 from fledge.signals import set_on_signals
 
-NEEDS_STORE: Final = (
-    "must be the address of a PostgreSQL server (or set FLEDGE_STORE): a state folder has one process, `fledge serve`"
-)
+NEEDS_STORE: Final = "must be the address of a PostgreSQL server (or set FLEDGE_STORE): a state folder is for one process, `fledge serve`"
 
 
 def work(where: Where, model: str | None, settings: tuple[str, ...], *, json: bool = False) -> int:
     """Run agents until told to end. Refused: no store, or no model that can be used."""
-    if not where.store:
-        raise BadInput("--store", NEEDS_STORE)
     logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
     loaded = settings_here(Path.cwd(), settings)
     for warning in loaded.warnings:
         note(warning)
     confirm_workspace(loaded.config)
-    settled = settled_model(loaded.config, os.environ, model)
-    named = None if settled is None or settled.by == "settings" else settled.model
+    named = usable_model(loaded.config, model)
+    if not where.store:
+        raise BadInput("--store", f"{NEEDS_STORE} ({where.state})")
     asyncio.run(_work(where, loaded.config, named, json))
     return 0
 
