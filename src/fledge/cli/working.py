@@ -21,7 +21,10 @@ from fledge.config import Config
 from fledge.errors import BadInput
 from fledge.signals import set_on_signals
 
-NEEDS_STORE: Final = "must be the address of a PostgreSQL server (or set FLEDGE_STORE): a state folder is for one process, `fledge serve`"
+NEEDS_STORE: Final = (
+    "must be the address of a PostgreSQL server, or set FLEDGE_STORE; "
+    "one process works with a state folder: `fledge serve`"
+)
 
 
 def work(where: Where, model: str | None, settings: tuple[str, ...], *, json: bool = False) -> int:
