@@ -178,22 +178,19 @@ def family(url: str, workers: int, number: int, width: int, delay_ms: float = 0.
     return asyncio.run(main())
 
 
-def takeovers(url: str, rounds: int, number: int) -> list[float]:
+def takeovers(url: str, number: int) -> list[float]:
     """How long after `kill -9` of their worker the model was asked again for each of so many children; s."""
 
     async def main() -> list[float]:
-        found: list[float] = []
-        async with cluster(url, 1, rounds * number, rounds * number) as home:
+        async with cluster(url, 1, number, number) as home:
+            (first,) = home.workers
             await home.spawn(WAIT, number)
-            for _ in range(rounds):
-                first = home.workers[-1]
-                await first.until("asked", number)
-                second = await home.start()
-                killed_at = time.monotonic()
-                await first.end(signal.SIGKILL)
-                await second.until("asked", number)
-                found += [at - killed_at for at in second.times("asked")]
-        return found
+            await first.until("asked", number)
+            second = await home.start()
+            killed_at = time.monotonic()
+            await first.end(signal.SIGKILL)
+            await second.until("asked", number)
+            return [at - killed_at for at in second.times("asked")]
 
     return asyncio.run(main())
 

@@ -323,7 +323,7 @@ def _several_workers(sizes: Sizes, url: str, number: int, embedded_ms: float) ->
         four / one,
         A_THIRD,
     )
-    p95 = percentile(postgres_workers.takeovers(url, sizes.rounds, 8), 95)
+    p95 = percentile([took for _ in rounds for took in postgres_workers.takeovers(url, 8)], 95)
     yield Line("  kill -9 of a worker to its work in another, p95", f"{p95:.1f} s", value=p95, bar=TAKEN_OVER, unit="s")
     p95 = percentile(postgres_workers.kills(url, sizes.answers), 95)
     yield Line("  kill to a driver in another process, p95", f"{p95:.0f} ms", value=p95, bar=REACHED, unit="ms")

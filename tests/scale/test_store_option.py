@@ -173,6 +173,22 @@ def test_a_folder_that_has_not_the_files_of_the_store_is_refused(desk: Desk, tmp
 
 
 @proves("7.server.16")
+def test_files_that_were_moved_are_found_again_by_a_command(desk: Desk, tmp_path: Path) -> None:
+    desk.told("run", "hello", "--state", str(tmp_path / "files"))
+    held = PostgresStore.open(desk.url, alone=False)
+    refused = desk.do("store", "files", desk.url, str(tmp_path / "moved"))
+    assert (refused.returncode, "is in use by another process" in refused.stderr) == (1, True)
+    asyncio.run(held.close())
+    assert desk.do("store", "files", desk.url, str(tmp_path / "moved")).stdout.endswith(
+        f" are in {tmp_path}/moved from now on\n"
+    )
+    assert desk.told("run", "hello", "--quiet", "--state", str(tmp_path / "moved")) == "hello\n"
+    assert "another folder" in desk.do("run", "hi", "--store", desk.url, "--state", str(tmp_path / "files")).stderr
+    refused = desk.do("store", "files", "nowhere", str(tmp_path / "moved"))
+    assert "source: must be the address of a store" in refused.stderr
+
+
+@proves("7.server.16")
 def test_processes_of_a_store_use_its_folder_at_once_and_keep_a_database_out_of_it(desk: Desk, tmp_path: Path) -> None:
     files = tmp_path / "files"
     desk.told("run", "hello", "--state", str(files))

@@ -325,10 +325,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--offline", action="store_true", help="contact no provider")
     listed = add("models", _models, "settings", "json", help="list the models you can use now, with prices")
     listed.add_argument("--all", dest="everything", action="store_true", help="include models whose key is missing")
-    storing = add("store", _store, help="copy a store to another database")
-    storing.add_argument("action", choices=["copy"], help="what to do")
+    storing = add("store", _store, help="copy a store to another database, or move the files of one on a server")
+    what = "copy: to another database; files: they are in the folder TARGET from now on"
+    storing.add_argument("action", choices=["copy", "files"], help=what)
     storing.add_argument("source", help="a state folder, or an address: postgresql://user@host/database?schema=name")
-    storing.add_argument("target", help="an empty folder or schema, or one with an unfinished copy")
+    storing.add_argument("target", help="copy: an empty folder or schema, or one with an unfinished copy")
     importing = add("import", _import, "state", "store", help="import the history of another system")
     importing.add_argument("system", choices=["openclaw"], help="the system")
     importing.add_argument("folder", help="its state folder, usually ~/.openclaw")
@@ -730,7 +731,8 @@ def _import(options: argparse.Namespace) -> int:
 def _store(options: argparse.Namespace) -> int:
     from fledge.cli import storing
 
-    return _show(storing.copy_store(options.source, options.target))
+    done = storing.copy_store if options.action == "copy" else storing.move_files
+    return _show(done(options.source, options.target))
 
 
 def _show(lines: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import fledge
 from fledge.channels.base import Channel
+from fledge.channels.terminal import NoTerminal
 from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.config import Config
 from fledge.core.route import TERMINAL
@@ -41,7 +42,9 @@ def opening(
         if chosen.is_new:
             tell(chosen.words)
         named = None if chosen.by == "settings" else chosen.model
-        given: dict[str, Any] = {"channels": {TERMINAL: terminal}, "address": HATCH, "store": store, **options}
+        # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
+        channel = terminal if store is None else NoTerminal()
+        given: dict[str, Any] = {"channels": {TERMINAL: channel}, "address": HATCH, "store": store, **options}
         fl = fledge.open(state, model=named, config=read[0], **given)
         fl.check()
         return fl

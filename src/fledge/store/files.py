@@ -188,10 +188,13 @@ def prove_folder(folder: Path, store_id: str, shown: str, home: Home | None) -> 
             raise StoreError(
                 f"the files of {shown} are in {home.path} on {home.host}, and {path} on {socket.gethostname()} is "
                 "another folder: all processes of a store share one, which is mounted at the same path on every "
-                "machine. Name it with --state; or use a gateway (--gateway)"
+                "machine. Name it with --state, or use a gateway (--gateway); if it was moved: `fledge store files`"
             )
         if path != home.path:
-            raise StoreError(f"the files of {shown} must be mounted here at {home.path}, too, and not at {path}")
+            raise StoreError(
+                f"the files of {shown} must be mounted here at {home.path}, too, and not at {path}; if moved: "
+                "`fledge store files`"
+            )
         return home
     made = Home(marker=secrets.token_hex(16), host=socket.gethostname(), path=path)
     try:

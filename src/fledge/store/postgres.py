@@ -210,6 +210,21 @@ class PostgresStore(ThreadedStore):
         """StoreError if there is no store at this address. Nothing is made."""
         check_exists(parse(url))
 
+    @staticmethod
+    def move_files(url: str, folder: Path) -> str:
+        """From now on the files of the store are in this folder; answers the address for people. Refused: a process has
+        the store open, or the folder belongs to another store."""
+        server = parse(url)
+        lock = own_folder(folder, "")
+        try:
+            with explained(server), connect(server, "writer").connection as connection:
+                _take(Session(connection, ""), server, alone=True)
+                check_newest(connection, server)
+                prove_files(connection, server, folder, moved=True)
+        finally:
+            lock.release()
+        return server.shown
+
     def finish_copy(self, tx: Tx) -> None:
         """A job: all rows were copied. From now on this is a store, and its numbers go on behind theirs."""
         numbers = tx.unit.all(

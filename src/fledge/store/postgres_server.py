@@ -215,11 +215,12 @@ def check_copy(connection: "psycopg.Connection[Any]", address: Address, copying:
         connection.execute("UPDATE fledge_store SET is_copy = 1")
 
 
-def prove_files(connection: "psycopg.Connection[Any]", address: Address, folder: Path) -> None:
-    """Let the files of this store be in this folder, if it has none; else StoreError unless they are."""
+def prove_files(connection: "psycopg.Connection[Any]", address: Address, folder: Path, *, moved: bool = False) -> None:
+    """Let the files of this store be in this folder, if it has none or they were `moved`; else StoreError unless they
+    are."""
     with connection.transaction():
         store_id, known = connection.execute("SELECT id, files FROM fledge_store FOR UPDATE").fetchone() or ("", "")
-        home = msgspec.json.decode(known, type=Home) if known else None
+        home = msgspec.json.decode(known, type=Home) if known and not moved else None
         proven = prove_folder(folder, store_id, address.shown, home)
         if proven is not home:
             connection.execute("UPDATE fledge_store SET files = %s", (msgspec.json.encode(proven).decode(),))
