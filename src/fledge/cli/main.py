@@ -444,7 +444,7 @@ def _serve(options: argparse.Namespace) -> int:
 
     place = _here(options)
     if not options.drives and not place.store:
-        raise BadInput("--no-drive", "needs --store: nobody else runs the agents of a state folder")
+        raise BadInput("--no-drive", "needs --store: a state folder has no other process that runs its agents")
     settings = tuple(options.settings)
     return serving.serve(place, options.model, settings, options.host, options.port, drives=options.drives)
 
