@@ -87,7 +87,9 @@ def test_a_run_that_nobody_drives_is_looked_at_and_decided_on(desk: Desk) -> Non
     assert desk.told("kill", "digger", "--dry-run").count("digger") == 1
     assert desk.told("kill", "digger") == "killed 1\n"
     assert desk.told("resume", "digger") == "resumed: attempt 2\n"
-    assert "ok    store" in desk.do("doctor", "--offline", "--store", desk.url).stdout
+    said = desk.do("doctor", "--offline", "--store", desk.url).stdout
+    assert "ok    store" in said
+    assert "warn  workers      no process runs the agents of this store" in said
 
 
 @proves("7.server.15", "A command that only looks or decides neither makes a store nor brings it up to date")

@@ -58,6 +58,10 @@ def test_a_worker_drives_what_is_unfinished_and_ends_in_order(desk: Desk) -> Non
             "agents: main",
         ]
         assert "done" in desk.told("tree", "--watch")
+        assert (
+            f"ok    workers      1: process {process.pid} on "
+            in desk.do("doctor", "--offline", "--store", desk.url).stdout
+        )
         assert end(process) == (0, "ended; other workers go on with its sessions\n")
     assert desk.told("tree", "--active") == "no runs\n"
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ from msgspec import Struct
 from fledge.config import Config
 from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
+from fledge.core.cluster import Member, differences, is_alive
 from fledge.core.protected import is_broad
 from fledge.egress import proxy_for, tls_context
 from fledge.errors import FledgeError, Refused, StoreLocked
@@ -266,27 +267,39 @@ async def _store(state: Path) -> list[Finding]:
 
 
 async def _server(url: str, state: Path) -> list[Finding]:
-    """Whether a store on a server can be used from here, and whether the clocks of both agree."""
+    """Whether a store on a server can be used from here, who works with it, and whether the clocks of both agree."""
     try:
         store = await asyncio.to_thread(open_server, url, state, drives=False)
     except FledgeError as error:
         return [Finding("store", "fail", str(error), "nothing was changed; `fledge docs scale` says how it is set up")]
+    sql = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
     try:
         wrong = await store.read(lambda tx: tx.lists.miscounted())
-        theirs = await store.read(
-            lambda tx: float(tx.unit.one("SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)")[0])
-        )
+        now, members = await store.read(lambda tx: (float(tx.unit.one(sql)[0]), tx.engines.all()))
     finally:
         await store.close()
-    off = time.time() - theirs
     findings = [Finding("store", "ok", f"{shown(url)} opens, with its files in {state}")]
     if wrong:
         words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
         findings = [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
+    off = time.time() - now
     if abs(off) > SERVER_SKEW_S:
         words = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server of the store"
         findings.append(Finding("clock", "warn", words, "set the clocks of both machines (NTP)"))
-    return findings
+    return [*findings, *_workers([one for one in members if is_alive(one, now)])]
+
+
+def _workers(alive: Sequence[Member]) -> Iterable[Finding]:
+    """Who runs the agents of a store on a server, and whether they do it with the same settings."""
+    drive = [one for one in alive if one.drives and not one.drains]
+    if not drive:
+        yield Finding("workers", "warn", "no process runs the agents of this store", "start one with `fledge worker`")
+        return
+    yield Finding("workers", "ok", f"{len(drive)}: {', '.join(one.shown for one in drive)}")
+    for one in drive[1:]:
+        if names := differences(drive[0], one):
+            words = f"{one.shown} and {drive[0].shown} have other settings in {', '.join(names)}"
+            yield Finding("workers", "warn", words, "give all of them the same settings, tools and agents")
 
 
 def _places(state: Path) -> Iterable[Finding]:
