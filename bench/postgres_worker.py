@@ -1,11 +1,12 @@
 """A worker of the benchmark: `fledge.open` on a store of a server, with the scripted model of `bench.children`.
 
 Usage: `python -m bench.postgres_worker URL FOLDER CHILDREN WIDTH DELAY_MS`. It prints `ready`; then `asked` and
-`stopped`, with the time of the machine, for every model call that waits forever; and on SIGTERM the CPU it took.
-A task with the word `wait-for-ever` is never answered, any other after the delay.
+`stopped`, with the time of the machine, for every model call that waits; and on SIGTERM the CPU it took.
+A task with the word `wait-for-ever` is answered after SIGUSR1, any other after the delay.
 """
 
 import asyncio
+import signal
 import sys
 import time
 from pathlib import Path
@@ -32,14 +33,17 @@ async def main(url: str, folder: str, number: int, width: int, delay_s: float) -
         if any(WAIT in getattr(message, "text", "") for message in request.messages):
             say("asked", time.monotonic())
             try:
-                await asyncio.Event().wait()
-            finally:
+                await together.wait()
+            except asyncio.CancelledError:
                 say("stopped", time.monotonic())
+                raise
+            return children.ANSWER
         if delay_s:
             await asyncio.sleep(delay_s)
         return children.script(request)
 
-    stop = asyncio.Event()
+    stop, together = asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, together.set)
     options: dict[str, Any] = {"config": children.settings(number, width), "workspace": Path(folder), "env": {}}
     opened = fledge.open(folder, store=url, model=children.forgetful(answer), tools=[children.add], **options)
     with set_on_signals(stop):

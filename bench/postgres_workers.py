@@ -178,6 +178,22 @@ def family(url: str, workers: int, number: int, width: int, delay_ms: float = 0.
     return asyncio.run(main())
 
 
+def ending_at_once(url: str, workers: int, number: int) -> float:
+    """How long it takes until so many children of one parent, which all end at the same moment, were read; s."""
+
+    async def main() -> float:
+        async with cluster(url, workers, number, number) as home:
+            await home.spawn(WAIT, number)
+            await home.until(lambda tx: sum(len(one.times("asked")) for one in home.workers) == number)
+            with Meter() as m:
+                for worker in home.workers:
+                    worker.process.send_signal(signal.SIGUSR1)
+                await home.until(_are_read(number))
+            return m.wall_s
+
+    return asyncio.run(main())
+
+
 def takeovers(url: str, number: int) -> list[float]:
     """How long after `kill -9` of their worker the model was asked again for each of so many children; s."""
 

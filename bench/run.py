@@ -308,8 +308,8 @@ def _several_workers(sizes: Sizes, url: str, number: int, embedded_ms: float) ->
     two = pair[len(pair) // 2]
     ratio = two.cpu_ms_a_child / embedded_ms
     yield Line("  two workers / SQLite, client CPU", str(two), f"{embedded_ms:.2f} ms/child", ratio, FIVE_EMBEDDED)
-    took = median(postgres_workers.family(url, 4, number, number).wall_s for _ in rounds)
-    what = f"  {number:,} children of one parent at once, four workers"
+    took = median(postgres_workers.ending_at_once(url, 4, number) for _ in rounds)
+    what = f"  {number:,} children of one parent end at once, four workers"
     yield Line(what, f"{took:.2f} s", value=took, bar=FULL_LANES, unit="s")
     slow = min(number, 200)
     one, four = (
