@@ -48,6 +48,7 @@ def test_three_workers_and_two_gateways_work_as_shown(server: Server, tmp_path: 
     )
     logs = {path.name: path.read_text() for path in sorted(work.glob("*.log"))}
     assert done.returncode == 0, (done.stdout, done.stderr, logs)
+    assert "other settings" not in done.stderr  # a gateway that listens elsewhere, a command that only decides
     lines = done.stdout.splitlines()
     assert lines[0] == "Say hello"
     assert "Say hello, too" in lines
