@@ -55,4 +55,4 @@ async def main(url: str, folder: str, number: int, width: int, delay_s: float) -
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]) / 1000))
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]) / 1000))
