@@ -21,6 +21,7 @@ from bench import (
     lives,
     pages,
     postgres,
+    postgres_workers,
     restart,
     streaming,
     streaming_children,
@@ -29,6 +30,7 @@ from bench import (
     turns,
     web,
 )
+from bench.delay import delayed
 from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, percentile, table
 from bench.peers import libraries
 
@@ -49,6 +51,12 @@ PROMPT = Bar("at most", 250, "ms")
 SMALL = Bar("at most", 300, "MB")
 SIX_FLOORS = Bar("at most", 6)
 THREE_EMBEDDED = Bar("at most", 3)
+FIVE_EMBEDDED = Bar("at most", 5)
+A_THIRD = Bar("at most", 1 / 3)
+TAKEN_OVER = Bar("at most", 15, "s")
+REACHED = Bar("at most", 100, "ms")
+IDLE = Bar("at most", 1, "%")
+LATENCY_MS = 1.0
 SIX_COMMITS = Bar("at most", 6)
 THREE_COMMITS = Bar("at most", 3)
 AT_ONCE = Bar("at most", 50, "ms")
@@ -286,6 +294,41 @@ def on_a_server(sizes: Sizes) -> Iterator[Line]:
     mine, beside = lives.median_lives(ours), lives.median_lives(embedded)
     ratio = mine.cpu_ms_a_child / beside.cpu_ms_a_child
     yield Line(f"{number:,} children on PostgreSQL / SQLite, client CPU", str(mine), str(beside), ratio, THREE_EMBEDDED)
+    yield from _several_workers(sizes, url, number, beside.cpu_ms_a_child)
+    with delayed(url, LATENCY_MS) as far:
+        away = lives.median_lives([postgres.live(far, number, width) for _ in range(sizes.rounds)])
+    rate, near = number / away.wall_s, number / mine.wall_s
+    yield Line(f"  {LATENCY_MS:g} ms further away, children a second", f"{rate:.0f}", f"{near:.0f}", rate / near)
+
+
+def _several_workers(sizes: Sizes, url: str, number: int, embedded_ms: float) -> Iterator[Line]:
+    """Several worker processes on one server."""
+    rounds = range(sizes.rounds)
+    pair = sorted((postgres_workers.family(url, 2, number, 64) for _ in rounds), key=lambda one: one.cpu_s)
+    two = pair[len(pair) // 2]
+    ratio = two.cpu_ms_a_child / embedded_ms
+    yield Line("  two workers / SQLite, client CPU", str(two), f"{embedded_ms:.2f} ms/child", ratio, FIVE_EMBEDDED)
+    took = median(postgres_workers.ending_at_once(url, 4, number) for _ in rounds)
+    what = f"  {number:,} children of one parent end at once, four workers"
+    yield Line(what, f"{took:.2f} s", value=took, bar=FULL_LANES, unit="s")
+    slow = min(number, 200)
+    one, four = (
+        median(postgres_workers.family(url, workers, slow, 8 * workers, 200).wall_s for _ in rounds)
+        for workers in (1, 4)
+    )
+    yield Line(
+        "  a model of 200 ms, 8 at once for each worker, four / one",
+        f"{four:.2f} s",
+        f"{one:.2f} s",
+        four / one,
+        A_THIRD,
+    )
+    p95 = percentile([took for _ in rounds for took in postgres_workers.takeovers(url, 8)], 95)
+    yield Line("  kill -9 of a worker to its work in another, p95", f"{p95:.1f} s", value=p95, bar=TAKEN_OVER, unit="s")
+    p95 = percentile(postgres_workers.kills(url, sizes.answers), 95)
+    yield Line("  kill to a driver in another process, p95", f"{p95:.0f} ms", value=p95, bar=REACHED, unit="ms")
+    share = postgres_workers.idle_percent(url)
+    yield Line("  CPU of a worker with nothing to do", f"{share:.2f} %", value=share, bar=IDLE, unit="%")
 
 
 def answered(sizes: Sizes) -> Iterator[Line]:

@@ -24,6 +24,7 @@ LINES: dict[str, list[str]] = {
     "chat": ["chat"],
     "run": ["run", "hello"],
     "serve": ["serve", "--port", "0"],
+    "worker": ["worker"],
     "page": ["page", "--no-open"],
     "ps": ["ps"],
     "tree": ["tree"],
@@ -60,6 +61,7 @@ LINES: dict[str, list[str]] = {
 
 GIVEN: dict[str, list[str]] = {
     "state": ["--state", "a-file/state"],
+    "store": ["--store", "postgresql://127.0.0.1:1/nowhere"],
     "gateway": ["--gateway", "nowhere"],
     "token_file": ["--token-file", "a-file/token"],
     "model": ["--model", "nowhere/model"],

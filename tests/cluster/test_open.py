@@ -51,7 +51,7 @@ def test_a_process_with_another_budget_is_refused(server: Server, tmp_path: Path
         async with asyncio.timeout(GUARD_S), opened(server, tmp_path / "one"):
             config = {"agents": {"defaults": {"subagents": {"budget": {"usd": 5}}}}}
             with pytest.raises(Refused, match=r"agents.defaults.subagents.budget = \{\}, not \{\"usd\":5.0\}"):
-                async with opened(server, tmp_path / "two", config=config):
+                async with opened(server, tmp_path / "one", config=config):
                     pytest.fail("it was let in")
 
     play(test())

@@ -8,7 +8,7 @@ from tests.docs.clone import ROOT
 
 PACKAGE = ROOT / "src" / "fledge"
 LAYERS = (
-    "errors cancellation ids",
+    "errors cancellation ids signals",
     "egress plain_file",
     "core",
     "clock confine context_engine openclaw",
@@ -58,8 +58,8 @@ def imported(node: ast.AST) -> list[str]:
 
 ROWS_OF_A_CLOSED_FOLDER = {"cli/demo.py", "cli/doctor.py", "cli/importing.py", "cli/storing.py"}
 """Modules of the command that open a store themselves: they examine, fill or kill a folder that nobody drives."""
-FILES_OF_A_FOLDER = {"fledge.store.files", "fledge.store.ways"}
-"""How the files in a state folder are called."""
+FILES_OF_A_FOLDER = {"fledge.store.addresses", "fledge.store.files", "fledge.store.ways"}
+"""How the files in a state folder, and stores on a server, are called."""
 
 
 def test_the_command_speaks_verbs_and_knows_no_rows() -> None:

@@ -35,7 +35,7 @@ def _of_fledge(lines: list[str]) -> list[str]:
 def refusal(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     """Why the command line does not read this; empty if it does."""
     try:
-        parse(shlex.split(command.removesuffix(" …"), comments=True))
+        parse(shlex.split(command.removesuffix(" …").partition(" > ")[0], comments=True))
     except SystemExit as error:
         return capsys.readouterr().err.splitlines()[-1] if error.code else ""
     return ""

@@ -66,9 +66,11 @@ def identity(
 
 
 def section_digests(own: Identity) -> dict[str, str]:
-    """Digests of what a process brings to a store that it shares with others, by section."""
+    """Digests of what a process brings to a store that it shares with others, by section; where its gateway listens is
+    its own."""
     kinds = {"tools": own.tools, "agents.list": own.agents, "runtimes": own.runtimes, "hooks": own.hooks}
-    return {**own.settings, **{name: _digest(kind) for name, kind in kinds.items() if kind}}
+    settings = {name: digest for name, digest in own.settings.items() if name != "gateway"}
+    return {**settings, **{name: _digest(kind) for name, kind in kinds.items() if kind}}
 
 
 def limits_of(config: Config) -> dict[str, str]:

@@ -86,9 +86,9 @@ async def sit(
     """Talk, in the conversation of this folder unless one is named; `started` is called once the screen stands.
     Refused, where this process opens the folder: no model is set, or it cannot be used."""
     channel, completions = ScreenChannel(), Completions()
-    opened = opening(where.state, model, settings, channel, channel.note, program="chat")
+    opened = opening(where.state, model, settings, channel, channel.note, program="chat", store=where.store or None)
     kept = where.state if where.gateway is None else user_folder()
-    async with where.client(Driving(opened), settings) as client:
+    async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
         # The folder is opened before the screen is: that may ask something, and may refuse.
         begun = await client.call("sessions.open", once=False, session=session or where.session, folder=where.project)
         if begun["earlier"]:
@@ -682,7 +682,8 @@ class Chat:
         own = await self._client.call("sessions.open", once=False, session=self._session)
         bound = await self._open()
         entries = await self._entries(self._session, max(0, own["entry"] - LOOK_BACK_ENTRIES))
-        held = " · held by another process, which answers" if self._client.is_held else ""
+        is_asked = self._client.is_held and not self._where.store
+        held = " · held by another process, which answers" if is_asked else ""
         name = conversation_name(self._session)
         place = self._where.words if self._session == main_key() else f"{self._where.words} · {name}"
         self._screen.say(Notice(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave"))

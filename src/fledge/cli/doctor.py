@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ from msgspec import Struct
 from fledge.config import Config
 from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
+from fledge.core.cluster import Member, differences, is_alive
 from fledge.core.protected import is_broad
 from fledge.egress import proxy_for, tls_context
 from fledge.errors import FledgeError, Refused, StoreLocked
@@ -29,6 +30,7 @@ from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
 from fledge.runtime.model_choice import choose_by_key, settled_model
 from fledge.runtime.model_settings import configured_catalog, configured_registry
+from fledge.store.addresses import open_server, shown
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.sandbox import find_sandbox
@@ -36,6 +38,8 @@ from fledge.tools.sandbox import find_sandbox
 PATIENCE_S = 5.0
 SKEW_S = 300.0
 """A clock further off than this breaks signatures and certificates."""
+SERVER_SKEW_S = 2.0
+"""A clock further off than this from the store's makes the times of runs differ by machine."""
 LOW_SPACE = 200 * 1024 * 1024
 CALL_S = 60.0
 CALL_TOKENS = 64
@@ -64,9 +68,16 @@ class Finding(Struct, frozen=True):
 
 
 async def examine(
-    folder: Path, state: Path, env: Mapping[str, str], model: str | None = None, *, offline: bool = False
+    folder: Path,
+    state: Path,
+    env: Mapping[str, str],
+    model: str | None = None,
+    *,
+    offline: bool = False,
+    store: str = "",
 ) -> list[Finding]:
-    """Everything that can be checked from here; `offline`: without asking the provider or the model anything."""
+    """Everything that can be checked from here; `offline`: without asking the provider or the model anything. `store`
+    is the address of one on a server."""
     findings: list[Finding] = []
     config: Config | None = None
     try:
@@ -80,7 +91,7 @@ async def examine(
             Finding("settings", "fail", str(error), "correct that line; `fledge docs config` lists all settings")
         )
     findings += await _models(config or Config(), env, model, offline)
-    findings += await _store(state)
+    findings += await _server(store, state) if store else await _store(state)
     findings += _places(state)
     findings += _workspace(folder, config, env)
     findings.append(await asyncio.to_thread(_sandbox))
@@ -253,6 +264,42 @@ async def _store(state: Path) -> list[Finding]:
         return [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
     words = f"{state / DATABASE} opens" + ("" if newest is None else ", with work that is due")
     return [Finding("store", "ok", words)]
+
+
+async def _server(url: str, state: Path) -> list[Finding]:
+    """Whether a store on a server can be used from here, who works with it, and whether the clocks of both agree."""
+    try:
+        store = await asyncio.to_thread(open_server, url, state, drives=False)
+    except FledgeError as error:
+        return [Finding("store", "fail", str(error), "nothing was changed; `fledge docs scale` says how it is set up")]
+    sql = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+    try:
+        wrong = await store.read(lambda tx: tx.lists.miscounted())
+        now, members = await store.read(lambda tx: (float(tx.unit.one(sql)[0]), tx.engines.all()))
+    finally:
+        await store.close()
+    findings = [Finding("store", "ok", f"{shown(url)} opens, with its files in {state}")]
+    if wrong:
+        words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
+        findings = [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
+    off = time.time() - now
+    if abs(off) > SERVER_SKEW_S:
+        words = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server of the store"
+        findings.append(Finding("clock", "warn", words, "set the clocks of both machines (NTP)"))
+    return [*findings, *_workers([one for one in members if is_alive(one, now)])]
+
+
+def _workers(alive: Sequence[Member]) -> Iterable[Finding]:
+    """Who runs the agents of a store on a server, and whether they do it with the same settings."""
+    drive = [one for one in alive if one.drives and not one.drains]
+    if not drive:
+        yield Finding("workers", "warn", "no process runs the agents of this store", "start one with `fledge worker`")
+        return
+    yield Finding("workers", "ok", f"{len(drive)}: {', '.join(one.shown for one in drive)}")
+    for one in drive[1:]:
+        if names := differences(drive[0], one):
+            words = f"{one.shown} and {drive[0].shown} have other settings in {', '.join(names)}"
+            yield Finding("workers", "warn", words, "give all of them the same settings, tools and agents")
 
 
 def _places(state: Path) -> Iterable[Finding]:

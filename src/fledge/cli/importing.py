@@ -4,22 +4,24 @@ import asyncio
 import time
 from pathlib import Path
 
+from fledge.cli.where import Where
 from fledge.ids import RandomIds
 from fledge.openclaw import Line, Transcript, conversation_key, read_past, read_transcript
 from fledge.orchestrator import history
 from fledge.orchestrator.commit import Commit, Rules
+from fledge.store.addresses import open_server
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
 
 
-def import_openclaw(folder: Path, state: Path) -> list[str]:
+def import_openclaw(folder: Path, where: Where) -> list[str]:
     """Read the folder and write what is not there yet; answers what was done, in lines."""
-    return asyncio.run(_import(folder, state))
+    return asyncio.run(_import(folder, where))
 
 
-async def _import(folder: Path, state: Path) -> list[str]:
+async def _import(folder: Path, where: Where) -> list[str]:
     past = read_past(folder)
-    store = SqliteStore.open(state)
+    store = open_server(where.store, where.state) if where.store else SqliteStore.open(where.state)
     runs = talks = orphans = 0
     unreadable: list[str] = []
 
@@ -44,7 +46,7 @@ async def _import(folder: Path, state: Path) -> list[str]:
     finally:
         await store.close()
     told = {
-        f"imported {runs} runs and {talks} conversations into {state}; nothing of them is resumed": 1,
+        f"imported {runs} runs and {talks} conversations into {where.words}; nothing of them is resumed": 1,
         f"{len(past.runs) - runs} runs were there already": len(past.runs) - runs,
         f"skipped: {past.left_out} rows made no sense": past.left_out,
         f"skipped: {past.superseded} rows are older than another row of the same child or run": past.superseded,

@@ -90,6 +90,11 @@ class _Shared(NamedTuple):
 
 SHARED: Final[Mapping[str, _Shared]] = {
     "state": _Shared("--state", "the state folder (default: $FLEDGE_STATE, else ~/.fledge)", "DIR"),
+    "store": _Shared(
+        "--store",
+        "use a store on PostgreSQL, postgresql://… (default: $FLEDGE_STORE, if set); fledge docs scale",
+        "URL",
+    ),
     "gateway": _Shared("--gateway", "use a gateway on another machine (default: $FLEDGE_GATEWAY, if set)", "URL"),
     "token_file": _Shared("--token-file", "the file with the gateway's token (default: $FLEDGE_GATEWAY_TOKEN)", "FILE"),
     "model": _Shared(
@@ -172,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=run)
         return command
 
-    asks = ("state", "gateway", "token_file")
+    asks = ("state", "store", "gateway", "token_file")
     thinks = (*asks, "model", "settings")
     shows = (*asks, "json")
     chat = add("chat", _chat, *thinks, help="talk to the main agent (the default)")
@@ -191,12 +196,18 @@ def _parser() -> argparse.ArgumentParser:
         "serve",
         _serve,
         "state",
+        "store",
         "model",
         "settings",
         help="start the gateway: web page, JSON-RPC, channels",
     )
+    alone = "run no agents here; the workers of the store do (needs --store)"
+    serve.add_argument("--no-drive", dest="drives", action="store_false", help=alone)
     serve.add_argument("--host", help="the address to listen on (default: gateway.host, this machine only)")
     serve.add_argument("--port", type=int, help="the port to listen on (default: gateway.port); 0: any free port")
+    works = "run the agents of a store on PostgreSQL, beside other workers, until Ctrl-C or SIGTERM"
+    lines = "print lines of JSON: one when it is ready, one when it has ended"
+    add("worker", _worker, "state", "store", "model", "settings", "json", help=works, json=lines)
     page = add("page", _page, "state", help="open the web page of the running gateway in a browser, signed in")
     page.add_argument("--no-open", dest="opens", action="store_false", help="only print the address")
 
@@ -291,7 +302,9 @@ def _parser() -> argparse.ArgumentParser:
     config.add_argument(
         "--all", dest="everything", action="store_true", help="show every setting: value, default and source"
     )
-    trust = add("trust", _trust, "state", help="trust the settings and documents of this folder as they are now")
+    trust = add(
+        "trust", _trust, "state", "store", help="trust the settings and documents of this folder as they are now"
+    )
     trust.add_argument("folder", nargs="?", default=".", help="the folder (default: this one)")
     trust.add_argument("--show", action="store_true", help="only show what would be trusted and what changed")
     trust.add_argument("--revoke", action="store_true", help="no longer trust it")
@@ -301,16 +314,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     checked = "check this model instead of the configured one"
     doctor = add(
-        "doctor", _doctor, "state", "model", help="find problems: key, provider, store, sandbox, clock", model=checked
+        "doctor",
+        _doctor,
+        "state",
+        "store",
+        "model",
+        help="find problems: key, provider, store, sandbox, clock",
+        model=checked,
     )
     doctor.add_argument("--offline", action="store_true", help="contact no provider")
     listed = add("models", _models, "settings", "json", help="list the models you can use now, with prices")
     listed.add_argument("--all", dest="everything", action="store_true", help="include models whose key is missing")
-    storing = add("store", _store, help="copy a store to another database")
-    storing.add_argument("action", choices=["copy"], help="what to do")
+    storing = add("store", _store, help="copy a store to another database, or move the files of one on a server")
+    what = "copy: to another database; files: they are in the folder TARGET from now on"
+    storing.add_argument("action", choices=["copy", "files"], help=what)
     storing.add_argument("source", help="a state folder, or an address: postgresql://user@host/database?schema=name")
-    storing.add_argument("target", help="an empty folder or schema, or one with an unfinished copy")
-    importing = add("import", _import, "state", help="import the history of another system")
+    storing.add_argument("target", help="copy: an empty folder or schema, or one with an unfinished copy")
+    importing = add("import", _import, "state", "store", help="import the history of another system")
     importing.add_argument("system", choices=["openclaw"], help="the system")
     importing.add_argument("folder", help="its state folder, usually ~/.openclaw")
     docs = add("docs", _docs, help="list the pages of documentation, or print one")
@@ -357,7 +377,15 @@ def _where(options: argparse.Namespace) -> "Where":
     """The folder, or the gateway, that a command is about."""
     from fledge.cli.where import where
 
-    return where(options.state, options.gateway, options.token_file, getattr(options, "settings", ()), os.environ)
+    settings = getattr(options, "settings", ())
+    return where(options.state, options.gateway, options.token_file, settings, os.environ, options.store)
+
+
+def _here(options: argparse.Namespace) -> "Where":
+    """The same of a command that asks no gateway."""
+    from fledge.cli.where import folder_or_store
+
+    return folder_or_store(options.state, options.store, os.environ)
 
 
 def _chat(options: argparse.Namespace) -> int:
@@ -414,8 +442,17 @@ def _run(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from fledge.cli import serving
 
-    state = _state_folder(options)
-    return serving.serve(state, options.model, tuple(options.settings), options.host, options.port)
+    place = _here(options)
+    if not options.drives and not place.store:
+        raise BadInput("--no-drive", "needs --store: a state folder has no other process that runs its agents")
+    settings = tuple(options.settings)
+    return serving.serve(place, options.model, settings, options.host, options.port, drives=options.drives)
+
+
+def _worker(options: argparse.Namespace) -> int:
+    from fledge.cli import working
+
+    return working.work(_here(options), options.model, tuple(options.settings), json=options.json)
 
 
 def _ps(options: argparse.Namespace) -> int:
@@ -629,7 +666,7 @@ def _trust(options: argparse.Namespace) -> int:
         return _show(settings.show_trust(folder))
     if options.revoke:
         return _show(settings.distrust(folder))
-    taken = verbs.take_in(_state_folder(options), folder, is_named=options.state is not None)
+    taken = verbs.take_in(_here(options), folder, is_named=options.state is not None)
     return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
 
 
@@ -640,8 +677,9 @@ def _doctor(options: argparse.Namespace) -> int:
 
     from fledge.cli import doctor
 
-    state = _state_folder(options)
-    findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model, offline=options.offline))
+    place, offline = _here(options), options.offline
+    examining = doctor.examine(Path.cwd(), place.state, os.environ, options.model, offline=offline, store=place.store)
+    findings = asyncio.run(examining)
     _show(doctor.lines(findings))
     return int(any(one.state == "fail" for one in findings))
 
@@ -687,13 +725,14 @@ def _import(options: argparse.Namespace) -> int:
 
     from fledge.cli import importing
 
-    return _show(importing.import_openclaw(Path(options.folder).expanduser(), _state_folder(options)))
+    return _show(importing.import_openclaw(Path(options.folder).expanduser(), _here(options)))
 
 
 def _store(options: argparse.Namespace) -> int:
     from fledge.cli import storing
 
-    return _show(storing.copy_store(options.source, options.target))
+    done = storing.copy_store if options.action == "copy" else storing.move_files
+    return _show(done(options.source, options.target))
 
 
 def _show(lines: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import fledge
 from fledge.channels.base import Channel
+from fledge.channels.terminal import NoTerminal
 from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.config import Config
 from fledge.core.route import TERMINAL
@@ -21,6 +22,8 @@ def opening(
     terminal: Channel,
     tell: Callable[[str], None],
     goes_on: Callable[[], bool] = lambda: False,
+    *,
+    store: str | None = None,
     **options: Any,
 ) -> Callable[[], Awaitable[fledge.Fledge]]:
     """What opens the folder here, when it comes to that. Refused, and nothing is made: no model is set, or it cannot be
@@ -39,7 +42,10 @@ def opening(
         if chosen.is_new:
             tell(chosen.words)
         named = None if chosen.by == "settings" else chosen.model
-        fl = fledge.open(state, model=named, config=read[0], channels={TERMINAL: terminal}, address=HATCH, **options)
+        # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
+        channel = terminal if store is None else NoTerminal()
+        given: dict[str, Any] = {"channels": {TERMINAL: channel}, "address": HATCH, "store": store, **options}
+        fl = fledge.open(state, model=named, config=read[0], **given)
         fl.check()
         return fl
 

@@ -201,8 +201,9 @@ async def converse(where: Where, request: Request, settings: tuple[str, ...] = (
     printed = Printed(request.session, told)
     terminal = RunChannel(told, printed)
     run: list[Run] = []
+    options = {"store": where.store or None, **options}
     opened = opening(where.state, request.model, settings, terminal, told.note, lambda: run[0].goes_on, **options)
-    async with where.client(Driving(opened), settings) as client:
+    async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
         run.append(Run(client, request, terminal, printed, told, where.project))
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
         begun = await client.call("sessions.open", once=False, session=request.session, folder=where.project)

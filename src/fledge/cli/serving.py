@@ -5,10 +5,12 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from fledge.cli.printing import note, say
 from fledge.cli.settings import confirm_workspace, settings_here
-from fledge.config import model_for_conversation, with_default_model
+from fledge.cli.where import Where
+from fledge.config import Config, model_for_conversation, with_default_model
 from fledge.errors import StoreError
 from fledge.runtime.model_choice import settled_model
 from fledge.runtime.model_settings import configured_registry
@@ -16,8 +18,17 @@ from fledge.runtime.model_settings import configured_registry
 LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str | None, port: int | None) -> int:
-    """Serve until told to end. Refused, with what to install, if the web parts are not there."""
+def serve(
+    where: Where,
+    model: str | None,
+    settings: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    *,
+    drives: bool = True,
+) -> int:
+    """Serve until told to end; without `drives` no agent runs here. Refused, with what to install, if the web parts are
+    not there."""
     try:
         from fledge.gateway import serve as gateway
     except ModuleNotFoundError as error:
@@ -31,12 +42,17 @@ def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str |
     config = gateway.with_options(loaded.config, host, port)
 
     def ready(address: str, desk: object) -> None:
-        say(f"fledge serves {state} at {address}; the token is in {state / 'gateway.token'}")
+        say(f"fledge serves {where.words} at {address}; the token is in {where.state / 'gateway.token'}")
 
+    options: dict[str, Any] = {"model": usable_model(config, model), "store": where.store or None, "drives": drives}
+    asyncio.run(gateway.serve(where.state, config, ready=ready, layers=loaded.layers, **options))
+    return 0
+
+
+def usable_model(config: Config, model: str | None) -> str | None:
+    """The model that is named or remembered, if the settings have none. Refused: one that is named without its key."""
     settled = settled_model(config, os.environ, model)
     used = None if model is None else model_for_conversation(with_default_model(config, model), "main")
     if used is not None:
         configured_registry(config, os.environ).check_key(used.name)
-    named = None if settled is None or settled.by == "settings" else settled.model
-    asyncio.run(gateway.serve(state, config, model=named, ready=ready, layers=loaded.layers))
-    return 0
+    return None if settled is None or settled.by == "settings" else settled.model

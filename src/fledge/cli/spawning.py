@@ -27,7 +27,6 @@ from fledge.core.params import as_written
 from fledge.errors import BadInput, FledgeError
 from fledge.ids import RandomIds
 from fledge.runtime.model_choice import settled_model
-from fledge.store.ways import HATCH
 
 PROGRAM = "cli"
 """The program that is told of what `fledge spawn` started."""
@@ -177,8 +176,8 @@ def _driven(
     def opened() -> Fledge:
         settled = settled_model(config(), os.environ, model)
         named = None if settled is None or settled.by == "settings" else settled.model
-        fl = open_folder(where.state, model=named, config=config(), program=PROGRAM, address=HATCH)
+        fl = open_folder(where.state, model=named, config=config(), program=PROGRAM, **where.opening)
         check(fl)
         return fl
 
-    return where.client(Driving(opened), settings)
+    return where.client(Driving(opened, on_server=bool(where.store)), settings)

@@ -1,9 +1,12 @@
-"""`fledge store copy SOURCE TARGET`: a store in another database, and how to go on with it."""
+"""`fledge store copy SOURCE TARGET`: a store in another database, and how to go on with it. `fledge store files ADDRESS
+DIR`: another folder for the files of a store on a server.
+"""
 
 import asyncio
 from pathlib import Path
 
-from fledge.store.addresses import is_address
+from fledge.errors import BadInput
+from fledge.store.addresses import is_address, server_store
 from fledge.store.copying import copy
 
 
@@ -17,6 +20,14 @@ def copy_store(source: str, target: str) -> list[str]:
     elif is_address(source) and not is_address(target):
         lines.append(f"open {target} as a state folder; remove the file `store` in it, if it was the server's folder")
     return lines
+
+
+def move_files(url: str, folder: str) -> list[str]:
+    """Let the files of a store be in this folder from now on; answers that in a line."""
+    if not is_address(url):
+        raise BadInput("source", "must be the address of a store: postgresql://…")
+    path = Path(folder).expanduser()
+    return [f"the files of {server_store().move_files(url, path)} are in {path.resolve()} from now on"]
 
 
 def _place(where: str) -> str | Path:

@@ -51,7 +51,7 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> An
         return Answer(await client.call(method, once=once, **params), client.is_held)
 
     try:
-        return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), asking))
+        return asyncio.run(with_client(where.client(AtRest(where.state, _settings, where.store)), asking))
     except HolderLeft as left:
         raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
 
@@ -136,7 +136,7 @@ def _look(where: Where, wanted: RunsWanted, *, everywhere: bool) -> Looked:
     async def looking(client: Client) -> Looked:
         return await look(client, where, wanted, everywhere=everywhere)
 
-    return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), looking))
+    return asyncio.run(with_client(where.client(AtRest(where.state, _settings, where.store)), looking))
 
 
 def ps(where: Where, wanted: RunsWanted = RUNS) -> Shown:
@@ -333,7 +333,7 @@ def _session(where: Where, name: str, *, begins: bool) -> str:
     return str(ask(where, "sessions.find", target=name, folder=where.project).value["sessionKey"])
 
 
-def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:
+def take_in(where: Where, workspace: Path, is_named: bool) -> list[str]:
     """Take in the documents of a workspace that were left out, as they are now; answers what was done, in lines. A
     state folder that nobody named need not be there."""
     from fledge.workspaces.documents import versions_in
@@ -341,9 +341,9 @@ def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:
     place, digests = versions_in(workspace)
     from fledge.store.files import DATABASE
 
-    if not is_named and not (state / DATABASE).exists():
+    if not (is_named or where.store) and not (where.state / DATABASE).exists():
         return []
-    if not ask(Where(state), "documents.pending", workspace=place).value:
+    if not ask(where, "documents.pending", workspace=place).value:
         return []
-    taken = ask(Where(state), "documents.accept", workspace=place, digests=digests).value
+    taken = ask(where, "documents.accept", workspace=place, digests=digests).value
     return [f"taken in: {', '.join(taken)}"] if taken else []

@@ -63,7 +63,7 @@ def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -
 
 
 async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> int:
-    async with where.client(AtRest(where.state, _settings)) as client:
+    async with where.client(AtRest(where.state, _settings, where.store)) as client:
         first = await look(client, where, what, wanted)  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
             watched = Watched(lambda: look(client, where, what, wanted), client)

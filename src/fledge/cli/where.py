@@ -1,17 +1,19 @@
-"""Where a command asks: a state folder of this machine, or a gateway elsewhere (`--gateway`); and, unless one is named,
-in which conversation: that of the project folder it is given in."""
+"""Where a command asks: a state folder of this machine, a store on a server (`--store`), or a gateway elsewhere
+(`--gateway`); and, unless one is named, in which conversation: that of the project folder it is given in. The one place
+that reads these options and their environment variables."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fledge.client.connection import Gateway
-from fledge.client.folder import Client, Elsewhere, Folder, Local
+from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
 from fledge.core.keys import main_key, project_key
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput
-from fledge.store.ways import token_in
+from fledge.store.addresses import folder_of, is_address, shown
+from fledge.store.ways import HATCH, token_in
 
 OWN_CONVERSATION: Final = "this folder has a conversation of its own now"
 """Said once, in a folder whose conversation begins, where there is an earlier one for all folders."""
@@ -26,6 +28,8 @@ class Where(NamedTuple):
     gateway: Gateway | None = None
     project: str = ""
     """By its real path; empty if it is none, or if a gateway is asked, which knows nothing of folders here."""
+    store: str = ""
+    """The address of the store, if it is on a server; then the folder has only its files."""
 
     @property
     def session(self) -> str:
@@ -36,17 +40,40 @@ class Where(NamedTuple):
         """A client of it; `local` does for the folder what no other process does."""
         if self.gateway is not None:
             return Elsewhere(self.gateway, RESTART_S)
+        if self.store:
+            return Server(local)
         return Folder(self.state, local, settings=settings)
 
     @property
     def words(self) -> str:
         """Where it is, for people."""
-        return str(self.state) if self.gateway is None else self.gateway.address
+        if self.gateway is not None:
+            return self.gateway.address
+        return shown(self.store) if self.store else str(self.state)
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """What `fledge.open` is given besides the folder."""
+        return {"address": HATCH, "store": self.store or None}
 
 
 def state_folder(given: str | None, env: Mapping[str, str]) -> Path:
     """Where state is kept: as given, else `$FLEDGE_STATE`, else `~/.fledge`."""
     return Path(given or env.get("FLEDGE_STATE") or "~/.fledge").expanduser()
+
+
+def folder_or_store(state: str | None, store: str | None, env: Mapping[str, str]) -> Where:
+    """The folder or the store that the options name, else `$FLEDGE_STORE`, else `$FLEDGE_STATE`. A folder that is named
+    beside a store has the files of that store. Refused, without being repeated: what is no address of a server."""
+    address = store or ("" if state else env.get("FLEDGE_STORE", ""))
+    if not address:
+        return Where(state_folder(state, env), project=project_here(env))
+    if not is_address(address):
+        name = "--store" if store else "FLEDGE_STORE"
+        raise BadInput(name, "must be an address that begins with postgresql://")  # it may hold a password
+    shown(address)
+    folder = folder_of(address) if state is None else state_folder(state, env)
+    return Where(folder, project=project_here(env), store=address)
 
 
 def project_here(env: Mapping[str, str]) -> str:
@@ -65,16 +92,21 @@ def where(
     token_file: str | None,
     settings: Sequence[str],
     env: Mapping[str, str],
+    store: str | None = None,
 ) -> Where:
-    """What the options of a command mean. Refused: both a folder and a gateway; for a gateway, settings, because it has
-    its own, and no token."""
-    address = gateway or (None if state else env.get("FLEDGE_GATEWAY"))
+    """What the options of a command mean. Refused: both a folder or store and a gateway; for a gateway, settings,
+    because it has its own, and no token."""
+    address = gateway or (None if state or store else env.get("FLEDGE_GATEWAY"))
     if not address:
         if token_file is not None:
             raise BadInput("--token-file", "needs --gateway URL", token_file)
-        return Where(state_folder(state, env), project=project_here(env))
+        return folder_or_store(state, store, env)
     if state is not None:
         raise BadInput("--gateway", "cannot stand beside --state: name a folder or a gateway", address)
+    if store is not None:
+        raise BadInput("--gateway", "cannot stand beside --store: name a store or a gateway", address)
+    if not gateway and env.get("FLEDGE_STORE"):
+        raise BadInput("FLEDGE_GATEWAY", "cannot be set beside FLEDGE_STORE: unset one, or give --gateway or --store")
     if settings:
         words = f"cannot count here: the gateway at {address} has its own settings; leave it out"
         raise BadInput("--set", words, settings[0])

@@ -21,10 +21,11 @@ from fledge.runtime.feed import Subscription
 
 
 class Driving:
-    """Opens the folder with the first call, and drives it until closed; others can ask this process meanwhile."""
+    """Opens the folder with the first call, and drives it until closed. Unless its store is on a server, where each
+    process commits itself, others can ask this process meanwhile."""
 
-    def __init__(self, opening: Callable[[], Awaitable[Fledge] | Fledge]) -> None:
-        self._opening = opening
+    def __init__(self, opening: Callable[[], Awaitable[Fledge] | Fledge], *, on_server: bool = False) -> None:
+        self._opening, self._on_server = opening, on_server
         self._stack = AsyncExitStack()
         self._desk: Desk | None = None
         self._entering = asyncio.Lock()
@@ -46,7 +47,8 @@ class Driving:
                 self._early = fl.listen(LIVE)
                 await self._stack.enter_async_context(fl)
                 self._desk = Desk(fl, fl.config.gateway)
-                await self._stack.enter_async_context(hatch(fl, self._desk))
+                if not self._on_server:
+                    await self._stack.enter_async_context(hatch(fl, self._desk))
             return self._desk
 
     async def call(self, method: str, params: Mapping[str, object]) -> Any:

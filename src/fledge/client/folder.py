@@ -50,7 +50,7 @@ class Client:
     """The verbs, whoever carries them out. Use it in `async with`."""
 
     is_held = False
-    """The last call was answered by another process, which drives the folder."""
+    """Other processes go on with what was asked: one that holds the folder has answered, or the store has workers."""
 
     def __init__(self, patience_s: float = MOVES_S) -> None:
         self._patience_s = patience_s
@@ -179,6 +179,27 @@ class Elsewhere(Client):
         """Ask nobody any more."""
         if self._connection is not None:
             await self._connection.close()
+
+
+class Server(Client):
+    """A store on a server: this process commits there itself, beside the workers of the store."""
+
+    is_held = True
+
+    def __init__(self, local: Local) -> None:
+        super().__init__(0.0)
+        self._local = local
+
+    async def reach(self) -> Way:
+        """This process."""
+        return self._local
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self._local.close()
+
+    def _moves(self) -> bool:
+        return False
 
 
 class _Patience:

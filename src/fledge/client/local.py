@@ -14,20 +14,25 @@ if TYPE_CHECKING:
 
 class AtRest:
     """Reads and decides in a folder that nobody drives, and lets go of it after each call. What is decided goes on when
-    somebody drives the folder. The settings hold: they are read for whatever is decided."""
+    somebody drives the folder. The settings hold: they are read for whatever is decided.
 
-    def __init__(self, state: Path, settings: "Callable[[], Config]") -> None:
-        self._state, self._settings = state, settings
+    With the address of a `store` on a server, the same there, beside the workers of that store.
+    """
+
+    def __init__(self, state: Path, settings: "Callable[[], Config]", store: str = "") -> None:
+        self._state, self._settings, self._store = state, settings, store
         self.is_open = False
 
     async def call(self, method: str, params: Mapping[str, object]) -> Any:
         """What the method answers."""
-        from fledge.client.resting import answer_at_rest
+        from fledge.client.resting import answer_at_rest, answer_on_server
 
+        if self._store:
+            return await answer_on_server(self._store, self._state, self._settings, method, params)
         return await answer_at_rest(self._state, self._settings, method, params)
 
     async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
-        """Refused: nothing happens in a folder that nobody drives."""
+        """Refused: nothing is driven here."""
         raise Refused(
             "error", f"no process drives {self._state}, so there are no events: start one with `fledge run --continue`"
         )

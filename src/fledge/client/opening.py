@@ -126,7 +126,7 @@ def open(
     else:
         folder = _folder(state, "state")
     if isinstance(store, str) and not is_address(store):
-        raise BadInput("store", "must be an address that begins with postgresql://", store)
+        raise BadInput("store", "must be an address that begins with postgresql://")  # it may hold a password
     work = Path.cwd() if workspace is None else _folder(workspace, "workspace")
     if not work.is_dir():
         raise BadInput("workspace", "must be a folder that exists", str(work))
@@ -176,7 +176,7 @@ def open(
         rules=profiles.rules(),
         program=session,
         agents=tuple(values),
-        open_store=lambda: _opened(folder, store, HATCH if shares else address),
+        open_store=lambda: _opened(folder, store, HATCH if shares else address, drives),
         identity=lambda: identity(
             state=str(folder.resolve()),
             program=session,
@@ -240,10 +240,10 @@ def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **option
     return asyncio.run(opened())
 
 
-def _opened(folder: Path, store: str | Store | None, address: str) -> Store:
+def _opened(folder: Path, store: str | Store | None, address: str, drives: bool) -> Store:
     if store is None:
         return SqliteStore.open(folder, address=address)
-    return open_server(store, folder, address) if isinstance(store, str) else store
+    return open_server(store, folder, address, drives=drives) if isinstance(store, str) else store
 
 
 def _folder(value: str | Path, field: str) -> Path:

@@ -4,6 +4,7 @@ A query needs the store alone. For the other verbs the folder is opened as a pro
 could drive it; so that is imported where it is used.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from fledge.commands.index import OF_SETTINGS, QUERIES, READS
 from fledge.commands.table import Reader
 from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked
+from fledge.store.addresses import open_server
 from fledge.store.base import Cluster, Store, Tx
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore, peek
@@ -41,6 +43,21 @@ async def answer_at_rest(
         if method in QUERIES:
             return await asked(_Rows(store), method, params)
         return await _decided(state, settings, store, method, params)
+
+
+async def answer_on_server(
+    url: str, state: Path, settings: "Callable[[], Config]", method: str, params: Mapping[str, object]
+) -> Any:
+    """What the method answers of a store on a server. A query needs no files; whatever is decided may make some, so the
+    folder must be the one with the files of the store."""
+    is_query = method in QUERIES
+    store = await asyncio.to_thread(open_server, url, None if is_query else state, drives=False)
+    try:
+        if is_query:
+            return await asked(_Rows(store), method, params)
+        return await _decided(state, settings, store, method, params)
+    finally:
+        await store.close()
 
 
 def _is_readable(state: Path) -> bool:

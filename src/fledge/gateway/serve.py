@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +28,7 @@ from fledge.gateway.app import make_app
 from fledge.gateway.auth import door
 from fledge.gateway.connections import limited
 from fledge.runtime.outlet import secret_of
+from fledge.signals import set_on_signals
 from fledge.store.ways import make_token
 
 DRAIN_S: Final = 10
@@ -66,8 +66,10 @@ async def serve(
             desk.logins = LoginCodes(address)
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
             server = _server(make_app(desk, entrance, secrets), limits, desk.patience)
-            with _signals(stop):
-                async with hatch(fl, desk):
+            # On a store of a server each command commits itself: no process is asked by the folder's socket.
+            asked = contextlib.nullcontext() if isinstance(options.get("store"), str) else hatch(fl, desk)
+            with set_on_signals(stop):
+                async with asked:
                     await _until_stopped(server, listening, desk, stop, address, ready)
     finally:
         listening.close()
@@ -172,22 +174,6 @@ async def _until_stopped(
         server.should_exit = True
         stopping.cancel()
         await asyncio.gather(serving, stopping, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def _signals(stop: asyncio.Event) -> Iterator[None]:
-    """End on SIGTERM and SIGINT; in a thread that gets no signals, on `stop` alone."""
-    loop = asyncio.get_running_loop()
-    caught = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(ValueError, RuntimeError):
-            loop.add_signal_handler(number, stop.set)
-            caught.append(number)
-    try:
-        yield
-    finally:
-        for number in caught:
-            loop.remove_signal_handler(number)
 
 
 def with_options(config: Config, host: str | None, port: int | None) -> Config:

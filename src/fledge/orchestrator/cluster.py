@@ -30,8 +30,8 @@ def this_process(engine: str, lease_s: float, drives: bool) -> Member:
 
 
 def join(c: Commit, own: Member) -> list[str]:
-    """Become one of the engines; answers in which settings others differ, in words. Refused: one that is alive works
-    with other limits, which would be none if each engine had its own."""
+    """Become one of the engines; answers in which settings others differ, in words, where both drive. Refused: one that
+    is alive works with other limits, which would be none if each engine had its own."""
     others = [one for one in c.tx.engines.all() if one.id != own.id and is_alive(one, c.at)]
     found = clashes(own, others)
     if found:
@@ -42,7 +42,7 @@ def join(c: Commit, own: Member) -> list[str]:
     return [
         f"{one.shown} works with other settings: {', '.join(names)}"
         for one in others
-        if (names := differences(own, one))
+        if own.drives and one.drives and (names := differences(own, one))
     ]
 
 

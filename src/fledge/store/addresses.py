@@ -40,6 +40,15 @@ def server_store() -> "type[PostgresStore]":
     return PostgresStore
 
 
-def open_server(url: str, folder: Path, address: str = "") -> Store:
-    """Open the store at this address, with its files in this folder. Other processes may have it open too."""
-    return server_store().open(url, folder=folder, address=address, alone=False)
+def shown(url: str) -> str:
+    """The address for people: without a password. BadInput, which does not repeat it: it is none."""
+    server_store()
+    from fledge.store.postgres_server import parse
+
+    return parse(url).shown
+
+
+def open_server(url: str, folder: Path | None, address: str = "", *, drives: bool = True) -> Store:
+    """Open the store at this address, with its files in this folder; None: they are not touched. Only an engine that
+    drives makes a store, or brings it up to date."""
+    return server_store().open(url, folder=folder, address=address, alone=False, makes=drives)

@@ -7,6 +7,8 @@ stays, and knows no table.
 """
 
 import os
+import secrets
+import socket
 import sqlite3
 import stat
 import time
@@ -30,6 +32,17 @@ class _Bound(msgspec.Struct, frozen=True):
 
     id: str
     shown: str
+    marker: str = ""
+    """A random value that the store knows: a folder with the same one is the same folder."""
+
+
+class Home(msgspec.Struct, frozen=True):
+    """Where the files of a store on a server are."""
+
+    marker: str
+    host: str
+    """The machine that made it."""
+    path: str
 
 
 def log_of(path: Path) -> Path:
@@ -163,15 +176,32 @@ def lock_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
     return StoreLock(folder / "lock", time.time(), address, alone)
 
 
-def bind_folder(folder: Path, store_id: str, shown: str) -> None:
-    """Let the files of this folder belong to that store. Refused: they belong to another one."""
+def prove_folder(folder: Path, store_id: str, shown: str, home: Home | None) -> Home:
+    """The place of a store's files, which must be this folder: the random value in it is the one that the store knows.
+    A store without files (None) gets them here. Refused: a folder of another store, and one that is not the place."""
+    path = str(folder.resolve())
     bound = _bound_to(folder)
     if bound is not None and bound.id != store_id:
         raise StoreError(f"{folder} keeps the files of another store ({bound.shown}): name another folder")
+    if home is not None:
+        if bound is None or bound.marker != home.marker:
+            raise StoreError(
+                f"the files of {shown} are in {home.path} on {home.host}, and {path} on {socket.gethostname()} is "
+                "another folder: all processes of a store share one, which is mounted at the same path on every "
+                "machine. Name it with --state, or use a gateway (--gateway); if it was moved: `fledge store files`"
+            )
+        if path != home.path:
+            raise StoreError(
+                f"the files of {shown} must be mounted here at {home.path}, too, and not at {path}; if moved: "
+                "`fledge store files`"
+            )
+        return home
+    made = Home(marker=secrets.token_hex(16), host=socket.gethostname(), path=path)
     try:
-        write_private(folder / SERVER, msgspec.json.encode(_Bound(store_id, shown)).decode())
+        write_private(folder / SERVER, msgspec.json.encode(_Bound(store_id, shown, made.marker)).decode())
     except OSError as error:
         raise StoreError(f"{folder / SERVER}: cannot be written ({error.strerror})") from error
+    return made
 
 
 def _bound_to(folder: Path) -> _Bound | None:

@@ -25,7 +25,7 @@ from fledge.core.cluster import LEASE_S, merged, to_messages
 from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked, StoreLost
 from fledge.store.base import Tx
-from fledge.store.files import bind_folder, own_folder
+from fledge.store.files import own_folder
 from fledge.store.lock import Holder, StoreLock, this_process
 from fledge.store.migrate import newest
 from fledge.store.pipeline import Pipe, one_line
@@ -37,11 +37,13 @@ from fledge.store.postgres_server import (
     Session,
     check_copy,
     check_exists,
+    check_newest,
     connect,
     explained,
     migrate,
     parse,
     pooled,
+    prove_files,
 )
 from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store_error
 from fledge.store.unit import Unit
@@ -159,6 +161,7 @@ class PostgresStore(ThreadedStore):
         folder: Path | None = None,
         address: str = "",
         alone: bool = True,
+        makes: bool = True,
         batch: int = BATCH,
         patience_s: float = PATIENCE_S,
         lease_s: float = LEASE_S,
@@ -169,8 +172,8 @@ class PostgresStore(ThreadedStore):
         than `patience_s` fails what waits for it.
 
         `folder` is the state folder with the files of this store, and of no other; it is owned until `close`, by
-        several processes unless `alone`. With
-        `copying`, rows of another store are copied into this one, which counts as a store after `finish_copy`.
+        several processes unless `alone`. Without `makes`, a store that is missing or of another version is refused.
+        With `copying`, rows of another store are copied into this one, which counts as a store after `finish_copy`.
 
         Refused, with nothing changed: an address that is wrong, a server that cannot be reached or is too old, a user
         without the rights, a schema of another program or of a newer fledge, a store that another process holds.
@@ -184,11 +187,11 @@ class PostgresStore(ThreadedStore):
             undo.callback(session.connection.close)
             _take(session, server, alone)
             with explained(server), connect(server, "setup").connection as connection:
-                store_id = migrate(connection, server)
+                store_id = (migrate if makes else check_newest)(connection, server)
                 (at,) = connection.execute(f"SELECT {NOW}".encode()).fetchone() or (0.0,)
                 check_copy(connection, server, copying)
                 if folder is not None:
-                    bind_folder(folder, store_id, server.shown)
+                    prove_files(connection, server, folder)
                 if alone:
                     holder = msgspec.json.encode(this_process(time.time(), address)).decode()
                     connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
@@ -206,6 +209,21 @@ class PostgresStore(ThreadedStore):
     def check_exists(url: str) -> None:
         """StoreError if there is no store at this address. Nothing is made."""
         check_exists(parse(url))
+
+    @staticmethod
+    def move_files(url: str, folder: Path) -> str:
+        """From now on the files of the store are in this folder; answers the address for people. Refused: a process has
+        the store open, or the folder belongs to another store."""
+        server = parse(url)
+        lock = own_folder(folder, "")
+        try:
+            with explained(server), connect(server, "writer").connection as connection:
+                _take(Session(connection, ""), server, alone=True)
+                check_newest(connection, server)
+                prove_files(connection, server, folder, moved=True)
+        finally:
+            lock.release()
+        return server.shown
 
     def finish_copy(self, tx: Tx) -> None:
         """A job: all rows were copied. From now on this is a store, and its numbers go on behind theirs."""

@@ -9,15 +9,18 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
+import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from fledge.errors import BadInput, StoreError
 from fledge.store.addresses import is_address
 from fledge.store.dialect import translate_schema
+from fledge.store.files import Home, prove_folder
 from fledge.store.migrate import Steps, columns_by_table, newest, schema, upgrades
 from fledge.store.pipeline import one_line
 
@@ -65,7 +68,8 @@ CREATE TABLE fledge_store (
   version     INTEGER NOT NULL,           -- of the schema
   writer      TEXT NOT NULL DEFAULT '',   -- who wrote last: what others remember of the rows is not known any more
   holder      TEXT NOT NULL DEFAULT '',   -- the process whose engine works with it, as JSON
-  is_copy     INTEGER NOT NULL DEFAULT 0  -- 1 while rows of another store are copied here
+  is_copy     INTEGER NOT NULL DEFAULT 0, -- 1 while rows of another store are copied here
+  files       TEXT NOT NULL DEFAULT ''    -- the folder with its files, as JSON; empty while it has none
 );
 """
 
@@ -209,6 +213,30 @@ def check_copy(connection: "psycopg.Connection[Any]", address: Address, copying:
                     f"{address.shown} has rows already ({table}): name another schema. Nothing was changed."
                 )
         connection.execute("UPDATE fledge_store SET is_copy = 1")
+
+
+def prove_files(connection: "psycopg.Connection[Any]", address: Address, folder: Path, *, moved: bool = False) -> None:
+    """Let the files of this store be in this folder, if it has none or they were `moved`; else StoreError unless they
+    are."""
+    with connection.transaction():
+        store_id, known = connection.execute("SELECT id, files FROM fledge_store FOR UPDATE").fetchone() or ("", "")
+        home = msgspec.json.decode(known, type=Home) if known and not moved else None
+        proven = prove_folder(folder, store_id, address.shown, home)
+        if proven is not home:
+            connection.execute("UPDATE fledge_store SET files = %s", (msgspec.json.encode(proven).decode(),))
+
+
+def check_newest(connection: "psycopg.Connection[Any]", address: Address) -> str:
+    """The id of the store. StoreError if there is none, or if it is not of the version that this fledge knows; nothing
+    is made or brought up to date."""
+    last = newest()
+    if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store'):
+        raise StoreError(f"{address.shown} has no store: `fledge worker` or `fledge serve` makes one")
+    version = int(_one(connection, "SELECT version FROM fledge_store"))
+    if version != last:
+        how = "install that version" if version > last else "start a worker of this version, which brings it up to date"
+        raise StoreError(f"{address.shown} has schema {version}, this fledge knows {last}: {how}")
+    return str(_one(connection, "SELECT id FROM fledge_store"))
 
 
 def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Steps | None = None) -> str:

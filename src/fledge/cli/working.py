@@ -1,0 +1,64 @@
+"""`fledge worker`: an engine without a gateway, on a store of a server, until it is told to end.
+
+It says what it works with once it is ready. SIGTERM and Ctrl-C let every session go, which another worker takes up, and
+end it with exit code 0.
+"""
+
+import asyncio
+import json as jsons
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import fledge
+from fledge.cli.printing import note, say
+from fledge.cli.serving import LOG, usable_model
+from fledge.cli.settings import confirm_workspace, settings_here
+from fledge.cli.where import Where
+from fledge.config import Config
+from fledge.errors import BadInput
+from fledge.signals import set_on_signals
+
+NEEDS_STORE: Final = (
+    "must be the address of a PostgreSQL server, or set FLEDGE_STORE; "
+    "one process works with a state folder: `fledge serve`"
+)
+
+
+def work(where: Where, model: str | None, settings: tuple[str, ...], *, json: bool = False) -> int:
+    """Run agents until told to end. Refused: no store, or no model that can be used."""
+    logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
+    loaded = settings_here(Path.cwd(), settings)
+    for warning in loaded.warnings:
+        note(warning)
+    confirm_workspace(loaded.config)
+    named = usable_model(loaded.config, model)
+    if not where.store:
+        raise BadInput("--store", f"{NEEDS_STORE} ({where.state})")
+    asyncio.run(_work(where, loaded.config, named, json))
+    return 0
+
+
+async def _work(where: Where, config: Config, model: str | None, json: bool) -> None:
+    stop = asyncio.Event()
+    with set_on_signals(stop):
+        worker = fledge.open(where.state, model=model, config=config, store=where.store)
+        worker.check()
+        async with worker as fl:
+            lanes, agents = dict(fl.engine.rules.widths), ["main", *(one.id for one in fl.config.agents.list)]
+            told = {"type": "worker", "pid": os.getpid(), "store": where.words, "files": str(fl.state)}
+            ready = [
+                f"fledge worker {os.getpid()} runs agents of {where.words}",
+                f"files: {fl.state}",
+                f"lanes: {', '.join(f'{name} {width}' for name, width in lanes.items())}",
+                f"agents: {', '.join(dict.fromkeys(agents))}",
+            ]
+            _say(ready, told | {"lanes": lanes, "agents": [*dict.fromkeys(agents)]}, json)
+            await stop.wait()
+    _say(["ended; other workers go on with its sessions"], {"type": "ended"}, json)
+
+
+def _say(lines: list[str], value: dict[str, object], json: bool) -> None:
+    say(jsons.dumps(value, ensure_ascii=False) if json else "\n".join(lines))

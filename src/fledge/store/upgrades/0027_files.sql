@@ -1,0 +1,1 @@
+-- fledge schema 27: nothing changes in a file. A store on a server knows the folder with its files.
