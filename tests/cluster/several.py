@@ -29,22 +29,24 @@ CHILD = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=MAIN), limits=p
 
 
 class Performer(ScriptedPerformer):
-    """Lets children work until they are told to end, or for `work_s`; a post or a removal takes `post_s`."""
+    """Lets children work until they are told to end; a post or a removal takes `post_s`."""
 
     def __init__(self) -> None:
         super().__init__(self.play)
         self.may_end = asyncio.Event()
         self.at_work: set[str] = set()
         self.stopped: dict[str, float] = {}
-        self.post_s = self.work_s = 0.0
+        self.post_s = 0.0
+        self.began: Callable[[], object] = lambda: None
 
     async def play(self, stage: Stage) -> None:
         if ":subagent:" not in stage.session:
             await stage.say("noted")
             return
         self.at_work.add(stage.session)
+        self.began()
         try:
-            await (asyncio.sleep(self.work_s) if self.work_s else self.may_end.wait())
+            await self.may_end.wait()
         except asyncio.CancelledError:
             self.stopped[stage.session] = time.monotonic()
             raise

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from fledge.core import events as ev
-from fledge.core.cluster import News
+from fledge.core.cluster import PATIENCE_S, News
 from fledge.core.run import Spawning, Terms
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import cluster, control, deliver, spawn, turns
@@ -143,16 +143,26 @@ def test_a_stop_that_is_late_leaves_a_newer_driver_alone(server: Server) -> None
 def test_lanes_are_never_wider_than_set(server: Server) -> None:
     async def test() -> None:
         async with workers(server, 3) as several:
-            one, most = several[0], 0
-            spawning = asyncio.ensure_future(one.spawn(60))
+            one, at_work = several[0], set[str]()
+            most: list[int] = []
             for worker in several:
-                worker.performer.work_s = 0.02
-            while not spawning.done() or await one.see(delivered) < 60:
-                busy = await one.see(lambda tx: len([d for d in tx.drivers.all() if d.lane == "subagent"]))
-                most = max(most, busy, sum(len(worker.performer.at_work) for worker in several))
-            assert 4 < most <= 8
+                worker.performer.at_work = at_work
+                worker.performer.began = lambda: most.append(len(at_work))
+            await one.spawn(0)
+            children = await one.engine.commit(lambda c: [spawn.spawn(c, CHILD).key for _ in range(60)])
+            await until(lambda: len(at_work) == 8)
+            for _ in range(10):  # each looks again, also after it may take the shares of others
+                await asyncio.sleep(PATIENCE_S / 4)
+                for worker in several:
+                    worker.engine._poked.set()
+            assert len(at_work) == 8
+            for worker in several:
+                worker.performer.may_end.set()
+            await eventually(one, lambda tx: delivered(tx) == 60)
+            assert max(most) == 8
             driven = [key for worker in several for key in driven_children(worker)]
-            assert Counter(driven) == Counter(await spawning)
+            assert Counter(driven) == Counter(children)
+            assert min(len(driven_children(worker)) for worker in several) > 0
 
     play(test())
 
@@ -334,7 +344,8 @@ def test_news_that_is_lost_with_a_connection_is_made_up_for(server: Server) -> N
                 await gateway.engine.commit(lambda c: spawn.open_conversation(c, NEW))
                 assert one.performer.stopped == {}
                 proxy.is_away = False
-                await until(lambda: key in one.performer.stopped)
-                assert await waiting is not None
+                await until(lambda: key in one.performer.stopped, 3.0)  # by itself it would stop after 5 s
+                async with asyncio.timeout(3):
+                    assert await waiting is not None
 
     play(test())

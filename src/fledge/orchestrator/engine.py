@@ -602,6 +602,8 @@ class Engine:
                 next_at = min([next_at, *(one.until_at + EARLY_S for one in others if is_alive(one, now))])
             except StoreError as error:
                 log.error("store error: %s", error)
+            except Exception as error:
+                self._note_trouble(error)  # a row that cannot be taken up stops nobody else
             await self.clock.wait_until(next_at, self._closes)
 
     def _hear(self, news: News) -> None:
