@@ -22,7 +22,7 @@ def desk(server: Server, tmp_path: Path) -> Desk:
     return Desk(server, tmp_path)
 
 
-@proves("7.server.25", "A command decides beside the workers of a store, and they act on it at once")
+@proves("7.server.21", "A command decides beside the workers of a store, and they act on it at once")
 def test_a_kill_reaches_a_worker_of_another_process(desk: Desk) -> None:
     files = desk.folder / "files"
 
@@ -37,7 +37,7 @@ def test_a_kill_reaches_a_worker_of_another_process(desk: Desk) -> None:
         assert desk.told("kill", "digger", "--state", str(files)) == "killed 0, 1 stopping\n"
 
 
-@proves("7.server.25")
+@proves("7.server.21")
 def test_an_approval_reaches_a_worker_of_another_process(desk: Desk) -> None:
     files = desk.folder / "files"
     asked: list[Approval] = []
@@ -57,7 +57,7 @@ def test_an_approval_reaches_a_worker_of_another_process(desk: Desk) -> None:
         assert "may be run, this once" in desk.told("approve", asked[0].id, "--state", str(files))
 
 
-@proves("7.server.24")
+@proves("7.server.20")
 def test_a_prompt_to_a_gateway_without_an_engine_is_answered_by_a_worker(desk: Desk) -> None:
     with started(desk, "worker") as (worker, _), started(desk, "serve", "--port", "0", "--no-drive") as (gateway, said):
         address, _, token = said[0].partition(" at ")[2].partition("; the token is in ")

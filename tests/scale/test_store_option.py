@@ -67,7 +67,7 @@ def unfinished(desk: Desk) -> None:
     assert len(list(state.iterdir())) == 1
 
 
-@proves("7.server.20", "Every command works on a store of a server as on a folder: by --store, else FLEDGE_STORE")
+@proves("7.server.16", "Every command works on a store of a server as on a folder: by --store, else FLEDGE_STORE")
 def test_a_prompt_is_answered_and_looked_at_on_a_store_of_a_server(desk: Desk) -> None:
     assert desk.told("run", "hello", "--quiet") == "hello\n"
     assert "hello" in desk.told("log")
@@ -79,7 +79,7 @@ def test_a_prompt_is_answered_and_looked_at_on_a_store_of_a_server(desk: Desk) -
     assert "subagent" in {row["kind"] for row in json.loads(by_variable.stdout)}
 
 
-@proves("7.server.20")
+@proves("7.server.16")
 def test_a_run_that_nobody_drives_is_looked_at_and_decided_on(desk: Desk) -> None:
     unfinished(desk)
     assert "digger" in desk.told("tree", "--active")
@@ -92,7 +92,7 @@ def test_a_run_that_nobody_drives_is_looked_at_and_decided_on(desk: Desk) -> Non
     assert "warn  workers      no process runs the agents of this store" in said
 
 
-@proves("7.server.21", "A command that only looks or decides neither makes a store nor brings it up to date")
+@proves("7.server.17", "A command that only looks or decides neither makes a store nor brings it up to date")
 def test_a_command_that_looks_makes_no_store(desk: Desk, server: Server) -> None:
     for line in (["ps"], ["kill", "digger"], ["doctor", "--offline"]):
         done = desk.do(*line, "--store", desk.url)
@@ -156,7 +156,7 @@ def test_a_store_without_the_library_says_what_to_install(tmp_path: Path) -> Non
 
 
 @proves(
-    "7.server.22",
+    "7.server.18",
     "All processes of a store on a server use the same folder for files, at the same path, or are refused",
 )
 def test_a_folder_that_has_not_the_files_of_the_store_is_refused(desk: Desk, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_folder_that_has_not_the_files_of_the_store_is_refused(desk: Desk, tmp
     assert f"must be mounted here at {tmp_path}/files, too, and not at {tmp_path}/moved" in done.stderr
 
 
-@proves("7.server.22")
+@proves("7.server.18")
 def test_files_that_were_moved_are_found_again_by_a_command(desk: Desk, tmp_path: Path) -> None:
     desk.told("run", "hello", "--state", str(tmp_path / "files"))
     held = PostgresStore.open(desk.url, alone=False)
@@ -190,7 +190,7 @@ def test_files_that_were_moved_are_found_again_by_a_command(desk: Desk, tmp_path
     assert "source: must be the address of a store" in refused.stderr
 
 
-@proves("7.server.22")
+@proves("7.server.18")
 def test_processes_of_a_store_use_its_folder_at_once_and_keep_a_database_out_of_it(desk: Desk, tmp_path: Path) -> None:
     files = tmp_path / "files"
     desk.told("run", "hello", "--state", str(files))

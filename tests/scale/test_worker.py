@@ -45,7 +45,7 @@ def end(process: "subprocess.Popen[str]", number: signal.Signals = signal.SIGTER
 
 
 @proves(
-    "7.server.23", "A worker drives what is unfinished in its store, and ends in order with exit code 0 when told to"
+    "7.server.19", "A worker drives what is unfinished in its store, and ends in order with exit code 0 when told to"
 )
 def test_a_worker_drives_what_is_unfinished_and_ends_in_order(desk: Desk) -> None:
     unfinished(desk)
@@ -66,7 +66,7 @@ def test_a_worker_drives_what_is_unfinished_and_ends_in_order(desk: Desk) -> Non
     assert desk.told("tree", "--active") == "no runs\n"
 
 
-@proves("7.server.23")
+@proves("7.server.19")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_speaks_json_and_ends_by_each_signal(desk: Desk, number: signal.Signals) -> None:
     with started(desk, "worker", "--json") as (process, said):
@@ -85,7 +85,7 @@ def test_a_worker_needs_a_store_and_a_model(desk: Desk) -> None:
     assert "--no-drive: needs --store" in desk.do("serve", "--no-drive").stderr
 
 
-@proves("7.server.24", "A gateway on a store of a server answers with an engine of its own, or without one")
+@proves("7.server.20", "A gateway on a store of a server answers with an engine of its own, or without one")
 @pytest.mark.parametrize("drives", [True, False])
 def test_a_gateway_on_a_store_of_a_server_answers(desk: Desk, drives: bool) -> None:
     unfinished(desk)
