@@ -2,7 +2,7 @@
 
 import pytest
 
-from fledge.core.doing import Call, Doing, Facts, doing, error_words
+from fledge.core.doing import Call, Doing, Facts, doing, error_words, waits_for
 from fledge.core.run import (
     AnnounceDeferred,
     Announcing,
@@ -30,6 +30,7 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
+from fledge.core.turn import Wait
 from tests.core.samples import run_in
 
 NOW = 1000.0
@@ -161,3 +162,15 @@ def test_each_phase_says_what_the_run_does_or_waits_for(phase: Phase, facts: Fac
 )
 def test_a_failure_is_told_in_plain_words(outcome: Outcome, words: str) -> None:
     assert error_words(outcome) == words
+
+
+@pytest.mark.parametrize(
+    ("wait", "unsettled", "words"),
+    [
+        (Wait(None), 2, "waits for 2 of 3 children"),
+        (Wait(2, 160.0), 2, "waits for 1 of 3 children, 1m0s at most"),
+        (Wait(None, 40.0), 1, "waits for 1 of 3 children, 0s at most"),
+    ],
+)
+def test_a_conversation_that_has_yielded_says_what_it_waits_for(wait: Wait, unsettled: int, words: str) -> None:
+    assert waits_for(wait, 3, unsettled, now=100.0) == words

@@ -449,3 +449,8 @@ def test_a_refusal_is_raised_as_what_a_caller_is_told_and_none_is_not() -> None:
     with pytest.raises(Refused, match="too many") as told:
         enforce(Refusal("forbidden", "too many"))
     assert told.value.status == "forbidden"
+
+
+def test_a_lane_is_as_wide_as_its_name_or_the_part_before_a_colon_says() -> None:
+    widths = {"main": 4, "nested": 2, "nested:b": 3}
+    assert [policy.lane_width(widths, lane) for lane in ("main", "nested:a", "nested:b", "other")] == [4, 2, 3, 1]
