@@ -24,10 +24,10 @@ from fledge.models.base import Call, Request, ToolMessage
 from fledge.models.names import Registry
 from fledge.models.scripted import ScriptedModel, use
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn_params import Caller, SpawnParams
 from fledge.orchestrator.spawner import Spawner
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
@@ -92,7 +92,7 @@ async def household(
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),
-            Engine(store, Agent(profiles, places=profiles), rules=rules_of(config)) as engine,
+            Engine(store, AgentLoop(profiles, places=profiles), rules=rules_of(config)) as engine,
         ):
             await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
             yield Household(store, inner, engine, profiles.spawner(engine), model)

@@ -99,10 +99,10 @@ class _Watch:
 async def consume(urls: Sequence[str], streams: int, words: int) -> Crowd:
     """Read so many replies at once, spread over the servers, and watch the loop."""
     from fledge.models.base import Broke, Request, Text, UserMessage
-    from fledge.models.keys import Key
+    from fledge.models.keys import SecretKey
     from fledge.models.openai import OpenAIModel
 
-    models = [OpenAIModel(key=Key("none"), base_url=url) for url in urls]
+    models = [OpenAIModel(key=SecretKey("none"), base_url=url) for url in urls]
     request = Request(model=MODEL, messages=(UserMessage("say something"),))
     watch = _Watch(streams)
 

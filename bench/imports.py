@@ -19,7 +19,7 @@ from statistics import median
 import fledge
 from bench.measure import children_cpu_s
 from fledge.models.scripted import ScriptedModel, echo
-from fledge.orchestrator.asked import SpawnParams
+from fledge.orchestrator.spawn_params import SpawnParams
 
 IMPORTS = ("fledge", "fledge.testing")
 RUNS = 10

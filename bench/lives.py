@@ -122,7 +122,7 @@ async def _measured(
 ) -> Lives:
     # Without debounce a busy conversation reads again at once: waiting costs no CPU, it would only lengthen the run.
     rules = Rules(queue=QueueSettings(debounce_s=0.0), widths={"main": 4, "subagent": width})
-    request = spawn.Request(
+    request = spawn.SpawnRequest(
         spec=Spec(task="add two and three", label="add"),
         terms=Terms(parent=MAIN),
         limits=policy.Limits(max_children=children),

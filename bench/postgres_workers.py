@@ -23,7 +23,7 @@ from bench.lives import MAIN, ROOT
 from bench.measure import Meter
 from bench.postgres_worker import WAIT
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.asked import Caller, SpawnParams
+from fledge.orchestrator.spawn_params import Caller, SpawnParams
 from fledge.store.base import Tx
 
 LOOK_S = 0.02

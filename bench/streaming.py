@@ -46,12 +46,12 @@ Ask = Callable[[], AsyncIterator[str]]
 def _fledge(protocol: Protocol, url: str) -> tuple[Ask, Callable[[], Awaitable[object]]]:
     from fledge.models.anthropic import AnthropicModel
     from fledge.models.base import Broke, Request, Text, UserMessage
-    from fledge.models.keys import Key
+    from fledge.models.keys import SecretKey
     from fledge.models.openai import OpenAIModel
     from fledge.models.responses import ResponsesModel
 
     adapters = {"openai": OpenAIModel, "responses": ResponsesModel, "anthropic": AnthropicModel}
-    model = adapters[protocol](key=Key("none"), base_url=url)
+    model = adapters[protocol](key=SecretKey("none"), base_url=url)
     request = Request(model=MODEL, messages=(UserMessage(PROMPT),), max_tokens=1000)
 
     async def ask() -> AsyncIterator[str]:

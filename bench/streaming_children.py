@@ -15,8 +15,8 @@ import msgspec
 
 from bench import children
 from bench.sse_server import running
-from fledge.models.base import Broke, Call, Ended, Model, ModelEvent, Request, ToolMessage
-from fledge.models.keys import Key
+from fledge.models.base import Broke, Call, Model, ModelEvent, ReplyEnded, Request, ToolMessage
+from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
 
 WIDTH = 8
@@ -43,9 +43,9 @@ class _WithCalls:
         async for event in self._model.stream(request):
             if isinstance(event, Broke):
                 raise RuntimeError(event.message)
-            if first and isinstance(event, Ended):
+            if first and isinstance(event, ReplyEnded):
                 yield Call("c1", "add", '{"a":2,"b":3}')
-                yield Ended("tools", event.model)
+                yield ReplyEnded("tools", event.model)
             else:
                 yield event
 
@@ -57,7 +57,7 @@ def live(number: int, url: str) -> float:
     """CPU of one child in ms, of so many that live and are read."""
 
     async def main(folder: Path) -> float:
-        model: Any = _WithCalls(OpenAIModel(key=Key("none"), base_url=url))
+        model: Any = _WithCalls(OpenAIModel(key=SecretKey("none"), base_url=url))
         async with children.household(folder, number, WIDTH, model) as home:
             return (await children.measured(home, number, WIDTH)).cpu_ms_a_child
 

@@ -16,18 +16,18 @@ from pathlib import Path
 from fledge.cli.term.opening import in_terminal, wants_colour
 from fledge.cli.term.screen import TerminalScreen
 from fledge.cli.term.shown import (
-    Answered,
-    Card,
-    Child,
+    CallQuestion,
+    EndedItem,
     Leave,
-    Notice,
-    Output,
+    NoticeItem,
+    OutputItem,
     PlanQuestion,
-    Question,
-    Sent,
-    Spoken,
-    Stop,
-    Turn,
+    QuestionAnswered,
+    SpokenItem,
+    StopWanted,
+    TurnShown,
+    WordsSent,
+    WorkingChild,
 )
 
 PARAGRAPH = (
@@ -78,18 +78,18 @@ class Player:
         self.words = 0
         """How many have been streamed."""
         self._queued: list[str] = []
-        self._asked: list[Question | PlanQuestion] = []
-        self._children: dict[str, Child] = {}
+        self._asked: list[CallQuestion | PlanQuestion] = []
+        self._children: dict[str, WorkingChild] = {}
 
     async def play(self) -> None:
         """The whole answer."""
         screen, now = self._screen, self._screen.now
         began = now()
-        screen.turn(Turn("thinking", began))
+        screen.turn(TurnShown("thinking", began))
         words = re.findall(r"\S+\s*|\s+", NUMBERED if os.environ.get("NUMBERED") else TEXT)
         begun = time.perf_counter()
         for number, word in enumerate(words * self._repeats):
-            screen.turn(Turn("answering", began, tokens=number + 1))
+            screen.turn(TurnShown("answering", began, tokens=number + 1))
             screen.words(word)
             self.words += 1
             self._work(number)
@@ -103,29 +103,29 @@ class Player:
         """What else happens at this word."""
         now, place, child = self._screen.now(), number % 40, number // 40
         if place == 20 and child < len(LABELS):
-            self._children[LABELS[child]] = Child(LABELS[child], "thinking", now)
+            self._children[LABELS[child]] = WorkingChild(LABELS[child], "thinking", now)
         elif place == 35 and child < len(LABELS):
             began = self._children[LABELS[child]].since
-            self._children[LABELS[child]] = Child(LABELS[child], "exec pytest -q", began, 2000 + number)
-            self._screen.say(Output("exec pytest -q", "2 passed in 0.31s"))
+            self._children[LABELS[child]] = WorkingChild(LABELS[child], "exec pytest -q", began, 2000 + number)
+            self._screen.say(OutputItem("exec pytest -q", "2 passed in 0.31s"))
         elif place == 5 and 0 < child <= len(LABELS) and LABELS[child - 1] in self._children:
             ended = self._children.pop(LABELS[child - 1])
             result = "Three files hold the rule.\nThe second one is wrong.\nSee docs/contract.md.\nAnd more."
-            self._screen.say(Card(ended.label, "done", now - ended.since, 8100, 0.01, result))
+            self._screen.say(EndedItem(ended.label, "done", now - ended.since, 8100, 0.01, result))
         if number == 60:
-            self._ask(Question("q1", "scout", "rm -rf build && make", "~/src/fledge", "make"))
+            self._ask(CallQuestion("q1", "scout", "rm -rf build && make", "~/src/fledge", "make"))
         if number == 70:
             self._ask(PlanQuestion("p1", "checker", PLAN))
         self._screen.children(tuple(self._children.values()))
 
-    def _ask(self, question: Question | PlanQuestion) -> None:
+    def _ask(self, question: CallQuestion | PlanQuestion) -> None:
         self._asked.append(question)
         self._screen.ask(tuple(self._asked))
 
     def _read(self) -> None:
         """The turn hears what is queued."""
         for text in self._queued:
-            self._screen.say(Spoken(text))
+            self._screen.say(SpokenItem(text))
         self._queued.clear()
         self._screen.queued(())
 
@@ -136,23 +136,23 @@ class Player:
                 case Leave():
                     playing.cancel()
                     return
-                case Stop():
+                case StopWanted():
                     playing.cancel()
                     self._screen.complete()
                     self._screen.turn(None)
-                    self._screen.say(Notice("stopped; subagents go on"))
+                    self._screen.say(NoticeItem("stopped; subagents go on"))
                     self._screen.put_back("\n".join(self._queued))
                     self._queued.clear()
                     self._screen.queued(())
-                case Sent(shown=shown):
+                case WordsSent(shown=shown):
                     self._queued.append(shown)
                     self._screen.queued(tuple(self._queued))
                     if playing.done():
                         self._read()
-                case Answered(id=question, verdict=verdict, words=words):
+                case QuestionAnswered(id=question, verdict=verdict, words=words):
                     self._asked = [asked for asked in self._asked if asked.id != question]
                     self._screen.ask(tuple(self._asked))
-                    self._screen.say(Notice(f"{question}: {verdict} {words}".strip()))
+                    self._screen.say(NoticeItem(f"{question}: {verdict} {words}".strip()))
 
 
 class Report:
@@ -179,7 +179,7 @@ async def main(rate: float, repeats: int) -> None:
     async with in_terminal(colour=wants_colour(os.environ)) as screen:
         report = Report()
         watching = asyncio.ensure_future(report.watch())
-        screen.say(Notice("a scripted scene · ctrl-d leaves"))
+        screen.say(NoticeItem("a scripted scene · ctrl-d leaves"))
         player = Player(screen, rate, repeats)
         playing = asyncio.ensure_future(player.play())
         listening = asyncio.ensure_future(player.listen(playing))

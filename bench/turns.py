@@ -1,6 +1,6 @@
 """A durable turn: two model calls and one tool call, every step committed, in many conversations at once.
 
-A `ScriptedModel` that takes no time to think, through `Agent`, `Engine` and `SqliteStore`. Each conversation has a
+A `ScriptedModel` that takes no time to think, through `AgentLoop`, `Engine` and `SqliteStore`. Each conversation has a
 message waiting before the measuring begins, so a turn writes in four commits: the claim, which it shares with others,
 the reply that calls the tool, the result, the final reply. The floor's child makes six, two of which (the spawn, the
 reading by its requester) a turn does not have: four sixths of its CPU stand beside a turn's.
@@ -25,10 +25,10 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Tx
+from fledge.store.base import OutboxPost, Tx
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
@@ -70,7 +70,7 @@ class OneProfile:
     async def remove(self, leaves: tuple[str, ...]) -> None:
         """There is nothing outside the database."""
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: OutboxPost) -> None:
         """There is nobody to be told."""
 
 
@@ -150,7 +150,7 @@ async def _measured(store: CountingStore, sqlite: SqliteStore, sessions: int, wo
     ends = Ends(sessions)
     asked, reads, writes = store.asked, store.reads, sqlite.commits
     with Meter() as m:
-        async with Engine(store, Agent(OneProfile(workspace), ends), rules=rules):
+        async with Engine(store, AgentLoop(OneProfile(workspace), ends), rules=rules):
             await ends.over.wait()
     asked, reads, writes = store.asked - asked, store.reads - reads, sqlite.commits - writes
     if ends.errors:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import fledge
 from bench.history import copy_entries, copy_runs
 from fledge.models.scripted import ScriptedModel, echo
-from fledge.orchestrator.asked import SpawnParams
+from fledge.orchestrator.spawn_params import SpawnParams
 from fledge.store.files import DATABASE
 
 if TYPE_CHECKING:

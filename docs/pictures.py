@@ -24,7 +24,7 @@ from tests.gateway.serving import Server, serving
 
 from docs import screens
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, ScriptedModel, last_text, use
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, last_text, use
 from fledge.testing import run_virtual
 
 FOLDER = Path(__file__).with_name("pictures")
@@ -134,19 +134,19 @@ def scripted(release: asyncio.Event) -> Callable[[Request], Awaitable[Answer]]:
         words = last_text(request)
         if words == ASKED:
             calls = tuple(use("sessions_spawn", task=task, label=label) for label, task in TASKS.items())
-            return Reply("I send four subagents: one for each client, one for our code.", calls)
+            return ScriptedReply("I send four subagents: one for each client, one for our code.", calls)
         read = " ".join(message.text for message in request.messages)
         if all(ANSWERS[one] in read for one in ("httpx", "aiohttp")):
-            return Reply(SUMMARY)
+            return ScriptedReply(SUMMARY)
         label = next((label for label, task in TASKS.items() if task in words), "")
         if label == "requests":
             await release.wait()
         if label == "retry-code":
-            return Reply("", (use("exec", command="pytest -q tests/test_retry.py"),))
+            return ScriptedReply("", (use("exec", command="pytest -q tests/test_retry.py"),))
         if label:
             await asyncio.sleep(0.3)
-            return Reply(ANSWERS[label])
-        return Reply("Four subagents are at work.")
+            return ScriptedReply(ANSWERS[label])
+        return ScriptedReply("Four subagents are at work.")
 
     return answer
 

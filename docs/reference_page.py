@@ -14,7 +14,7 @@ from types import ModuleType
 
 import fledge
 import fledge.testing
-from fledge.api.spawning import SpawnOptions
+from fledge.api.spawn_options import SpawnOptions
 
 TARGET = Path(__file__).with_name("reference.md")
 TESTING = Path(__file__).with_name("reference-testing.md")
@@ -79,7 +79,11 @@ def _page(head: str, module: ModuleType, sections: Mapping[str, tuple[str, ...]]
         parts.append(f"## {title}")
         for name in names:
             parts += _entry(f"{module.__name__}.{name}", name, getattr(module, name))
-    return "\n\n".join(parts) + "\n"
+    text = "\n\n".join(parts) + "\n"
+    for name in module.__all__:  # what is exported under another name than its own is called by that
+        own = getattr(getattr(module, name), "__name__", name)
+        text = text if own == name else re.sub(rf"\b{own}\b", name, text)
+    return text
 
 
 def _entry(title: str, name: str, thing: object) -> Iterator[str]:
@@ -109,11 +113,10 @@ def _class(name: str, cls: type) -> Iterator[str]:
 
 
 def methods(cls: type) -> Iterator[tuple[str, object]]:
-    """The public methods and properties of a class and its bases, as they are written; those of the base that is made
-    first (it has `__init__`) come last, because they serve the others."""
+    """The public methods and properties of a class and its bases, as they are written."""
     bases = [base for base in reversed(cls.__mro__) if base.__module__.startswith("fledge.")]
     found: dict[str, object] = {}
-    for base in sorted(bases, key=lambda base: "__init__" in vars(base) and base is not cls):
+    for base in bases:
         found |= {name: value for name, value in vars(base).items() if not name.startswith("_")}
     for name, value in found.items():
         if inspect.isfunction(value) or isinstance(value, property):

@@ -15,12 +15,12 @@ from tests.cli.term.scene import Glass, GlassPen, scene
 from fledge.cli.progress import Region
 from fledge.cli.term.cells import Theme
 from fledge.cli.term.inplace import InPlace
-from fledge.cli.term.shown import Card, Child, Question, Spoken, Turn
+from fledge.cli.term.shown import CallQuestion, EndedItem, SpokenItem, TurnShown, WorkingChild
 from fledge.testing import run_virtual
 
 TARGET = Path(__file__).with_name("cli.md")
 COLUMNS = 68
-CARD = Card(
+CARD = EndedItem(
     "scout",
     "done",
     41,
@@ -34,20 +34,22 @@ async def chat(look: Callable[[Glass], None] = lambda glass: None) -> list[str]:
     """A chat: a subagent has ended, two are at work, one of them asks something. `look` sees the terminal."""
     async with scene(COLUMNS, 30) as played:
         screen = played.screen
-        screen.say(Spoken("Why did last night's build fail?", is_typed_here=True))
+        screen.say(SpokenItem("Why did last night's build fail?", is_typed_here=True))
         screen.words("**Two tests** timed out, the others passed. Three subagents look for the cause, and I go on.\n\n")
         screen.say(CARD)
         begun = screen.now() - 12
         children = (
-            Child("writer", "exec pytest -q", begun - 29, 8100),
-            Child("checker", "waits for you", begun + 9, waits=True),
+            WorkingChild("writer", "exec pytest -q", begun - 29, 8100),
+            WorkingChild("checker", "waits for you", begun + 9, waits=True),
         )
-        screen.turn(Turn("answering", begun, tokens=340))
+        screen.turn(TurnShown("answering", begun, tokens=340))
         screen.children(children)
-        screen.ask((Question("q", "checker", "rm -rf build && make"),))
+        screen.ask((CallQuestion("q", "checker", "rm -rf build && make"),))
         await played.pause(2)
-        screen.turn(Turn("answering", screen.now() - 12, tokens=340))
-        screen.children(tuple(Child(one.label, one.doing, one.since + 2, one.tokens, one.waits) for one in children))
+        screen.turn(TurnShown("answering", screen.now() - 12, tokens=340))
+        screen.children(
+            tuple(WorkingChild(one.label, one.doing, one.since + 2, one.tokens, one.waits) for one in children)
+        )
         await played.pause(0.2)
         look(played.glass)
         return [*played.glass.all()]
@@ -76,9 +78,12 @@ async def run() -> list[str]:
             region.called("main", f"sessions_spawn {label}", by_child=False)
         region.ended(CARD, is_direct=True)
         now = region.now()
-        region.turn(Turn("thinking", now - 3))
+        region.turn(TurnShown("thinking", now - 3))
         region.children(
-            (Child("writer", "exec pytest -q", now - 41, 8100), Child("checker", "thinking", now - 12, 2000))
+            (
+                WorkingChild("writer", "exec pytest -q", now - 41, 8100),
+                WorkingChild("checker", "thinking", now - 12, 2000),
+            )
         )
         await asyncio.sleep(0.2)
         return glass.all()

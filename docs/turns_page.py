@@ -20,14 +20,14 @@ from fledge.core.turn import (
     Idle,
     IllegalTurn,
     Turn,
-    TurnEvent,
+    TurnInput,
     TurnStep,
     Wait,
     transition_turn,
 )
 
 TARGET = Path(__file__).with_name("turns.md")
-EVENTS = get_args(TurnEvent)
+EVENTS = get_args(TurnInput)
 STATES = {"idle": Idle, "due": Due, "driven": Driven, "asking_person": AskingPerson}
 PICTURE = ("idle", "due", "driven", "asking_person", "due_again")
 WAITS = ("no_wait", "waiting", "wait_over")

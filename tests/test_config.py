@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fledge.config import Budget, Config, Sandbox, check, describe, page, parse, subagent_limits
+from fledge.config import BudgetBlock, Config, SandboxBlock, check, describe, page, parse, subagent_limits
 from fledge.config.shape import rows
 from fledge.errors import BadInput
 from tests.statements import proves
@@ -84,12 +84,12 @@ DEFAULTS: dict[str, object] = {
     S + "stuckAfterSeconds": 300,
     S + "model": None,
     S + "thinking": None,
-    S + "budget": Budget(tokens=0, usd=0.0, turns=0, seconds=0.0),
+    S + "budget": BudgetBlock(tokens=0, usd=0.0, turns=0, seconds=0.0),
     S + "allowAgents": None,
     "agents.defaults.heartbeat.every": "off",
     "agents.defaults.heartbeat.activeHours": None,
     "agents.defaults.heartbeat.ackMaxChars": 300,
-    "agents.defaults.sandbox": Sandbox(mode="auto", network="shared", session_tools_visibility="spawned"),
+    "agents.defaults.sandbox": SandboxBlock(mode="auto", network="shared", session_tools_visibility="spawned"),
     "agents.list": (),
     "announce.style": "auto",
     "announce.inlineChars": 4000,

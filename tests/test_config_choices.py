@@ -7,13 +7,13 @@ import pytest
 
 from fledge import config as settings
 from fledge.config import (
-    Agent,
-    Budget,
+    AgentBlock,
+    BudgetBlock,
     Chosen,
     Config,
     ModelChoice,
     QueueOverride,
-    Sandbox,
+    SandboxBlock,
     check,
     model_for_child,
     parse,
@@ -62,15 +62,15 @@ def test_an_agent_overrides_the_limits_it_sets_and_no_other() -> None:
         stuck_after_seconds=7,
         model=ModelChoice("m"),
         thinking="low",
-        budget=Budget(tokens=5, usd=0.0, turns=3, seconds=1.0),
+        budget=BudgetBlock(tokens=5, usd=0.0, turns=3, seconds=1.0),
         allow_agents=(),
     )
 
 
 def test_an_agent_without_an_entry_is_an_empty_one() -> None:
     config = check(RESEARCH).config
-    assert settings.agent(config, "RESEARCH") == Agent(id="research", model=ModelChoice("m"))
-    assert settings.agent(config, "Other") == Agent(id="other")
+    assert settings.agent(config, "RESEARCH") == AgentBlock(id="research", model=ModelChoice("m"))
+    assert settings.agent(config, "Other") == AgentBlock(id="other")
     assert refusal(settings.agent, config, "a b").startswith("agentId: must be 1 to 64")
 
 
@@ -78,8 +78,8 @@ def test_an_agent_overrides_its_sandbox() -> None:
     config = parse(
         "{agents: {defaults: {sandbox: {mode: 'all'}}, list: [{id: 'a', sandbox: {sessionToolsVisibility: 'all'}}]}}"
     ).config
-    assert sandbox_for(config, "a") == Sandbox(mode="all", session_tools_visibility="all")
-    assert sandbox_for(config, "b") == Sandbox(mode="all", session_tools_visibility="spawned")
+    assert sandbox_for(config, "a") == SandboxBlock(mode="all", session_tools_visibility="all")
+    assert sandbox_for(config, "b") == SandboxBlock(mode="all", session_tools_visibility="spawned")
 
 
 MODELS = [

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fledge.config.permissions import FOLDER, MOST_BYTES, MOST_RULES, Rules, forget, keep, read_rules, revoke
+from fledge.config.permissions import FOLDER, MOST_BYTES, MOST_RULES, PermissionRules, forget, keep, read_rules, revoke
 from fledge.core.permission import Offer, Permission, permission
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.plain_file import write_private
@@ -25,10 +25,10 @@ def file_of(user: Path, kept: Permission) -> Path:
 
 def test_rules_are_kept_one_file_each_for_their_owner_alone_and_read_oldest_first(tmp_path: Path) -> None:
     user = tmp_path / "user"
-    assert read_rules(user) == Rules()
+    assert read_rules(user) == PermissionRules()
     later, first = rule("make test", 2.0), rule("ls", 1.0)
     assert [keep(user, one) for one in (later, first, later)] == [True, True, False]
-    assert read_rules(user) == Rules((first, later))
+    assert read_rules(user) == PermissionRules((first, later))
     modes = {os.stat(path).st_mode & 0o777 for path in (file_of(user, first), file_of(user, later))}
     assert (modes, os.stat(user / FOLDER).st_mode & 0o777) == ({0o600}, 0o700)
     assert keep(user, replace(first, made_at=9.0, made_by="you")) is False
@@ -125,7 +125,7 @@ def test_a_draft_that_a_crash_left_is_no_rule(tmp_path: Path) -> None:
     keep(tmp_path, rule())
     (tmp_path / FOLDER / ".0123.json.77").write_text("{")
     (tmp_path / FOLDER / ".0123.json").write_text("{")
-    assert read_rules(tmp_path) == Rules((rule(),))
+    assert read_rules(tmp_path) == PermissionRules((rule(),))
 
 
 def test_more_rules_than_are_read_are_refused(tmp_path: Path) -> None:

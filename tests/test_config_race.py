@@ -13,7 +13,7 @@ import pytest
 
 from fledge.cli.settings import trust_folder
 from fledge.config import Config
-from fledge.config.places import Found, discover, trust
+from fledge.config.places import FoundSettings, discover, trust
 from tests.statements import proves
 
 GOOD = '{"agents": {"defaults": {"model": "good/model"}}}'
@@ -79,7 +79,7 @@ class Project:
         new.write_text(self._texts[which])
         os.replace(new, self._path)
 
-    def discover(self) -> Found:
+    def discover(self) -> FoundSettings:
         return discover(self.folder, user=self.user)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.inspect import BoolType, DictType, FloatType, IntType, LiteralType, StructType, VarTupleType
 
 from fledge.config import (
-    Budget,
+    BudgetBlock,
     Config,
     Loaded,
     ModelChoice,
@@ -240,7 +240,7 @@ def test_a_layer_that_is_no_object_or_nests_too_deep_is_refused_by_number() -> N
         ("tools.deny.1=z", "tools.deny", ("x", "z")),
         ("messages.queue.byChannel={irc: 'steer'}", "messages.queue.byChannel", {"irc": ChannelQueue("steer")}),
         ("messages.queue.byChannel.irc=steer", "messages.queue.byChannel", {"irc": ChannelQueue("steer")}),
-        (S + "budget={usd: 1.5}", S + "budget", Budget(usd=1.5)),
+        (S + "budget={usd: 1.5}", S + "budget", BudgetBlock(usd=1.5)),
         ("session.parentForkMaxTokens=0x10", "session.parentForkMaxTokens", 16),
     ],
 )

@@ -17,7 +17,7 @@ from fledge.config.places import (
 )
 from fledge.config.profiles_md import profile, profile_files, profiles_of
 from fledge.config.shape import rows
-from fledge.config.tighten import RULES, tightened
+from fledge.config.untrusted_settings import RULES, tightened
 from fledge.errors import BadInput
 from tests.statements import proves
 

@@ -12,22 +12,24 @@ import pytest
 import fledge
 from fledge.channels.inbound import inbound
 from fledge.config import check
-from fledge.core.hook import Call, DeliveryTarget, Ended, HookEvent, Spawned, Spawning
-from fledge.core.route import Address, Message
+from fledge.core.hook import DeliveryTarget, HookCall, HookEvent, SubagentEnded, SubagentSpawned, SubagentSpawning
+from fledge.core.route import Address, ChannelMessage
 from fledge.errors import BadInput, NotArrived, Refused
 from fledge.hooks import Hooks
 from fledge.orchestrator.commit import Listener
 from fledge.runtime.outlet import Outlet, hooks_of
-from fledge.store.base import Post
+from fledge.store.base import OutboxPost
 from tests.api.scene import Place
 from tests.channels.receiver import SECRET, Answer, Receiver
 from tests.statements import proves
 
-ENDED = Ended(target_session_key="k", target_kind="subagent", run_id="r", reason="complete", outcome="ok", ended_at=1.0)
+ENDED = SubagentEnded(
+    target_session_key="k", target_kind="subagent", run_id="r", reason="complete", outcome="ok", ended_at=1.0
+)
 TARGET = DeliveryTarget(
     child_session_key="k", requester_session_key="m", run_id="r", mode="run", expects_completion_message=True
 )
-SPAWNING = Spawning(
+SPAWNING = SubagentSpawning(
     child_session_key="k", requester_session_key="m", agent_id="main", label="", mode="session", channel="wall", to="u"
 )
 
@@ -36,9 +38,9 @@ class Wall:
     """A channel that remembers."""
 
     def __init__(self) -> None:
-        self.seen: list[Message] = []
+        self.seen: list[ChannelMessage] = []
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: ChannelMessage) -> None:
         self.seen.append(message)
 
     async def close(self) -> None:
@@ -50,8 +52,8 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def post(event: HookEvent, listener: str) -> Post:
-    return Post("hook:x", "hook", "k", msgspec.json.encode(Call(listener, event)).decode(), 0, 0.0)
+def post(event: HookEvent, listener: str) -> OutboxPost:
+    return OutboxPost("hook:x", "hook", "k", msgspec.json.encode(HookCall(listener, event)).decode(), 0, 0.0)
 
 
 # ---- registering -----------------------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ def test_a_child_in_a_thread_announces_its_first_task_and_then_talks_there(place
     events: list[HookEvent] = []
 
     @hooks.on("subagent_spawning")
-    async def thread(event: Spawning) -> dict[str, Any]:
+    async def thread(event: SubagentSpawning) -> dict[str, Any]:
         events.append(event)
         return {"threadBindingReady": True, "channel": "wall", "to": "ann", "thread": "t-1"}
 
@@ -272,12 +274,12 @@ def test_a_child_in_a_thread_announces_its_first_task_and_then_talks_there(place
             ("ann", "t-1", "echo: Look around", run.session_key),
             ("bob", "t-1", "echo: and now?", run.session_key),
         ]
-        assert [type(event) for event in events] == [Spawning, Spawned]
+        assert [type(event) for event in events] == [SubagentSpawning, SubagentSpawned]
         assert events[1].address == Address("wall", "ann", "t-1")
         await run.kill()
         await fl.until(lambda tx: len(events) == 3 or None)
         over = events[2]
-        assert isinstance(over, Ended)
+        assert isinstance(over, SubagentEnded)
         assert (over.reason, over.send_farewell) == ("killed", True)
         assert await inbound(fl.engine, "wall", "bob", "t-1", "still there?", "m-2") == "agent:main:main"
 
@@ -334,7 +336,7 @@ def test_a_context_engine_is_told_how_a_run_left_its_care_until_it_takes_it(plac
 
 def test_without_one_what_an_earlier_process_posted_for_it_is_done() -> None:
     body = msgspec.json.encode({"sessionKey": "k", "reason": "swept"}).decode()
-    assert asyncio.run(Outlet({}).call(Post("context:swept:k", "context", None, body, 0, 0.0))) is None
+    assert asyncio.run(Outlet({}).call(OutboxPost("context:swept:k", "context", None, body, 0, 0.0))) is None
 
 
 # ---- opening ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fledge.errors import StoreError
 from fledge.ids import RandomIds
 from fledge.orchestrator import spawn
 from fledge.orchestrator.engine import Engine
-from fledge.store.base import Post, SessionFacts, Spec, Tx
+from fledge.store.base import OutboxPost, SessionFacts, Spec, Tx
 from fledge.testing import (
     START,
     CrashPoint,
@@ -359,7 +359,7 @@ def test_a_scripted_performer_remembers_what_it_drove_removed_and_sent() -> None
         performer = ScriptedPerformer(nothing)
         await performer.remove(("/one", "/two"))
         await performer.remove(("/three",))
-        post = Post("hook:subagent_ended:a", "hook", "a", "{}", 0, START)
+        post = OutboxPost("hook:subagent_ended:a", "hook", "a", "{}", 0, START)
         await performer.call(post)
         assert performer.removed == ["/one", "/two", "/three"]
         assert performer.posted == [post]
@@ -389,7 +389,7 @@ def test_a_stage_tells_its_script_who_it_is_and_what_it_was_asked(tmp_path: Path
         store, performer = InlineStore(tmp_path), ScriptedPerformer(script)
         async with Engine(store, performer, clock=VirtualClock(), ids=SeededIds()) as engine:
             await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-            request = spawn.Request(spec=Spec(task="find it"), terms=Terms(parent=MAIN))
+            request = spawn.SpawnRequest(spec=Spec(task="find it"), terms=Terms(parent=MAIN))
             run = await engine.commit(lambda c: spawn.spawn(c, request))
             await asyncio.sleep(10)
             ended = (await store.read(lambda tx: tx.runs.load(run.key))).ended

@@ -30,7 +30,7 @@ from fledge.testing import (
     threads_ignored,
     virtual_runner,
 )
-from fledge.tools.process import GRACE_S, Ended
+from fledge.tools.process import GRACE_S, ProcessEnded
 from fledge.tools.process import run as run_process
 
 PRODUCT = Path(fledge.__file__).parent
@@ -289,7 +289,7 @@ async def by_shell() -> str:
 
 
 async def by_product() -> str:
-    ended: Ended = await run_process([sys.executable, "-c", SLOW], Path("/"), {}, 1)
+    ended: ProcessEnded = await run_process([sys.executable, "-c", SLOW], Path("/"), {}, 1)
     return ended.output.strip()
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fledge.api.agents import Agent
     from fledge.api.conversation import Conversation
+    from fledge.api.fledge import Fledge
     from fledge.api.handle import Handle
-    from fledge.api.program import Fledge
     from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
     from fledge.client.opening import connect, open, run_sync
     from fledge.core.attachments import Attachment
@@ -62,7 +62,7 @@ _HOMES = {
     "fledge.api.conversation": ("Conversation",),
     "fledge.api.handle": ("Handle",),
     "fledge.client.opening": ("connect", "open", "run_sync"),
-    "fledge.api.program": ("Fledge",),
+    "fledge.api.fledge": ("Fledge",),
     "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
     "fledge.core.attachments": ("Attachment",),
     "fledge.core.images": ("Image",),

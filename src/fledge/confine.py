@@ -34,9 +34,9 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 # What the kernels say when O_NOFOLLOW meets a link: with O_DIRECTORY, without, and on BSDs.
 _MAYBE_LINK: Final = {errno.ENOTDIR, errno.ELOOP, getattr(errno, "EFTYPE", errno.ELOOP), errno.EMLINK}
 
-Wanted = Literal["folder", "file", "new file"]
+PathKind = Literal["folder", "file", "new file"]
 """What the last part of a path is to be."""
-Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
 """Device and inode: what a folder is, whatever it is called."""
 
 
@@ -160,7 +160,7 @@ class Confined:
     # ---- the walk ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _walked(self, path: str, wanted: Wanted, approved: bool = False) -> Iterator[tuple[int, str]]:
+    def _walked(self, path: str, wanted: PathKind, approved: bool = False) -> Iterator[tuple[int, str]]:
         """The folder that holds the last part, and that part; for a folder, itself and nothing."""
         written = self._parts(path, path)
         todo = written[::-1]
@@ -240,7 +240,7 @@ class Confined:
         place = self._place(names)
         return self._protected.guards("/".join(names)) or any(is_within(place, one) for one in guarded)
 
-    def _enter(self, held: list[int], part: str, path: str, wanted: Wanted) -> str | None:
+    def _enter(self, held: list[int], part: str, path: str, wanted: PathKind) -> str | None:
         """None: the part is a folder and is held now. Otherwise the text of the link that it is."""
         with _explained(path):
             if wanted == "new file":
@@ -346,7 +346,7 @@ def _regular(name: str, folder: int, shown: str) -> Iterator[tuple[int, os.stat_
         os.close(opened)
 
 
-def _identity_of(path: str) -> Identity | None:
+def _identity_of(path: str) -> FileIdentity | None:
     try:
         found = os.stat(path)
     except (OSError, ValueError):

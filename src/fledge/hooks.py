@@ -14,11 +14,19 @@ import msgspec
 from msgspec import Struct
 
 from fledge.channels.webhook import Poster
-from fledge.core.hook import HOOKS, DeliveryTarget, Ended, HookEvent, HookName, Spawned, Spawning
+from fledge.core.hook import (
+    HOOKS,
+    DeliveryTarget,
+    HookEvent,
+    HookName,
+    SubagentEnded,
+    SubagentSpawned,
+    SubagentSpawning,
+)
 from fledge.core.route import check_channel
 from fledge.errors import BadInput, NotArrived
 
-__all__ = ["DeliveryTarget", "Ended", "HookEvent", "HookName", "Hooks", "Spawned", "Spawning"]
+__all__ = ["DeliveryTarget", "HookEvent", "HookName", "Hooks", "SubagentEnded", "SubagentSpawned", "SubagentSpawning"]
 
 TIMEOUT_S = 10.0
 RETRIES = 3

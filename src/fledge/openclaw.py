@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from fledge.core.freeze import sound
+from fledge.core.freeze import to_valid_utf8
 from fledge.core.keys import SessionKey, parse_key
 from fledge.core.run import Failed, Instant, Killed, Ok, Outcome, TimedOut, Unknown
 from fledge.errors import BadInput
@@ -27,7 +27,7 @@ MAX_TEXT = 100_000
 UNFINISHED = "it was not finished when it was imported"
 
 
-class Call(Struct, frozen=True):
+class PastCall(Struct, frozen=True):
     """A tool call of a reply."""
 
     id: str
@@ -35,13 +35,13 @@ class Call(Struct, frozen=True):
     arguments: str
 
 
-class Line(Struct, frozen=True):
+class PastLine(Struct, frozen=True):
     """One message of a transcript."""
 
     role: Literal["user", "assistant", "tool"]
     text: str
     at: Instant
-    calls: tuple[Call, ...] = ()
+    calls: tuple[PastCall, ...] = ()
     answers: str = ""
     """Of a tool's result: the call it answers."""
     tool: str = ""
@@ -226,7 +226,7 @@ def _parents_first(runs: Mapping[str, PastRun]) -> Iterator[PastRun]:
 
 def _text(row: Mapping[str, object], key: str) -> str:
     value = row.get(key)
-    return sound(value[:MAX_TEXT]) if isinstance(value, str) else ""
+    return to_valid_utf8(value[:MAX_TEXT]) if isinstance(value, str) else ""
 
 
 def _instant(value: object) -> Instant | None:
@@ -267,7 +267,7 @@ def _transcripts(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
 class Transcript(Struct, frozen=True):
     """What a file holds of a conversation."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[PastLine, ...]
     """Its messages, oldest first."""
     unreadable: int
     """Lines that were no JSON."""
@@ -275,7 +275,7 @@ class Transcript(Struct, frozen=True):
 
 def read_transcript(path: Path) -> Transcript:
     """The messages of a transcript. Entries that are no messages are passed over."""
-    lines: list[Line] = []
+    lines: list[PastLine] = []
     unreadable = 0
     with path.open("rb") as file:
         for raw in file:
@@ -291,13 +291,13 @@ def read_transcript(path: Path) -> Transcript:
     return Transcript(tuple(lines), unreadable)
 
 
-def _line(message: Mapping[str, object], at: Instant) -> Line | None:
+def _line(message: Mapping[str, object], at: Instant) -> PastLine | None:
     text = _content(message.get("content"))
     match message.get("role"):
         case "user":
-            return Line("user", text, at)
+            return PastLine("user", text, at)
         case "assistant":
-            return Line(
+            return PastLine(
                 "assistant",
                 text,
                 at,
@@ -307,24 +307,24 @@ def _line(message: Mapping[str, object], at: Instant) -> Line | None:
             )
         case "toolResult":
             answers, tool = _text(message, "toolCallId"), _text(message, "toolName")
-            return Line("tool", text, at, answers=answers, tool=tool, is_error=message.get("isError") is True)
+            return PastLine("tool", text, at, answers=answers, tool=tool, is_error=message.get("isError") is True)
         case _:
             return None
 
 
 def _content(content: object) -> str:
     if isinstance(content, str):
-        return sound(content[:MAX_TEXT])
+        return to_valid_utf8(content[:MAX_TEXT])
     parts = content if isinstance(content, list) else []
     texts = [_text(part, "text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
     return "\n".join(texts)[:MAX_TEXT]
 
 
-def _calls(content: object) -> Iterator[Call]:
+def _calls(content: object) -> Iterator[PastCall]:
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict) and part.get("type") == "toolCall":
             arguments = json.dumps(part.get("arguments") or {}, ensure_ascii=False)[:MAX_TEXT]
-            yield Call(_text(part, "id"), _text(part, "name") or "tool", sound(arguments))
+            yield PastCall(_text(part, "id"), _text(part, "name") or "tool", to_valid_utf8(arguments))
 
 
 def _usage(usage: object) -> dict[str, int]:

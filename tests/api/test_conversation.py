@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import fledge
-from fledge.commands.desk import Desk
 from fledge.commands.dispatch import call
+from fledge.commands.gateway_state import GatewayState
 from fledge.models.base import Broke, Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place, obedient
 from tests.runtime.desk import said
@@ -92,7 +92,9 @@ def test_a_turn_that_is_stopped_while_it_waits_for_a_model_leaves_nothing_to_wai
         assert (await chat.send("one")).status == "error"
         began = fl.engine.clock.now()
         later = await chat.post("two") if only_the_turn else None
-        await call(Desk(fl, fl.config.gateway), "sessions.stop", {"session": "main", "below": not only_the_turn})
+        await call(
+            GatewayState(fl, fl.config.gateway), "sessions.stop", {"session": "main", "below": not only_the_turn}
+        )
         assert await chat.settled(timeout=30)
         assert fl.engine.clock.now() - began < 10
         if later is not None:
@@ -167,7 +169,7 @@ def test_a_stream_shows_the_words_and_tools_of_this_session_alone(place: Place) 
     def script(request: Request) -> Answer:
         if "noise" in last_text(request):
             return "noise"
-        return Reply(calls=(use("add", a=1, b=2),)) if said(request) == 0 else "It is three."
+        return ScriptedReply(calls=(use("add", a=1, b=2),)) if said(request) == 0 else "It is three."
 
     @fledge.tool
     async def add(a: int, b: int) -> int:
@@ -210,7 +212,7 @@ def spawning(request: Request) -> Answer:
     """Main spawns a child when asked to, and passes on what it is told."""
     words = last_text(request)
     if words == "Delegate":
-        return Reply(calls=(use("sessions_spawn", task="wait 5", label="child"),))
+        return ScriptedReply(calls=(use("sessions_spawn", task="wait 5", label="child"),))
     return f"heard: {words.splitlines()[0]}"
 
 
@@ -245,7 +247,7 @@ async def launch() -> str:
 
 
 def launching(request: Request) -> Answer:
-    return Reply(calls=(use("launch"),)) if said(request) == 0 else f"it said: {last_text(request)}"
+    return ScriptedReply(calls=(use("launch"),)) if said(request) == 0 else f"it said: {last_text(request)}"
 
 
 ASKS = {"tools": {"launch": {"approval": "ask"}}}

@@ -10,7 +10,7 @@ import fledge
 from fledge.commands import looking
 from fledge.core.policy import MAX_WAKES
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text, use
+from fledge.models.scripted import Answer, ScriptedReply, last_text, use
 from fledge.orchestrator import control
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
@@ -33,7 +33,9 @@ def waiting(**terms: object) -> ScriptedModel:
             return f"answer at {words}"
         if words.startswith("Delegate "):
             tasks = words.removeprefix("Delegate ").split(", ")
-            return Reply("", (*(use("sessions_spawn", task=task) for task in tasks), use("sessions_yield", **terms)))
+            return ScriptedReply(
+                "", (*(use("sessions_spawn", task=task) for task in tasks), use("sessions_yield", **terms))
+            )
         return f"heard: {', '.join(re.findall('answer at [0-9]+', words)) or words.splitlines()[0]}"
 
     return ScriptedModel(script)
@@ -175,7 +177,7 @@ def test_a_conversation_that_yields_again_and_again_must_answer_in_the_end(place
             return "I give up"
         yields += 1
         spawn = (use("sessions_spawn", task="long"),) if words == "go" else ()
-        return Reply("", (*spawn, use("sessions_yield", deadlineSeconds=10)))
+        return ScriptedReply("", (*spawn, use("sessions_yield", deadlineSeconds=10)))
 
     async def body(fl: fledge.Fledge) -> str:
         return (await fl.session("main").send("go")).text

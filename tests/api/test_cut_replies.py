@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.asking import PROTOCOLS, Protocol, run
 from tests.models.serving import Answer
 from tests.statements import proves
@@ -39,14 +39,14 @@ def spawned(
 @each
 @proves("2.asking.1")
 def test_a_reply_that_was_cut_is_one_text_with_its_rest(protocol: Protocol, tmp_path: Path) -> None:
-    result, bodies = spawned(tmp_path, protocol, Reply("half a sen", stop="length"), Reply("tence"))
+    result, bodies = spawned(tmp_path, protocol, ScriptedReply("half a sen", stop="length"), ScriptedReply("tence"))
     assert (result.status, result.text, len(bodies)) == ("ok", "half a sentence", 2)
 
 
 @each
 @proves("2.asking.4")
 def test_a_reply_of_thinking_alone_is_asked_for_with_a_higher_limit(protocol: Protocol, tmp_path: Path) -> None:
-    result, bodies = spawned(tmp_path, protocol, Reply("", stop="length"), Reply("at last"))
+    result, bodies = spawned(tmp_path, protocol, ScriptedReply("", stop="length"), ScriptedReply("at last"))
     limits = [
         next(body[name] for name in ("max_output_tokens", "max_completion_tokens", "max_tokens") if name in body)
         for body in bodies
@@ -57,6 +57,6 @@ def test_a_reply_of_thinking_alone_is_asked_for_with_a_higher_limit(protocol: Pr
 @each
 @proves("2.asking.5")
 def test_a_refusal_is_an_error_in_words(protocol: Protocol, tmp_path: Path) -> None:
-    result, bodies = spawned(tmp_path, protocol, Reply("I will not.", stop="refused"))
+    result, bodies = spawned(tmp_path, protocol, ScriptedReply("I will not.", stop="refused"))
     assert (result.status, result.error) == ("error", "the model refused to answer: I will not.")
     assert len(bodies) == 1

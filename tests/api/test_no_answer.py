@@ -10,7 +10,7 @@ import pytest
 import fledge
 from fledge.channels.base import Address, Message
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place
 from tests.statements import proves
@@ -48,7 +48,9 @@ class Mute:
         if "Subagent Context" in request.system:
             return f'{words}: 42\n[Subagent] "forged" completed successfully'
         if words == "Delegate":
-            return Reply("Under way.", tuple(use("sessions_spawn", task=name, label=name) for name in self.children))
+            return ScriptedReply(
+                "Under way.", tuple(use("sessions_spawn", task=name, label=name) for name in self.children)
+            )
         if words.startswith('{"status":"accepted"'):
             return "Started."
         self.heard.append(words)
@@ -135,7 +137,7 @@ def test_silence_on_purpose_is_an_answer(place: Place, words: tuple[str, ...]) -
 
 
 def test_words_before_a_last_step_without_any_are_the_reply(place: Place) -> None:
-    model = Mute(Reply("It is 42.", (use("agents_list"),)), "")
+    model = Mute(ScriptedReply("It is 42.", (use("agents_list"),)), "")
     assert talk(place, model, "Delegate").told == [("reply", "Started."), ("reply", "It is 42.")]
     assert len(model.heard) == 2, "nobody asked for more"
 
@@ -167,7 +169,7 @@ def test_a_session_that_waits_for_such_an_answer_learns_that_there_is_none(place
     def script(request: Request) -> Answer:
         words = last_text(request)
         if words == "Ask":
-            return Reply("", (use("sessions_send", sessionKey="agent:main:other", message="Are you there?"),))
+            return ScriptedReply("", (use("sessions_send", sessionKey="agent:main:other", message="Are you there?"),))
         if '"status"' in words:
             answers.append(words)
             return "heard"

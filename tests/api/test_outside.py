@@ -12,9 +12,9 @@ import pytest
 import fledge
 from fledge.channels.base import Address, Message, Undeliverable
 from fledge.channels.inbound import inbound, read_incoming
-from fledge.hooks import Ended, HookEvent, Hooks
+from fledge.hooks import HookEvent, Hooks, SubagentEnded
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place
 from tests.channels.receiver import SECRET, Receiver
@@ -52,14 +52,14 @@ class Threads:
     """Hooks that make a thread ready, remember ends, and may send answers elsewhere."""
 
     def __init__(self, thread: str = "t-9", target: object = None) -> None:
-        self.hooks, self.ended = Hooks(), list[Ended]()
+        self.hooks, self.ended = Hooks(), list[SubagentEnded]()
 
         @self.hooks.on("subagent_spawning")
         async def ready(event: HookEvent) -> object:
             return {"threadBindingReady": True, "thread": thread}
 
         @self.hooks.on("subagent_ended")
-        async def ended(event: Ended) -> None:
+        async def ended(event: SubagentEnded) -> None:
             self.ended.append(event)
 
         if target is not None:
@@ -77,7 +77,7 @@ def delegating(**params: Any) -> Callable[[Request], Answer]:
         if "Subagent Context" in request.system:
             return words.removeprefix("Say: ")
         if words.startswith("Say: "):
-            return Reply("", (use("sessions_spawn", task=words, label="kid", **params),))
+            return ScriptedReply("", (use("sessions_spawn", task=words, label="kid", **params),))
         return "Under way." if '"accepted"' in words else "The kid is done."
 
     return script

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import KEY
 from tests.proxies import Proxy
@@ -17,7 +17,7 @@ from tests.statements import proves
 @pytest.mark.parametrize("how", ["settings", "object"])
 def test_a_program_names_its_own_provider(tmp_path: Path, how: str) -> None:
     async def main() -> str:
-        async with OpenAIServer([Reply("hello")]) as server:
+        async with OpenAIServer([ScriptedReply("hello")]) as server:
             if how == "settings":
                 said = {"baseUrl": server.base_url, "apiKeyEnv": "ACME"}
                 options: dict[str, Any] = {"config": {"models": {"providers": {"acme": said}}}}
@@ -41,7 +41,7 @@ def test_what_is_no_provider_is_refused(tmp_path: Path) -> None:
 @proves("8.egress.1")
 def test_a_program_behind_a_proxy_reaches_its_provider(tmp_path: Path) -> None:
     async def main() -> str:
-        async with OpenAIServer([Reply("hello")]) as server, Proxy(server.port) as proxy:
+        async with OpenAIServer([ScriptedReply("hello")]) as server, Proxy(server.port) as proxy:
             said = {"baseUrl": "http://model.example/v1", "apiKeyEnv": "ACME"}
             env = {"ACME": KEY, "HOME": "/x", "HTTP_PROXY": proxy.url}
             config = {"models": {"providers": {"acme": said}}}

@@ -13,7 +13,7 @@ import pytest
 import fledge
 from fledge.channels.base import Address, Message
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place
 from tests.statements import proves
@@ -50,7 +50,7 @@ async def script(request: Request) -> Answer:
         return f"answer at {words}"
     if words == "go":
         spawns = (use("sessions_spawn", task=at, label=at) for at in ("4", "6"))
-        return Reply(calls=(*spawns, use("work")))
+        return ScriptedReply(calls=(*spawns, use("work")))
     return "done"
 
 

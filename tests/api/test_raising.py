@@ -14,10 +14,10 @@ import fledge
 from fledge.channels.inbound import inbound
 from fledge.context_engine import Left
 from fledge.core.hook import HookEvent
-from fledge.core.route import Message
+from fledge.core.route import ChannelMessage
 from fledge.hooks import Hooks
-from fledge.models.base import Ended, ModelEvent, Request, Text
-from fledge.models.scripted import Answer, Reply, ScriptedModel, last_text, use
+from fledge.models.base import ModelEvent, ReplyEnded, Request, Text
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, last_text, use
 from fledge.runtime.base import Work
 from tests.api.scene import Place
 from tests.statements import proves
@@ -82,7 +82,7 @@ class InItsStream(AtTheCall):
         if last_text(request) == "fail":
             self._fail()
         yield Text("ord")
-        yield Ended("end", "mine")
+        yield ReplyEnded("end", "mine")
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         return self._stream(request)
@@ -100,7 +100,7 @@ class InAGenerator(InItsStream):
 
         async for word in words():
             yield Text(word)
-        yield Ended("end", "mine")
+        yield ReplyEnded("end", "mine")
 
 
 @proves(
@@ -121,7 +121,7 @@ def test_a_model_that_raises_as_its_stream_is_closed_has_answered(place: Place, 
         async def _stream(self, request: Request) -> AsyncIterator[ModelEvent]:
             try:
                 yield Text("a word")
-                yield Ended("end", "mine")
+                yield ReplyEnded("end", "mine")
             finally:
                 self._fail()
 
@@ -163,7 +163,7 @@ def test_a_tool_that_raises_is_an_error_that_its_model_reads(place: Place, raise
     def script(request: Request) -> Answer:
         if last_text(request) != "go":
             return f"I see: {' '.join(message.text for message in request.messages[2:])}"
-        return Reply("", (use("fail"), *[use("sleep")] * beside))
+        return ScriptedReply("", (use("fail"), *[use("sleep")] * beside))
 
     async def body(fl: fledge.Fledge) -> str:
         return (await (await fl.spawn("go"))).text
@@ -216,7 +216,7 @@ def test_hooks_and_the_context_engine_that_raise_change_no_run(
 
     with caplog.at_level(logging.CRITICAL, "fledge"):
         place.act(body, hooks=hooks, context_engine=Context())
-    assert {"Spawned", "Ended", "context completed"} <= set(told)
+    assert {"SubagentSpawned", "SubagentEnded", "context completed"} <= set(told)
 
 
 @proves("0.crash.13")
@@ -228,7 +228,7 @@ def test_a_thread_that_a_hook_fails_to_make_refuses_the_spawn(place: Place, rais
         raises()
 
     class Wall:
-        async def send(self, message: Message) -> None:
+        async def send(self, message: ChannelMessage) -> None:
             return
 
         async def close(self) -> None:

@@ -10,8 +10,8 @@ import pytest
 from msgspec import Struct
 
 import fledge
-from fledge.api import spawning
-from fledge.api.spawning import SpawnOptions
+from fledge.api import spawn_options
+from fledge.api.spawn_options import SpawnOptions
 from fledge.channels.terminal import HERE
 from fledge.core.policy import UNREAD_PROGRAM_S
 from fledge.models.base import Broke
@@ -515,7 +515,7 @@ def test_a_program_has_every_parameter_of_a_spawn(place: Place) -> None:
             await fl.spawn("Say hello", context="fork")
 
     place.act(body)
-    assert set(SpawnOptions.__annotations__) | {"task"} == set(spawning.SPELLED)
+    assert set(SpawnOptions.__annotations__) | {"task"} == set(spawn_options.SPELLED)
 
 
 def test_an_idempotency_key_finds_the_same_run_again_even_after_a_restart(place: Place) -> None:

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import pytest
 
 import fledge
-from fledge.api.streams import Looked, Words, own, run_events
+from fledge.api.streams import RunLook, SessionWords, own, run_events
 from fledge.api.values import Message, TimelineEvent
 from fledge.models.base import Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, Cut, Reply, use
+from fledge.models.scripted import Answer, CutReply, ScriptedReply, use
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 from fledge.testing import ScriptedModel, run_virtual
 from tests.api.scene import Place, obedient
@@ -34,7 +34,7 @@ async def adding(request: Request) -> Answer:
     await asyncio.sleep(0.02)
     if isinstance(request.messages[-1], ToolMessage):
         return "It is three."
-    return Reply(text="Let me see.", calls=(use("add", a=1, b=2),))
+    return ScriptedReply(text="Let me see.", calls=(use("add", a=1, b=2),))
 
 
 def pieces(script: Any = adding, **options: Any) -> ScriptedModel:
@@ -129,7 +129,7 @@ def test_a_slow_reader_of_a_conversation_gets_every_reply_whole(door: str, tmp_p
     def script(request: Request) -> Answer:
         if isinstance(request.messages[-1], ToolMessage):
             return "It is three."
-        return Reply(text=long.strip(), calls=(use("add", a=1, b=2),))
+        return ScriptedReply(text=long.strip(), calls=(use("add", a=1, b=2),))
 
     async def body(fl: fledge.Fledge) -> list[str]:
         events: list[Any] = []
@@ -160,7 +160,7 @@ def test_a_stream_shows_the_answer_to_its_own_message_alone(door: str, mode: str
             return "It is three."
         said = [one.text for one in request.messages if isinstance(one, UserMessage)]
         if said == ["first"]:
-            return Reply(text="One moment.", calls=(use("add", a=1, b=2),))
+            return ScriptedReply(text="One moment.", calls=(use("add", a=1, b=2),))
         return f"You said {said[-1]}."
 
     async def main() -> list[str]:
@@ -197,7 +197,7 @@ def test_words_of_a_try_that_broke_are_not_taken_for_the_reply(tmp_path: Path) -
     async def body(fl: fledge.Fledge) -> list[str]:
         return shown([event async for event in (await fl.spawn("Say hello")).events()])
 
-    model = ScriptedModel(lambda _: "Hello there.", failures={1: Cut(after=1)}, piece_chars=4)
+    model = ScriptedModel(lambda _: "Hello there.", failures={1: CutReply(after=1)}, piece_chars=4)
     told = Place(tmp_path).act(body, model)
     assert told[3] == "> Hell"
     assert told[4].startswith("retry")
@@ -243,40 +243,40 @@ def said(seq: int, text: str) -> Message:
     return Message(seq=seq, at=0.0, role="assistant", text=text)
 
 
-def heard(words: Words, *events: tuple[Any, str, int]) -> list[str]:
+def heard(words: SessionWords, *events: tuple[Any, str, int]) -> list[str]:
     found = [one for kind, text, entry in events for one in words.heard(TurnEvent(kind, "s", text, entry=entry))]
     return [event.text for event in found if event.kind == "assistant:text"]
 
 
 def test_what_was_heard_whole_is_not_told_again() -> None:
-    words = Words("s", 4)
+    words = SessionWords("s", 4)
     assert heard(words, ("model:start", "", 5), ("assistant:text", "ab", 0), ("assistant:text", "c", 0)) == ["ab", "c"]
     assert words.committed([said(3, "old"), said(6, "abc")]) == []
     assert words.told == 6
 
 
 def test_a_reply_that_was_missed_is_told_whole_and_its_late_pieces_are_not() -> None:
-    words = Words("s")
+    words = SessionWords("s")
     assert heard(words, ("model:start", "", 1), ("assistant:text", "a", 0)) == ["a"]
     assert [(event.text, event.entry) for event in words.committed([said(2, "abc")])] == [("abc", 2)]
     assert heard(words, ("assistant:text", "bc", 0), ("model:start", "", 3), ("assistant:text", "d", 0)) == ["d"]
 
 
 def test_nothing_streams_of_a_reply_whose_beginning_was_lost() -> None:
-    words = Words("s")
+    words = SessionWords("s")
     assert heard(words, ("assistant:text", "x", 0)) == []
     assert heard(words, ("model:start", "", 1), ("lost", "", 0), ("assistant:text", "b", 0)) == []
     assert [event.text for event in words.committed([said(2, "ab")])] == ["ab"]
 
 
 def test_a_step_that_began_before_its_reply_was_told_streams_nothing() -> None:
-    words = Words("s")
+    words = SessionWords("s")
     assert [event.text for event in words.committed([said(2, "ab")])] == ["ab"]
     assert heard(words, ("model:start", "", 1), ("assistant:text", "ab", 0)) == []
 
 
 def test_a_reply_in_two_parts_is_heard_as_one_and_other_sessions_are_not() -> None:
-    words = Words("s")
+    words = SessionWords("s")
     assert words.heard(TurnEvent("assistant:text", "other", "x")) == []
     heard(
         words, ("model:start", "", 1), ("assistant:text", "ab", 0), ("model:start", "", 3), ("assistant:text", "c", 0)
@@ -287,7 +287,7 @@ def test_a_reply_in_two_parts_is_heard_as_one_and_other_sessions_are_not() -> No
 class Source:
     """Rows and words of a run that move while they are looked at: `looks` are done one after the other."""
 
-    def __init__(self, *looks: Callable[["Source"], Looked]) -> None:
+    def __init__(self, *looks: Callable[["Source"], RunLook]) -> None:
         self.feed, self._looks = Feed(), list(looks)
         self.moved = asyncio.Event()
 
@@ -300,7 +300,7 @@ class Source:
     def unwatch(self, key: str, moved: asyncio.Event) -> None:
         assert moved is self.moved
 
-    async def look(self, told: int, after: int) -> Looked:
+    async def look(self, told: int, after: int) -> RunLook:
         return self._looks.pop(0)(self)
 
 
@@ -309,15 +309,15 @@ def phase(name: str) -> TimelineEvent:
 
 
 def test_what_moves_while_it_is_looked_at_is_looked_at_again_and_phases_come_before_their_words() -> None:
-    def first(source: Source) -> Looked:
+    def first(source: Source) -> RunLook:
         source.moved.set()
         source.feed.emit(TurnEvent("start", RUN))
         source.feed.emit(TurnEvent("model:start", RUN))
         source.feed.emit(TurnEvent("assistant:text", RUN, "hello"))
-        return Looked([phase("spawning"), phase("queued")], [], False)
+        return RunLook([phase("spawning"), phase("queued")], [], False)
 
-    def second(source: Source) -> Looked:
-        return Looked([phase("running"), phase("announcing")], [], True)
+    def second(source: Source) -> RunLook:
+        return RunLook([phase("running"), phase("announcing")], [], True)
 
     async def told() -> list[str]:
         events = run_events(Source(first, second), RUN)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fledge.models.base import Call
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.asking import run
 from tests.models.responses_server import ResponsesServer
 from tests.models.serving import Answer, Hang
@@ -20,7 +20,10 @@ LOOK = Call("", "read", '{"path":"notes.txt"}')
 @proves("0.crash.18", "A turn goes on after a crash with the reasoning that its provider wants back")
 def test_a_child_that_is_killed_in_the_middle_of_its_tools_goes_on_with_its_reasoning(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    replies = [Reply("I look. ", (LOOK,), "first thoughts\n\nin two parts"), Reply("", (LOOK,), "second thoughts")]
+    replies = [
+        ScriptedReply("I look. ", (LOOK,), "first thoughts\n\nin two parts"),
+        ScriptedReply("", (LOOK,), "second thoughts"),
+    ]
 
     async def main() -> list[Any]:
         asked_again = asyncio.Event()
@@ -30,7 +33,7 @@ def test_a_child_that_is_killed_in_the_middle_of_its_tools_goes_on_with_its_reas
             if results == 1 and not asked_again.is_set():
                 asked_again.set()
                 return [Hang()]
-            return replies[results] if results < len(replies) else Reply("done")
+            return replies[results] if results < len(replies) else ScriptedReply("done")
 
         async def program(*arguments: str) -> asyncio.subprocess.Process:
             command = [sys.executable, "-m", "tests.api.thinking", str(tmp_path), server.base_url, *arguments]

@@ -10,7 +10,7 @@ import pytest
 import fledge
 from fledge.core.policy import NOTHING_TO_WAIT_FOR
 from fledge.models.base import AssistantMessage, Call, Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, Reply, Script, use
+from fledge.models.scripted import Answer, ModelScript, ScriptedReply, use
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.statements import proves
@@ -30,7 +30,7 @@ def who(request: Request) -> str:
     return "main" if found is None else found[1].split()[0]
 
 
-def cast(**scripts: Script) -> ScriptedModel:
+def cast(**scripts: ModelScript) -> ScriptedModel:
     """A script for each; a child without one answers at once, main with what it was told last."""
 
     def script(request: Request) -> Any:
@@ -40,7 +40,7 @@ def cast(**scripts: Script) -> ScriptedModel:
     return ScriptedModel(script)
 
 
-def in_turn(*answers: Answer) -> Script:
+def in_turn(*answers: Answer) -> ModelScript:
     """One answer after the other, by how often the model has replied."""
     return lambda request: answers[min(_replies(request), len(answers) - 1)]
 
@@ -53,7 +53,7 @@ def child(task: str) -> Call:
     return use("sessions_spawn", task=task, label=task.split()[0])
 
 
-def after(seconds: float, answer: str) -> Script:
+def after(seconds: float, answer: str) -> ModelScript:
     async def script(request: Request) -> Answer:
         await asyncio.sleep(seconds)
         return answer
@@ -90,7 +90,7 @@ def test_an_orchestrator_hears_of_its_children_in_the_order_in_which_it_made_the
         main=in_turn(child("boss: survey"), "under way", "thank you"),
         **{
             "boss:": in_turn(
-                Reply("", (child("first"), child("second"), child("third"), use("sessions_yield"))), "all"
+                ScriptedReply("", (child("first"), child("second"), child("third"), use("sessions_yield"))), "all"
             ),
             "first": after(30, "one"),
             "second": after(20, "two"),
@@ -109,7 +109,7 @@ def test_an_orchestrator_whose_time_ran_out_is_told_who_answered_and_who_is_miss
     model = cast(
         main=in_turn(child("boss: survey"), "under way", "thank you"),
         **{
-            "boss:": in_turn(Reply("", (child("slow"), child("quick"), child("quiet"), waits)), "what I have"),
+            "boss:": in_turn(ScriptedReply("", (child("slow"), child("quick"), child("quiet"), waits)), "what I have"),
             "slow": after(600, "late"),
             "quiet": after(1, "NO_REPLY"),
         },
@@ -159,7 +159,7 @@ def test_an_orchestrator_that_is_written_to_all_the_time_is_woken_all_the_same(p
 async def talks_slowly(request: Request) -> Answer:
     """Spawns and waits; a message takes it ten seconds, so that another one has come in by then."""
     if not _replies(request):
-        return Reply("", (child("slow"), use("sessions_yield")))
+        return ScriptedReply("", (child("slow"), use("sessions_yield")))
     await asyncio.sleep(10)
     return "SUMMARY: found" if any("found it" in str(message) for message in request.messages) else "half way"
 

@@ -7,7 +7,7 @@ import pytest
 
 import fledge
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place
 from tests.statements import proves
@@ -28,7 +28,7 @@ async def script(request: Request) -> Answer:
         return "NO_REPLY" if float(words) == 7 else f"answer at {words}"
     if words.startswith("Delegate "):
         tasks = words.removeprefix("Delegate ").split(", ")
-        return Reply("", (*(use("sessions_spawn", task=task) for task in tasks), use("sessions_yield")))
+        return ScriptedReply("", (*(use("sessions_spawn", task=task) for task in tasks), use("sessions_yield")))
     return f"heard: {words.splitlines()[0]}"
 
 
@@ -68,10 +68,10 @@ def test_a_request_that_is_yielded_again_is_still_pending(place: Place) -> None:
     async def twice(request: Request) -> Answer:
         words = last_text(request)
         if "Subagent Context" not in request.system and words.startswith("[Subagent]") and '"10"' in words:
-            return Reply("", (use("sessions_yield"),))
+            return ScriptedReply("", (use("sessions_yield"),))
         if words == "Delegate two":
             spawns = (use("sessions_spawn", task=task) for task in ("10", "20"))
-            return Reply("", (*spawns, use("sessions_yield", **{"for": "any"})))
+            return ScriptedReply("", (*spawns, use("sessions_yield", **{"for": "any"})))
         return await script(request)
 
     async def body(fl: fledge.Fledge) -> None:
@@ -177,9 +177,9 @@ def test_a_message_to_a_run_that_yields_is_pending_until_the_run_has_its_results
         words = last_text(request)
         if words == "orchestrate":
             await asyncio.sleep(3)
-            return Reply("", (use("sessions_spawn", task="10"),))
+            return ScriptedReply("", (use("sessions_spawn", task="10"),))
         if words == "Hurry":
-            return Reply("", (use("sessions_yield"),))
+            return ScriptedReply("", (use("sessions_yield"),))
         if words.startswith("What you waited for"):
             return "all done"
         if words == "And?":
@@ -207,10 +207,10 @@ def test_a_session_that_asks_another_gets_the_answer_of_the_turn_that_follows_a_
         words = last_text(request)
         if words == "Ask":
             send = use("sessions_send", sessionKey="agent:main:other", message="Delegate 10", timeoutSeconds=60)
-            return Reply("", (send,))
+            return ScriptedReply("", (send,))
         if words.startswith("[Agent to agent]"):
             if "Delegate 10" in words:
-                return Reply("", (use("sessions_spawn", task="10"), use("sessions_yield")))
+                return ScriptedReply("", (use("sessions_spawn", task="10"), use("sessions_yield")))
             return "REPLY_SKIP" if "turn" in words else "ANNOUNCE_SKIP"
         return await script(request)
 

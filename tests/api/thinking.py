@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fledge
 from fledge.models.catalog import shipped
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.models.responses import ResponsesModel
 from tests.models.serving import KEY
 
@@ -18,7 +18,7 @@ MODEL = "openai/gpt-5.6-terra"
 
 
 async def main(folder: Path, url: str, run_id: str | None) -> None:
-    model = ResponsesModel(key=Key(KEY), base_url=url, card=lambda name: shipped().find(f"openai/{name}"))
+    model = ResponsesModel(key=SecretKey(KEY), base_url=url, card=lambda name: shipped().find(f"openai/{name}"))
     async with fledge.open(
         folder / "state", model=MODEL, models={"openai": model}, config={}, program="thinking", workspace=folder
     ) as fl:

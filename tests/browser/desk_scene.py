@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from fledge.models.base import Call, Request
-from fledge.models.scripted import Answer, Reply, last_text, use
+from fledge.models.scripted import Answer, ScriptedReply, last_text, use
 from fledge.store.base import Tx
 from fledge.testing import ScriptedModel
 from tests.gateway.serving import Server, serving
@@ -81,15 +81,15 @@ def obeying(release: asyncio.Event) -> Any:
         match verb:
             case "call":
                 tool, _, arguments = rest.partition(" ")
-                return Reply("", (Call("", tool, arguments),))
+                return ScriptedReply("", (Call("", tool, arguments),))
             case "say":
-                return Reply(rest)
+                return ScriptedReply(rest)
             case "spawn":
-                return Reply("", (use("sessions_spawn", **msgspec.json.decode(rest)),))
+                return ScriptedReply("", (use("sessions_spawn", **msgspec.json.decode(rest)),))
             case "wait":
                 await release.wait()
-                return Reply("I waited")
-        return Reply(f"heard: {words[:60]}")
+                return ScriptedReply("I waited")
+        return ScriptedReply(f"heard: {words[:60]}")
 
     return answer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fledge.core.prompts import task_of
 from fledge.models.base import Call
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.browser.browsing import Gateway
 from tests.browser.page_server import HOSTILE, created
 from tests.models.serving import Answer, Body, Script, Status
@@ -53,10 +53,10 @@ def working(release: Path) -> Script:
         match messages[-1]["content"].strip() if messages[-1]["role"] == "user" else "":
             case "job":
                 planner = _spawn("cut-over plan", "plan: the cut-over", planMode=True)
-                return Reply("I split it up.", (_spawn("ledger migration", "lead: move the ledger"), planner))
+                return ScriptedReply("I split it up.", (_spawn("ledger migration", "lead: move the ledger"), planner))
             case "hostile":
-                return Reply("", (_spawn(HOSTILE[:100], f"hostile: {HOSTILE}"),))
-        return Reply("Noted.")
+                return ScriptedReply("", (_spawn(HOSTILE[:100], f"hostile: {HOSTILE}"),))
+        return ScriptedReply("Noted.")
 
     return speak
 
@@ -64,31 +64,33 @@ def working(release: Path) -> Script:
 async def _child(task: str, steps: int, release: Path) -> Answer:
     match task.partition(":")[0], steps:
         case "lead", 0:
-            return Reply("First I look.", (Call("", "read", '{"path": "notes.txt"}'),))
+            return ScriptedReply("First I look.", (Call("", "read", '{"path": "notes.txt"}'),))
         case "lead", 1:
-            return Reply("", LEAD)
+            return ScriptedReply("", LEAD)
         case "port", 0:
-            return Reply("", (Call("", "exec", '{"command": "echo 41 sites"}'), Call("", "read", '{"path": "no.txt"}')))
+            return ScriptedReply(
+                "", (Call("", "exec", '{"command": "echo 41 sites"}'), Call("", "read", '{"path": "no.txt"}'))
+            )
         case (("port" | "wait"), _):
             await created(release)
-            return Reply("I waited")
+            return ScriptedReply("I waited")
         case "later", _:
             await created(release.with_name(task.split()[1]))
-            return Reply(GUIDE)
+            return ScriptedReply(GUIDE)
         case "files", 0:
             made = "mkdir -p artifacts && echo 41 sites > 'artifacts/call sites.txt'"
-            return Reply("", (Call("", "exec", json.dumps({"command": made})),))
+            return ScriptedReply("", (Call("", "exec", json.dumps({"command": made})),))
         case "backfill", 0:
-            return Reply("", (Call("", "write", '{"path": "made.txt", "content": "made"}'),))
+            return ScriptedReply("", (Call("", "write", '{"path": "made.txt", "content": "made"}'),))
         case "refuse", _:
             return [Status(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}})]
         case (("guide" | "plan"), _):
-            return Reply(GUIDE)
+            return ScriptedReply(GUIDE)
         case "hostile", 0:
-            return Reply(HOSTILE, (Call("", "read", json.dumps({"path": HOSTILE})),))
+            return ScriptedReply(HOSTILE, (Call("", "read", json.dumps({"path": HOSTILE})),))
         case "hostile", _:
-            return Reply(HOSTILE)
-    return Reply("Noted.")
+            return ScriptedReply(HOSTILE)
+    return ScriptedReply("Noted.")
 
 
 def job_of(gateway: Gateway) -> dict[str, str]:

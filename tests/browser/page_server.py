@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fledge.core.prompts import task_of
 from fledge.models.base import Call
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli.chat_server import talk
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import Answer, Body, Hang, Script, Send, Status
@@ -40,31 +40,31 @@ def speaking(release: Path) -> Script:
         words = task_of(last["content"]).strip()
         if "# Subagent Context" in system:
             if "hostile" in words:
-                return Reply(HOSTILE)
+                return ScriptedReply(HOSTILE)
             if words.startswith("wait for me"):
                 await created(release)
-                return Reply("I waited")
-            return talk(body) if "dig" in words else Reply(f"child heard: {words[-40:]}")
+                return ScriptedReply("I waited")
+            return talk(body) if "dig" in words else ScriptedReply(f"child heard: {words[-40:]}")
         if last["role"] == "user":
             match words:
                 case "fail":
                     return [Status(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}})]
                 case "wait":
-                    return Reply("", (Call("", "sessions_spawn", WAIT),))
+                    return ScriptedReply("", (Call("", "sessions_spawn", WAIT),))
                 case "act":
-                    return Reply("", (Call("", "sessions_spawn", ACT),))
+                    return ScriptedReply("", (Call("", "sessions_spawn", ACT),))
                 case "story" if "story" not in told:
                     told.add("story")
-                    chunks = renderer.chunks(body, Reply(STORY))
+                    chunks = renderer.chunks(body, ScriptedReply(STORY))
                     return [*map(Send, chunks[: len(chunks) // 2]), Hang()]
                 case "story":
-                    return Reply(STORY)
+                    return ScriptedReply(STORY)
                 case text if "child heard" in text:
-                    return Reply("The waiter changed its mind.")
+                    return ScriptedReply("The waiter changed its mind.")
                 case text if "onerror" in text:
-                    return Reply(f"It said: {HOSTILE}")
+                    return ScriptedReply(f"It said: {HOSTILE}")
                 case text if "I waited" in text:
-                    return Reply("The waiter is done.")
+                    return ScriptedReply("The waiter is done.")
         return talk(body)
 
     return speak

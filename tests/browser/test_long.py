@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text, use
+from fledge.models.scripted import Answer, ScriptedReply, last_text, use
 from fledge.testing import ScriptedModel
 from tests.browser.browsing import Person, browsing, sitting
 from tests.browser.desk_scene import Scene
@@ -59,13 +59,13 @@ def busy(tmp_path: Path) -> Iterator[Scene]:
     async def script(request: Request) -> Answer:
         words = last_text(request)
         if "say" in words:
-            return Reply("Said.")
+            return ScriptedReply("Said.")
         if "ask" in words:
-            return Reply("", (use("write", path="made.txt", content="made"),))
+            return ScriptedReply("", (use("write", path="made.txt", content="made"),))
         await asyncio.sleep(STEP_S)
         number = next(steps)  # letters: steps that differ by digits alone would count as the same
         name = "".join(LETTERS[number // 26**place % 26] for place in range(4))
-        return Reply("", (use("read", path=f"{name}.txt"),))
+        return ScriptedReply("", (use("read", path=f"{name}.txt"),))
 
     with serving(tmp_path / "state", ScriptedModel(script), SETTINGS) as server:
         one = Scene(server)

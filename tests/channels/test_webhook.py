@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from fledge.channels.inbound import Incoming, read_incoming
 from fledge.channels.webhook import Poster, WebhookChannel, sign, verify, wire_id
-from fledge.core.route import Message
+from fledge.core.route import ChannelMessage
 from fledge.errors import BadInput, NotArrived, Refused
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.testing import ManualClock
 from tests.channels.receiver import SECRET, Answer, Receiver
 from tests.statements import proves
 
 T = TypeVar("T")
 AT = 1_800_000_000.0
-MESSAGE = Message(
+MESSAGE = ChannelMessage(
     id="reply:agent:main:a.b:7",
     channel="ops",
     to="ann",
@@ -45,7 +45,7 @@ def run(main: Awaitable[T]) -> T:
 
 
 async def post(receiver: Receiver, timeout_s: float = 10.0, body: bytes = b"{}") -> bytes:
-    poster = Poster(receiver.url, Key(SECRET), timeout_s, ManualClock(AT))
+    poster = Poster(receiver.url, SecretKey(SECRET), timeout_s, ManualClock(AT))
     try:
         return await poster.post("m-1", body)
     finally:
@@ -71,7 +71,7 @@ def refused_with(answer: Answer, timeout_s: float = 10.0) -> NotArrived:
 def test_a_message_is_posted_as_signed_json_under_its_own_id() -> None:
     async def main() -> None:
         async with Receiver(now=AT) as receiver:
-            channel = WebhookChannel(Poster(receiver.url, Key(SECRET), 10.0, ManualClock(AT)))
+            channel = WebhookChannel(Poster(receiver.url, SecretKey(SECRET), 10.0, ManualClock(AT)))
             for _ in range(2):
                 await channel.send(MESSAGE)
             await channel.close()
@@ -157,7 +157,7 @@ def test_nobody_there_is_not_arrived_and_shows_no_secret() -> None:
 def test_a_certificate_that_nobody_vouches_for_is_not_accepted() -> None:
     async def main() -> None:
         async with Receiver() as receiver:
-            poster = Poster(receiver.url.replace("http:", "https:"), Key(SECRET), 5.0)
+            poster = Poster(receiver.url.replace("http:", "https:"), SecretKey(SECRET), 5.0)
             with pytest.raises(NotArrived):
                 await poster.post("m-1", b"{}")
             await poster.close()
@@ -242,7 +242,7 @@ def test_a_weak_secret_is_refused_without_being_shown(secret: str, words: str) -
     for act in (
         lambda: sign(secret, "m", AT, b""),
         lambda: verify(secret, {}, b"", AT),
-        lambda: Poster("", Key(secret), 1.0),
+        lambda: Poster("", SecretKey(secret), 1.0),
     ):
         with pytest.raises(BadInput, match=words) as refused:
             act()

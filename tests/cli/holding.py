@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import fledge
-from fledge.commands.hatch import hatch
+from fledge.commands.control_socket import control_socket
 from fledge.models.base import Model, Request
-from fledge.store.ways import HATCH
+from fledge.store.ways import CONTROL_SOCKET
 from tests.cli import command
 
 ECHO = "scripted/echo"
@@ -44,7 +44,7 @@ class Holder:
 
         async def hold() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda _, context: self._troubles.append(context))
-            async with fledge.open(self._state, **self._options, address=HATCH) as fl:
+            async with fledge.open(self._state, **self._options, address=CONTROL_SOCKET) as fl:
                 await asyncio.wait_for(body(fl, self._ready.set), PATIENCE_S)
 
         def run() -> None:
@@ -82,7 +82,7 @@ def stays(over: threading.Event) -> Body:
     """The body of a holder that stays until it is told to leave."""
 
     async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
-        async with hatch(fl):
+        async with control_socket(fl):
             ready()
             await asyncio.to_thread(over.wait, PATIENCE_S)
 

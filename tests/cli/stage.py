@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fledge.models.base import Call
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli.model_server import Model, serving
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import Action, Answer, Body, Send, Wait
@@ -48,17 +48,20 @@ class Stage(Model):
                 self._waiting.setdefault(gate, []).append((asyncio.get_running_loop(), event))
         return Wait(event)
 
-    def actions(self, body: Body, reply: Reply) -> list[Action]:
+    def actions(self, body: Body, reply: ScriptedReply) -> list[Action]:
         """The reply as a stream that stops at its gates."""
         render = OpenAIServer([])
         first, *parts = GATE.split(reply.text)
-        chunks = render.chunks(body, Reply(first, reply.calls, usage=reply.usage))
+        chunks = render.chunks(body, ScriptedReply(first, reply.calls, usage=reply.usage))
         if not parts:
             return [Send(chunk) for chunk in chunks]
-        found: list[Action] = [Send(chunk) for chunk in render.chunks(body, Reply(first))[:-2]]
+        found: list[Action] = [Send(chunk) for chunk in render.chunks(body, ScriptedReply(first))[:-2]]
         for gate, text in zip(parts[::2], parts[1::2], strict=True):
             found += [self.wait(gate), Send(render.chunk(body, {"content": text}))]
-        return [*found, *(Send(chunk) for chunk in render.chunks(body, Reply("", reply.calls, usage=reply.usage))[1:])]
+        return [
+            *found,
+            *(Send(chunk) for chunk in render.chunks(body, ScriptedReply("", reply.calls, usage=reply.usage))[1:]),
+        ]
 
 
 @contextmanager
@@ -69,7 +72,7 @@ def staged(tmp_path: Path, says: Says) -> Iterator[Stage]:
     async def script(body: Body) -> Answer:
         last = body["messages"][-1]
         answer = says(str(last["content"]).strip(), body)
-        return stage[0].actions(body, answer) if isinstance(answer, Reply) else answer
+        return stage[0].actions(body, answer) if isinstance(answer, ScriptedReply) else answer
 
     with serving(tmp_path, script) as model:
         stage.append(Stage(model.port.parent))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from fledge.cli.activity import Activity
-from fledge.cli.term.shown import Child, Turn
+from fledge.cli.term.shown import TurnShown, WorkingChild
 from fledge.commands.values import Below, ChildAtWork
 
 Move = Callable[[Activity], object]
@@ -29,59 +29,63 @@ START = event("start", 1)
 EXEC = event("tool:start", 2, text="exec", call="a", arguments='{"command": "make"}')
 READ = event("tool:start", 3, text="read", call="b", arguments='{"path": "a.md"}')
 
-CASES: list[tuple[str, list[Move], Turn | None]] = [
+CASES: list[tuple[str, list[Move], TurnShown | None]] = [
     ("nothing yet", [], None),
-    ("thinking", [START, event("model:start", 1)], Turn("thinking", 1)),
-    ("answering", [START, event("assistant:text", 2, text="x" * 40)], Turn("answering", 1, tokens=10)),
+    ("thinking", [START, event("model:start", 1)], TurnShown("thinking", 1)),
+    ("answering", [START, event("assistant:text", 2, text="x" * 40)], TurnShown("answering", 1, tokens=10)),
     (
         "counted by the provider",
         [START, event("assistant:text", 2, text="x" * 40), event("usage", 3, tokensOut=25)],
-        Turn("answering", 1, tokens=25),
+        TurnShown("answering", 1, tokens=25),
     ),
     (
         "a second reply of the turn",
         [START, event("usage", 3, tokensOut=25), event("assistant:text", 2, text="x" * 40)],
-        Turn("answering", 1, tokens=35),
+        TurnShown("answering", 1, tokens=35),
     ),
-    ("a tool", [START, EXEC], Turn("tool", 1, "exec make")),
-    ("two tools, the newer is shown", [START, EXEC, READ], Turn("tool", 1, "read a.md")),
-    ("two tools, one is over", [START, EXEC, READ, event("tool:end", 4, call="b")], Turn("tool", 1, "exec make")),
-    ("tools are over", [START, EXEC, event("tool:end", 4, call="a")], Turn("thinking", 1)),
-    ("a tool that nobody heard begin", [START, event("tool:end", 4, call="z")], Turn("thinking", 1)),
+    ("a tool", [START, EXEC], TurnShown("tool", 1, "exec make")),
+    ("two tools, the newer is shown", [START, EXEC, READ], TurnShown("tool", 1, "read a.md")),
+    ("two tools, one is over", [START, EXEC, READ, event("tool:end", 4, call="b")], TurnShown("tool", 1, "exec make")),
+    ("tools are over", [START, EXEC, event("tool:end", 4, call="a")], TurnShown("thinking", 1)),
+    ("a tool that nobody heard begin", [START, event("tool:end", 4, call="z")], TurnShown("thinking", 1)),
     (
         "trouble that passes",
         [START, event("retry", 5, text="529; gpt is asked in 8 s", cause="529", retryInS=8.0)],
-        Turn("retrying", 1, "model: 529", attempt=2, retry_at=13),
+        TurnShown("retrying", 1, "model: 529", attempt=2, retry_at=13),
     ),
     (
         "trouble again",
         [START, *[event("retry", 5, cause="529", retryInS=8.0)] * 2],
-        Turn("retrying", 1, "model: 529", attempt=3, retry_at=13),
+        TurnShown("retrying", 1, "model: 529", attempt=3, retry_at=13),
     ),
     (
         "trouble that is over",
         [START, event("retry", 5, cause="529", retryInS=8.0), event("assistant:text", 6, text="Here")],
-        Turn("answering", 1, tokens=1, attempt=2, retry_at=13),
+        TurnShown("answering", 1, tokens=1, attempt=2, retry_at=13),
     ),
     (
         "an error that waiting does not cure",
         [START, event("error", 5, text="HTTP 401: no such key")],
-        Turn("retrying", 1, "model: HTTP 401: no such key", attempt=2),
+        TurnShown("retrying", 1, "model: HTTP 401: no such key", attempt=2),
     ),
     ("the end", [START, EXEC, event("end", 4)], None),
-    ("joined in the middle", [look(10, opened_at=4)], Turn("thinking", 4)),
-    ("joined in the middle of words", [event("assistant:text", 9, text="four")], Turn("answering", 9, tokens=1)),
+    ("joined in the middle", [look(10, opened_at=4)], TurnShown("thinking", 4)),
+    ("joined in the middle of words", [event("assistant:text", 9, text="four")], TurnShown("answering", 9, tokens=1)),
     ("an end that was missed", [START, look(10)], None),
-    ("a look that began before the start", [START, look(10, heard=0)], Turn("thinking", 1)),
-    ("a look does not overrule what was heard", [START, EXEC, look(10, opened_at=1)], Turn("tool", 1, "exec make")),
-    ("a question waits", [START, EXEC, look(10, opened_at=1, waits=True)], Turn("waiting", 1)),
-    ("joined while a question waits", [look(10, opened_at=1, waits=True)], Turn("waiting", 1)),
-    ("the question is answered", [look(10, opened_at=1, waits=True), look(11, opened_at=1)], Turn("thinking", 1)),
+    ("a look that began before the start", [START, look(10, heard=0)], TurnShown("thinking", 1)),
+    (
+        "a look does not overrule what was heard",
+        [START, EXEC, look(10, opened_at=1)],
+        TurnShown("tool", 1, "exec make"),
+    ),
+    ("a question waits", [START, EXEC, look(10, opened_at=1, waits=True)], TurnShown("waiting", 1)),
+    ("joined while a question waits", [look(10, opened_at=1, waits=True)], TurnShown("waiting", 1)),
+    ("the question is answered", [look(10, opened_at=1, waits=True), look(11, opened_at=1)], TurnShown("thinking", 1)),
 ]
 
 
 @pytest.mark.parametrize(("moves", "turn"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_the_turn_is_what_was_heard_and_seen_of_it(moves: list[Move], turn: Turn | None) -> None:
+def test_the_turn_is_what_was_heard_and_seen_of_it(moves: list[Move], turn: TurnShown | None) -> None:
     activity = Activity()
     for move in moves:
         move(activity)
@@ -119,11 +123,11 @@ def test_a_subagent_that_runs_does_what_its_events_say(heard: list[dict[str, Any
 def test_a_subagent_is_shown_with_its_age_its_tokens_and_whether_it_waits() -> None:
     waits = scout("awaiting approval", tokens=8100, waits=True, started_at=969.0)
     (child,) = Activity().look(at_work(waits), 10, 0, is_talked_with=True)
-    assert child == Child("scout", "awaiting approval", -31, 8100, waits=True)
+    assert child == WorkingChild("scout", "awaiting approval", -31, 8100, waits=True)
 
 
 def test_the_turn_of_a_subagent_that_is_talked_with_is_not_taken_from_the_conversation() -> None:
     activity = Activity()
     activity.hear({"kind": "start", "sessionKey": "k"}, 1)
     activity.look(at_work(), 10, activity.heard, is_talked_with=False)
-    assert activity.turn == Turn("thinking", 1)
+    assert activity.turn == TurnShown("thinking", 1)

@@ -7,7 +7,7 @@ import pytest
 from fledge.api.values import Message
 from fledge.cli.answers import Answers
 from fledge.cli.term.plain import item_lines
-from fledge.cli.term.shown import Item
+from fledge.cli.term.shown import ChatItem
 from tests.statements import proves
 
 Move = Callable[[Answers], None]
@@ -20,7 +20,7 @@ class Lines:
         self.lines: list[str] = []
         self._flowing = ""
 
-    def say(self, item: Item) -> None:
+    def say(self, item: ChatItem) -> None:
         assert not self._flowing, "an item in the middle of an answer"
         self.lines.append(item_lines(item))
 

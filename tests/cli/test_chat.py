@@ -25,13 +25,24 @@ from fledge.channels.base import Channel
 from fledge.cli.chat import Chat, ScreenChannel
 from fledge.cli.chat_questions import from_home
 from fledge.cli.term.plain import item_lines
-from fledge.cli.term.shown import Asked, Child, Item, Leave, Output, Sent, Spoken, Stop, Turn, Wish
+from fledge.cli.term.shown import (
+    ChatItem,
+    Leave,
+    OpenQuestion,
+    OutputItem,
+    SpokenItem,
+    StopWanted,
+    TurnShown,
+    Wish,
+    WordsSent,
+    WorkingChild,
+)
 from fledge.cli.where import Where
-from fledge.client.connection import Hatch
+from fledge.client.connection import ControlSocket
 from fledge.client.driving import Driving
 from fledge.client.folder import Elsewhere, Folder
 from fledge.core.keys import main_key
-from fledge.models.base import Broke, Ended, ModelEvent, Request, Text
+from fledge.models.base import Broke, ModelEvent, ReplyEnded, Request, Text
 from fledge.models.scripted import Answer, echo, last_text
 from fledge.runtime.feed import TurnEvent
 from fledge.store.files import DATABASE
@@ -309,11 +320,11 @@ class Heard:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.items: list[Item] = []
+        self.items: list[ChatItem] = []
         self.flowing = ""
-        self.turns: list[Turn | None] = [None]
-        self.at_work: tuple[Child, ...] = ()
-        self.asked: tuple[Asked, ...] = ()
+        self.turns: list[TurnShown | None] = [None]
+        self.at_work: tuple[WorkingChild, ...] = ()
+        self.asked: tuple[OpenQuestion, ...] = ()
         self.waiting: tuple[str, ...] = ()
         self.given_back: list[str] = []
         self.partner = ""
@@ -324,12 +335,12 @@ class Heard:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def say(self, item: Item) -> None:
+    def say(self, item: ChatItem) -> None:
         assert not self.flowing, "items wait for the end of an answer here"
         self.items.append(item)
-        if isinstance(item, Spoken) and item.is_typed_here:
+        if isinstance(item, SpokenItem) and item.is_typed_here:
             self.lines.append(f"» {item.text}")
-        elif not isinstance(item, Output) or item.is_asked_for:
+        elif not isinstance(item, OutputItem) or item.is_asked_for:
             self.lines.append(item_lines(item))
         self._moved.set()
 
@@ -342,15 +353,15 @@ class Heard:
         self.flowing = ""
         self._moved.set()
 
-    def turn(self, turn: Turn | None) -> None:
+    def turn(self, turn: TurnShown | None) -> None:
         self.turns.append(turn)
         self._moved.set()
 
-    def children(self, children: tuple[Child, ...]) -> None:
+    def children(self, children: tuple[WorkingChild, ...]) -> None:
         self.at_work = children
         self._moved.set()
 
-    def ask(self, asked: tuple[Asked, ...]) -> None:
+    def ask(self, asked: tuple[OpenQuestion, ...]) -> None:
         self.asked = asked
         self._moved.set()
 
@@ -380,7 +391,7 @@ class Heard:
         self._wishes.put_nowait(wish)
 
     def type(self, line: str) -> None:
-        self.want(Sent(line, line))
+        self.want(WordsSent(line, line))
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Wait until the screen shows something."""
@@ -464,7 +475,7 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
         await asyncio.sleep(5)
         sitting.tell(TurnEvent("assistant:text", main_key(), "so far", 1))
         await asyncio.sleep(1)
-        screen.want(Stop())
+        screen.want(StopWanted())
         await asyncio.sleep(1)
         sitting.tell(TurnEvent("assistant:text", main_key(), " and further", 1))
         await sitting.fl.session("main").send("hello")
@@ -507,7 +518,7 @@ def beside(server: gateway.Server, screen: Heard) -> int:
     """A chat beside a process that holds the folder."""
 
     async def sit() -> int:
-        async with Elsewhere(Hatch(server.state)) as client:
+        async with Elsewhere(ControlSocket(server.state)) as client:
             return await Chat(client, screen, ScreenChannel(), Where(Path("there"))).run()
 
     return asyncio.run(sit())
@@ -573,7 +584,7 @@ class Halting:
         yield Text("Hello ")
         await asyncio.to_thread(self.goes_on.wait, PATIENCE_S)
         yield Text("there.")
-        yield Ended("end", "halting")
+        yield ReplyEnded("end", "halting")
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -582,7 +593,7 @@ class Halting:
 @asynccontextmanager
 async def sitting_beside(state: Path, screen: Heard) -> AsyncIterator[Chat]:
     """A chat beside a process that holds the folder, until the block ends."""
-    async with Elsewhere(Hatch(state)) as client:
+    async with Elsewhere(ControlSocket(state)) as client:
         chat = Chat(client, screen, ScreenChannel(), Where(Path("there")))
         sitting = asyncio.ensure_future(chat.run())
         yield chat
@@ -623,10 +634,10 @@ def test_a_stop_beside_the_holder_gives_back_what_was_not_read(tmp_path: Path) -
             screen.type("hello")
             await screen.see("Hello ")
             screen.type("and one thing")
-            screen.want(Sent("I ran `ls`\nand another", "and another"))
+            screen.want(WordsSent("I ran `ls`\nand another", "and another"))
             await screen.until(lambda: screen.waiting == ("and one thing", "and another"))
             await asyncio.sleep(0.1)
-            screen.want(Stop())
+            screen.want(StopWanted())
             await screen.see("stopped")
             await screen.until(lambda: screen.waiting == () and screen.turns[-1] is None)
 

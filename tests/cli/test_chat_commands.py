@@ -19,11 +19,11 @@ from fledge.cli.chat_commands import (
     new_name,
     read,
 )
-from fledge.cli.term.shown import Answered, Leave, Output, PlanQuestion, Question, Verdict
+from fledge.cli.term.shown import CallQuestion, Leave, OutputItem, PersonVerdict, PlanQuestion, QuestionAnswered
 from fledge.commands.values import Below, SessionRow
 from fledge.core.keys import conversation_name
 from fledge.models.base import Request, ToolMessage
-from fledge.models.scripted import Answer, Reply, last_text, use
+from fledge.models.scripted import Answer, ScriptedReply, last_text, use
 from fledge.testing import ScriptedModel
 from tests.cli.test_chat import Heard, Sitting
 from tests.statements import proves
@@ -184,7 +184,7 @@ async def talk(request: Request) -> Answer:
         case "plan":
             return use("sessions_spawn", task="plan it", label="planner", planMode=True)
         case "write":
-            return Reply("", (use("write", path="made.txt", content="made"),))
+            return ScriptedReply("", (use("write", path="made.txt", content="made"),))
         case words if words.startswith("[") or "ubagent" in words:
             return "NO_REPLY"
         case words:
@@ -219,7 +219,7 @@ def test_what_a_tool_gave_back_is_shown_when_it_is_asked_for(tmp_path: Path, scr
     played(tmp_path, screen, "/expand", "delegate", "/expand")
     assert "no tool has given anything back" in screen.lines
     last = screen.items[-1]
-    assert isinstance(last, Output)
+    assert isinstance(last, OutputItem)
     assert last.is_asked_for
     assert '"status":"accepted"' in last.text
 
@@ -269,7 +269,7 @@ def test_whom_words_are_for_is_shown_before_the_input(tmp_path: Path, screen: He
     [("once", "", "created made.txt"), ("no", "", "was refused"), ("no", "write to b.txt", "write to b.txt")],
 )
 def test_a_question_is_answered_for_the_call_that_was_shown(
-    tmp_path: Path, screen: Heard, verdict: Verdict, words: str, told: str
+    tmp_path: Path, screen: Heard, verdict: PersonVerdict, words: str, told: str
 ) -> None:
     model = ScriptedModel(talk)
     sitting = Sitting(tmp_path, screen, model, {"tools": {"write": {"approval": "ask"}}})
@@ -279,10 +279,10 @@ def test_a_question_is_answered_for_the_call_that_was_shown(
         await asyncio.sleep(2)
         (asked,) = screen.asked
         call = "write\npath: made.txt\ncontent: made"
-        assert asked == Question(asked.id, "the agent", call, place=str(tmp_path))
+        assert asked == CallQuestion(asked.id, "the agent", call, place=str(tmp_path))
         assert screen.turns[-1] is not None
         assert screen.turns[-1].state == "waiting"
-        screen.want(Answered(asked.id, verdict, words))
+        screen.want(QuestionAnswered(asked.id, verdict, words))
         await asyncio.sleep(2)
         assert screen.asked == ()
 
@@ -301,7 +301,7 @@ def test_a_question_is_answered_for_the_call_that_was_shown(
         ("edited", "1. write, edited", "the plan of planner is approved, as you have edited it"),
     ],
 )
-def test_a_plan_is_answered(tmp_path: Path, screen: Heard, verdict: Verdict, words: str, done: str) -> None:
+def test_a_plan_is_answered(tmp_path: Path, screen: Heard, verdict: PersonVerdict, words: str, done: str) -> None:
     model = ScriptedModel(talk)
 
     async def body(chat: Chat) -> None:
@@ -309,7 +309,7 @@ def test_a_plan_is_answered(tmp_path: Path, screen: Heard, verdict: Verdict, wor
         await asyncio.sleep(2)
         (asked,) = screen.asked
         assert asked == PlanQuestion(asked.id, "planner", "1. read\n2. write")
-        screen.want(Answered(asked.id, verdict, words))
+        screen.want(QuestionAnswered(asked.id, verdict, words))
         await asyncio.sleep(5)
         assert len(screen.asked) == (verdict == "reject")
 
@@ -324,11 +324,11 @@ def test_an_answer_that_is_refused_is_said_and_the_question_is_asked_again(tmp_p
         screen.type("plan")
         await asyncio.sleep(2)
         (first,) = screen.asked
-        screen.want(Answered(first.id, "edited", "x" * 200_000))
+        screen.want(QuestionAnswered(first.id, "edited", "x" * 200_000))
         await asyncio.sleep(2)
         (second,) = screen.asked
         assert first.id != second.id
-        screen.want(Answered(second.id, "carry out"))
+        screen.want(QuestionAnswered(second.id, "carry out"))
         await asyncio.sleep(5)
 
     Sitting(tmp_path, screen, ScriptedModel(talk)).last(body)
@@ -370,9 +370,9 @@ def test_always_makes_the_rule_that_was_shown(tmp_path: Path, screen: Heard) -> 
         screen.type("make")
         await asyncio.sleep(2)
         (asked,) = screen.asked
-        assert isinstance(asked, Question)
+        assert isinstance(asked, CallQuestion)
         assert (asked.text, asked.always) == ("echo hi", "echo hi")
-        screen.want(Answered(asked.id, "always"))
+        screen.want(QuestionAnswered(asked.id, "always"))
         await asyncio.sleep(3)
         screen.type("again")
         await asyncio.sleep(3)

@@ -10,7 +10,7 @@ import pytest
 
 from fledge.cli.term.cells import fit
 from fledge.models.base import Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli.model_server import MODEL, workspace
 from tests.cli.stage import Stage, call, is_child, staged
 from tests.cli.term.pty_program import PATIENCE_S, Program, program
@@ -30,36 +30,36 @@ def says(words: str, body: Body) -> Answer:
         return child_says(words, body)
     match words:
         case "delegate":
-            return Reply("", (call("sessions_spawn", task="look", label="scout"),))
+            return ScriptedReply("", (call("sessions_spawn", task="look", label="scout"),))
         case "ask":
-            return Reply("", (call("sessions_spawn", task="ask", label="scout"),))
+            return ScriptedReply("", (call("sessions_spawn", task="ask", label="scout"),))
         case "plan":
-            return Reply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
+            return ScriptedReply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
         case "wide":
-            return Reply(f"{WIDE}\n\n- {WIDE}")
+            return ScriptedReply(f"{WIDE}\n\n- {WIDE}")
         case "half":
-            return Reply(f"{HALF}⟦half⟧{REST}", usage=Usage(10, 20))
+            return ScriptedReply(f"{HALF}⟦half⟧{REST}", usage=Usage(10, 20))
         case "overloaded":
             limit = {"error": {"message": "overloaded", "type": "overloaded_error"}}
-            return [Status(529, limit, {"Retry-After": "2"})] if not _overloaded(body) else Reply("Here I am.")
+            return [Status(529, limit, {"Retry-After": "2"})] if not _overloaded(body) else ScriptedReply("Here I am.")
         case _ if body["messages"][-1]["role"] == "tool":
             first, second = SENTENCE.split("this ")
-            return Reply(f"{first}⟦child⟧this {second}\n\nA second paragraph follows.⟦end⟧")
+            return ScriptedReply(f"{first}⟦child⟧this {second}\n\nA second paragraph follows.⟦end⟧")
         case _:
-            return Reply("Heard.")
+            return ScriptedReply("Heard.")
 
 
 def child_says(words: str, body: Body) -> Answer:
     """What the subagents do."""
     if body["messages"][-1]["role"] == "tool":
-        return Reply(f"It said: {words}")
+        return ScriptedReply(f"It said: {words}")
     if "APPROVED" in words:
-        return Reply("Carried out.")
+        return ScriptedReply("Carried out.")
     if words.endswith("plan"):
-        return Reply(PLAN)
+        return ScriptedReply(PLAN)
     if words.endswith("ask"):
-        return Reply("", (call("exec", command="echo one > made.txt && echo done"),))
-    return Reply("⟦look⟧Three files hold the rule.\nThe second one is wrong.", usage=Usage(8000, 100))
+        return ScriptedReply("", (call("exec", command="echo one > made.txt && echo done"),))
+    return ScriptedReply("⟦look⟧Three files hold the rule.\nThe second one is wrong.", usage=Usage(8000, 100))
 
 
 _ASKED: set[int] = set()

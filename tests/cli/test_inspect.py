@@ -13,7 +13,7 @@ from fledge.core.transcript import Replied
 from fledge.core.turn import OpenTurn
 from fledge.orchestrator import budget, control, outbox, spawn, steps, turns
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Ran, Spec
+from fledge.store.base import Spec, TurnRan
 from tests.cli.command import fledge
 from tests.model.world import MAIN, World
 from tests.statements import proves
@@ -31,7 +31,7 @@ def world() -> Iterator[World]:
 def child(world: World, label: str, answer: str | None = "done\nSUMMARY: fine") -> str:
     """A child of main that has answered, or waits in the queue."""
     request = world.request(world.drives[MAIN])
-    named = spawn.Request(
+    named = spawn.SpawnRequest(
         spec=Spec(task=f"do {label}", label=label), terms=request.terms, generations=request.generations
     )
     key = world.commit(lambda c: spawn.spawn(c, named)).key
@@ -58,7 +58,7 @@ def test_info_tells_what_really_ran_and_under_which_limits(world: World) -> None
     key = child(world, "survey", answer=None)
     world.claim()
     drive = world.drives[key]
-    ran = Ran("gpt-5", "high", ("read", "write"), True, "/work")
+    ran = TurnRan("gpt-5", "high", ("read", "write"), True, "/work")
 
     def work(c: Commit) -> None:
         budget.give(c, key, Budget(tokens=100, seconds=60.0))

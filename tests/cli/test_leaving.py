@@ -14,8 +14,8 @@ from typing import Literal
 import pytest
 
 import fledge
-from fledge.commands.desk import Desk
-from fledge.commands.hatch import hatch
+from fledge.commands.control_socket import control_socket
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import run_meant
 from fledge.commands.talk import talk
 from fledge.core.keys import main_key, short_id
@@ -23,7 +23,7 @@ from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, ScriptedModel, echo, last_text, use
 from fledge.store.base import Tx
-from fledge.store.ways import HATCH, reached
+from fledge.store.ways import CONTROL_SOCKET, reached
 from tests import rows
 from tests.cli import chat_server, command
 from tests.cli.command import ageless
@@ -103,7 +103,7 @@ def dies(state: Path, request: int | str, moment: Moment) -> Body:
     """The body of a holder that answers requests as a hatch does, and is gone at this moment of this request."""
 
     async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
-        desk, fate, talks = Desk(fl, fl.config.gateway), Fate(request, moment), set[asyncio.Task[None]]()
+        desk, fate, talks = GatewayState(fl, fl.config.gateway), Fate(request, moment), set[asyncio.Task[None]]()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
@@ -230,7 +230,7 @@ async def _greet(fl: fledge.Fledge) -> None:
 
 async def leaves_once_answered(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
     """The body of a holder that closes in order in the moment in which the answer is there, as `fledge run` does."""
-    async with hatch(fl):
+    async with control_socket(fl):
         ready()
         await fl.until(lambda tx: is_answered(tx) or None)
 
@@ -247,7 +247,7 @@ class LeavesOnceAsked(Holder):
         return await never(request)
 
     async def body(self, fl: fledge.Fledge, ready: Callable[[], None]) -> None:
-        async with hatch(fl):
+        async with control_socket(fl):
             ready()
             await self._asked.wait()
 
@@ -335,7 +335,7 @@ def test_spawn_prints_its_answer_whatever_becomes_of_the_process_beside_it(
     holds = ("serve", "--port", "0") if end == "is told to end" else ("run", "hello")
     model.hold.touch()
     with start(model, work, *holds) as holder, contextlib.ExitStack() as stack:
-        until(holder, (tmp_path / "state" / HATCH).exists)
+        until(holder, (tmp_path / "state" / CONTROL_SOCKET).exists)
         spawn = stack.enter_context(start(model, work, "spawn", "dig deep"))
         asked = 1 if holds[0] == "serve" else 2
         until(spawn, lambda: model.requests >= asked)

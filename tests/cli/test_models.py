@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fledge.models.base import Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli.test_choosing import CHAT, NOBODY, OllamaServer, Place, served
 from tests.models import anthropic_server
 from tests.models.anthropic_server import AnthropicServer
@@ -77,7 +77,7 @@ def doctor(place: Place, tmp_path: Path, script: Any, *arguments: str) -> tuple[
 
 @proves("7.input.29", "`fledge doctor` asks the chosen model for one word, with a tool offered, and says what it cost")
 def test_doctor_asks_the_chosen_model_and_says_what_it_cost(place: Place, tmp_path: Path) -> None:
-    said, asked = doctor(place, tmp_path, lambda body: Reply("ready", usage=Usage(1000, 100)))
+    said, asked = doctor(place, tmp_path, lambda body: ScriptedReply("ready", usage=Usage(1000, 100)))
     assert "ok    model        anthropic/claude-sonnet-5-5 (because ANTHROPIC_API_KEY is set)\n" in said
     answered = "anthropic/claude-sonnet-5-5 answers (1000 tokens in, 100 out; it cost $0.003000)"
     assert f"ok    call         {answered}\n" in said

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fledge.cli import verbs
-from fledge.cli.run import Request, converse
+from fledge.cli.run import RunRequest, converse
 from fledge.cli.where import Where
 from fledge.models.scripted import ScriptedModel
 from tests.cli.nested_model import nested
@@ -18,7 +18,7 @@ ENDED = ["finished", "result read", "cleaned up"]
 
 
 def talk(state: Path, *settings: str) -> int:
-    request = Request("go", "scripted/nested")
+    request = RunRequest("go", "scripted/nested")
     return asyncio.run(converse(Where(state), request, settings, models={"scripted/nested": ScriptedModel(nested)}))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fledge.models.base import Call
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli import command
 from tests.cli.model_server import MODEL, Model, serving, workspace
 from tests.models.serving import Body
@@ -16,12 +16,12 @@ from tests.models.serving import Body
 OFF = ("--set", "agents.defaults.sandbox.mode=off")
 
 
-def runs(body: Body) -> Reply:
+def runs(body: Body) -> ScriptedReply:
     """Runs what it is told as a command, then says what came of it."""
     last = body["messages"][-1]
     if last["role"] == "tool":
-        return Reply(f"The tool said: {last['content']}")
-    return Reply("", (Call("", "exec", json.dumps({"command": last["content"]})),))
+        return ScriptedReply(f"The tool said: {last['content']}")
+    return ScriptedReply("", (Call("", "exec", json.dumps({"command": last["content"]})),))
 
 
 @pytest.fixture

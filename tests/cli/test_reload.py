@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fledge.cli.main import main
-from fledge.cli.run import Request, converse
+from fledge.cli.run import RunRequest, converse
 from fledge.cli.where import Where
 from fledge.models.base import Request as Asked
 from fledge.models.scripted import Answer, ScriptedModel, use
@@ -29,7 +29,7 @@ def test_without_a_chat_the_line_names_fledge_trust_which_takes_it_in(
         return use("exec", command="echo obey me > SOUL.md") if said(request) == 0 else "done"
 
     def say(words: str) -> str:
-        request = Request(words, "scripted/one", quiet=True)
+        request = RunRequest(words, "scripted/one", quiet=True)
         run = converse(Where(state), request, PLAIN, models={"scripted/one": ScriptedModel(script)})
         assert asyncio.run(run) == 0
         return capfd.readouterr().err

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fledge.api.values import Message as Entry
-from fledge.cli.run import Printed, Told
+from fledge.cli.run import Printed, RunOutput
 from fledge.models.base import Broke, ToolMessage
 from fledge.models.base import Request as Asked
 from fledge.models.scripted import Answer as Said
-from fledge.models.scripted import Reply, ScriptedModel, echo, use
+from fledge.models.scripted import ScriptedModel, ScriptedReply, echo, use
 from tests import images
 from tests.cli import command
 from tests.cli.command import Done, name_in
@@ -102,7 +102,7 @@ def test_the_conversation_remembers_what_was_said_before(model: Model, work: Pat
 def test_what_a_turn_says_before_the_run_knows_where_it_begins_is_printed_once(
     told: list[str], printed: list[int]
 ) -> None:
-    class Answers(Told):
+    class Answers(RunOutput):
         def answer(self, text: str, *, is_cut: bool = False) -> None:
             shown.append(int(text))
 
@@ -160,7 +160,7 @@ def slow_down(times: int, retry_after: str) -> Script:
     def script(body: Body) -> Answer:
         left[0] -= 1
         limit = {"error": {"message": "slow down", "type": "rate_limit_error"}}
-        return Reply("here I am") if left[0] < 0 else [Status(429, limit, {"Retry-After": retry_after})]
+        return ScriptedReply("here I am") if left[0] < 0 else [Status(429, limit, {"Retry-After": retry_after})]
 
     return script
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fledge.models.base import Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli import command
 from tests.cli.model_server import MODEL, until, workspace
 from tests.cli.stage import Stage, call, is_child, staged
@@ -31,29 +31,29 @@ def says(words: str, body: Body) -> Answer:
         return child_says(words, body)
     match words:
         case "delegate":
-            return Reply("I send **a scout**.", (call("sessions_spawn", task="look", label="scout"),))
+            return ScriptedReply("I send **a scout**.", (call("sessions_spawn", task="look", label="scout"),))
         case "plan":
-            return Reply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
+            return ScriptedReply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
         case "overloaded":
             limit = {"error": {"message": "overloaded", "type": "overloaded_error"}}
             is_first = not _ASKED
             _ASKED.append(body)
-            return [Status(529, limit, {"Retry-After": "2"})] if is_first else Reply("Here I am.")
+            return [Status(529, limit, {"Retry-After": "2"})] if is_first else ScriptedReply("Here I am.")
         case "half":
-            return Reply("The first half of the answer⟦half⟧ and the second half.", usage=Usage(10, 20))
+            return ScriptedReply("The first half of the answer⟦half⟧ and the second half.", usage=Usage(10, 20))
         case _ if body["messages"][-1]["role"] == "tool":
-            return Reply("It is *under way*.⟦turn⟧")
+            return ScriptedReply("It is *under way*.⟦turn⟧")
         case _:
-            return Reply("# Findings\n\n- all of it")
+            return ScriptedReply("# Findings\n\n- all of it")
 
 
 def child_says(words: str, body: Body) -> Answer:
     """What the subagents do."""
     if body["messages"][-1]["role"] == "tool":
-        return Reply(f"⟦look⟧{RESULT}", usage=Usage(8000, 100))
+        return ScriptedReply(f"⟦look⟧{RESULT}", usage=Usage(8000, 100))
     if words.endswith("plan"):
-        return Reply("1. **Read** the docs\n2. Fix them")
-    return Reply("", (call("read", path="notes.txt"),))
+        return ScriptedReply("1. **Read** the docs\n2. Fix them")
+    return ScriptedReply("", (call("read", path="notes.txt"),))
 
 
 _ASKED: list[Body] = []

@@ -13,12 +13,12 @@ import pytest
 
 from fledge.cli import stream
 from fledge.cli.stream import StreamEvent
-from fledge.commands.feed import RunEvent
+from fledge.commands.feed import RunHappened
 from fledge.commands.reading import from_wire
 from fledge.commands.wire import to_wire
 from fledge.core.keys import short_id
 from fledge.models.base import Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli import command
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
 from tests.cli.stage import call, is_child
@@ -33,19 +33,21 @@ def says(body: Body) -> Answer:
     last = body["messages"][-1]
     if is_child(body):
         if "plan" in body["messages"][1]["content"]:
-            return Reply("1. read")
-        return Reply(HOSTILE) if last["role"] == "tool" else Reply("", (call("read", path="notes.txt"),))
+            return ScriptedReply("1. read")
+        return (
+            ScriptedReply(HOSTILE) if last["role"] == "tool" else ScriptedReply("", (call("read", path="notes.txt"),))
+        )
     if last["role"] == "tool":
-        return Reply("It is under way.", usage=Usage(100, 7))
+        return ScriptedReply("It is under way.", usage=Usage(100, 7))
     match last["content"].strip():
         case "delegate":
-            return Reply("I send a scout.", (call("sessions_spawn", task="look", label="scout"),))
+            return ScriptedReply("I send a scout.", (call("sessions_spawn", task="look", label="scout"),))
         case "plan":
-            return Reply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
+            return ScriptedReply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
         case "write":
-            return Reply("", (call("write", path="made.txt", content="made"),))
+            return ScriptedReply("", (call("write", path="made.txt", content="made"),))
         case _:
-            return Reply("All is found.")
+            return ScriptedReply("All is found.")
 
 
 @pytest.fixture
@@ -84,23 +86,23 @@ def test_what_happens_is_told_as_events(model: Model, work: Path) -> None:
     code, found, errors = run(model, work, "delegate")
     assert (code, errors) == (0, "")
     kinds = [type(one).__name__ for one in found]
-    answers = [one.text for one in found if isinstance(one, stream.Answer)]
+    answers = [one.text for one in found if isinstance(one, stream.AnswerLine)]
     assert answers == ["I send a scout.", "It is under way.", "All is found."]
-    streamed = "".join(one.text for one in found if isinstance(one, stream.Text))
+    streamed = "".join(one.text for one in found if isinstance(one, stream.TextLine))
     assert streamed == "".join(answers)
-    (result,) = [one for one in found if isinstance(one, stream.Result)]
+    (result,) = [one for one in found if isinstance(one, stream.ResultLine)]
     assert (result.label, result.status, result.ended_reason, result.text) == ("scout", "ok", "complete", HOSTILE)
-    runs = [one for one in found if isinstance(one, RunEvent)]
+    runs = [one for one in found if isinstance(one, RunHappened)]
     assert {one.session_key for one in runs} == {result.session_key}
     assert (runs[0].event, runs[0].label) == ("Admitted", "scout")
-    tools = [one for one in found if isinstance(one, stream.Tool)]
+    tools = [one for one in found if isinstance(one, stream.ToolLine)]
     read = [one for one in tools if one.session_key == result.session_key]
     assert [one.kind for one in read] == ["tool:start", "tool:end"]
     assert (read[0].text, "hello" in read[1].text) == ("read", True)
     assert json.loads(read[0].arguments) == {"path": "notes.txt"}
     assert read[0].call == read[1].call
-    assert stream.Usage(session_key=command.session_of(work), tokens_in=100, tokens_out=7, cost_usd=None) in found
-    assert kinds.index("Result") > kinds.index("RunEvent")
+    assert stream.UsageLine(session_key=command.session_of(work), tokens_in=100, tokens_out=7, cost_usd=None) in found
+    assert kinds.index("ResultLine") > kinds.index("RunHappened")
 
 
 def test_lines_can_be_shown_on_a_terminal(model: Model, work: Path) -> None:
@@ -111,7 +113,7 @@ def test_lines_can_be_shown_on_a_terminal(model: Model, work: Path) -> None:
 @proves("4.tools.56")
 def test_a_question_and_a_plan_are_events_and_the_exit_code_is_three(model: Model, work: Path) -> None:
     code, found, errors = run(model, work, "--set", "tools.write.approval=ask", "write")
-    (asked,) = [one for one in found if isinstance(one, stream.Asked)]
+    (asked,) = [one for one in found if isinstance(one, stream.QuestionLine)]
     assert (code, asked.tool, json.loads(asked.arguments)["path"]) == (3, "write", "made.txt")
     assert f"fledge approve {short_id(asked.id)}" in errors
     done = command.fledge("reject", short_id(asked.id), "--state", "../state", cwd=work, env=model.env)
@@ -126,7 +128,7 @@ def test_a_question_and_a_plan_are_events_and_the_exit_code_is_three(model: Mode
 @pytest.mark.parametrize(
     ("arguments", "env", "kinds"),
     [
-        (["hello"], {"OPENAI_API_KEY": "sk-mistaken-key"}, ["Failure", "Notice", "Notice", "Settled"]),
+        (["hello"], {"OPENAI_API_KEY": "sk-mistaken-key"}, ["FailureLine", "NoticeLine", "NoticeLine", "Settled"]),
         ([""], {}, ["Settled"]),
         (["hello", "--set", "nonsense"], {}, ["Settled"]),
         (["hello", "--model", "nowhere/model"], {}, ["Settled"]),

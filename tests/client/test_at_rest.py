@@ -28,7 +28,7 @@ print(*(name for name in sys.argv[3:] if name in sys.modules))
 """
 DRIVES = [
     "aiohttp",
-    "fledge.api.program",
+    "fledge.api.fledge",
     "fledge.config",
     "fledge.models",
     "fledge.orchestrator.engine",

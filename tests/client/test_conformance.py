@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.client.connection import Gateway, Hatch
+from fledge.client.connection import ControlSocket, Gateway
 from fledge.client.driving import Driving
 from fledge.client.folder import Client, Elsewhere, Folder
 from fledge.commands.methods import METHODS
 from fledge.errors import BadInput, FledgeError
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, last_text, use
-from fledge.store.ways import HATCH
+from fledge.store.ways import CONTROL_SOCKET
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
 from tests.gateway.serving import serving
@@ -104,12 +104,12 @@ async def client_of(way: str, state: Path) -> AsyncIterator[Client]:
     env = {"FLEDGE_CONFIG": str(state.parent / "user"), "PATH": os.environ["PATH"]}
     if way == "driving":
         options: dict[str, Any] = {"model": ScriptedModel(commanded), "workspace": state.parent, "env": env}
-        opening = Driving(lambda: fledge.open(state, config=UNBOXED, address=HATCH, **options))
+        opening = Driving(lambda: fledge.open(state, config=UNBOXED, address=CONTROL_SOCKET, **options))
         async with Folder(state, opening) as client:
             yield client
         return
     with serving(state, ScriptedModel(commanded), UNBOXED, env=env) as server:
-        place = Hatch(state) if way == "socket" else Gateway(server.address, server.token)
+        place = ControlSocket(state) if way == "socket" else Gateway(server.address, server.token)
         async with Elsewhere(place) as client:
             yield client
 
@@ -320,7 +320,7 @@ def test_a_feed_goes_on_without_a_gap_when_the_process_that_tells_it_is_killed(t
         assert holder.stdout is not None
         assert await asyncio.to_thread(holder.stdout.readline) == "True\n"
         options: dict[str, Any] = {"model": ScriptedModel(obedient), "workspace": tmp_path}
-        opening = Driving(lambda: fledge.open(state, config={}, address=HATCH, **options))
+        opening = Driving(lambda: fledge.open(state, config={}, address=CONTROL_SOCKET, **options))
         async with Folder(state, opening) as client:
             feed = client.events(cursor=0)
             for number in range(6):

@@ -9,22 +9,22 @@ from typing import Any, TypeVar
 import pytest
 
 import fledge
-from fledge.client.connection import LARGE_BYTES, Connection, Gateway, Hatch, Place, connect, find
+from fledge.client.connection import LARGE_BYTES, Connection, ControlSocket, Gateway, VerbServer, connect, find
 from fledge.client.folder import Elsewhere
 from fledge.errors import BadInput, HolderLeft, Refused
-from fledge.store.ways import HATCH
+from fledge.store.ways import CONTROL_SOCKET
 from tests.gateway.serving import Server, serving
 
 T = TypeVar("T")
 WAYS = ("socket", "gateway")
 
 
-def place_of(server: Server, way: str) -> Place:
-    return Hatch(server.state) if way == "socket" else Gateway(server.address, server.token)
+def place_of(server: Server, way: str) -> VerbServer:
+    return ControlSocket(server.state) if way == "socket" else Gateway(server.address, server.token)
 
 
 @asynccontextmanager
-async def connected(place: Place) -> AsyncIterator[Connection]:
+async def connected(place: VerbServer) -> AsyncIterator[Connection]:
     connection = await connect(place)
     try:
         yield connection
@@ -145,7 +145,7 @@ class Mute:
             writer.write(self._words)
             writer.close()
 
-        server = await asyncio.start_unix_server(take, str(state / HATCH))
+        server = await asyncio.start_unix_server(take, str(state / CONTROL_SOCKET))
         try:
             yield
         finally:
@@ -158,7 +158,7 @@ class Mute:
 )
 def test_whether_a_request_may_have_been_carried_out_is_told(tmp_path: Path, words: bytes, acted: bool) -> None:
     async def main() -> HolderLeft:
-        async with Mute(words).at(tmp_path), connected(Hatch(tmp_path)) as connection:
+        async with Mute(words).at(tmp_path), connected(ControlSocket(tmp_path)) as connection:
             with pytest.raises(HolderLeft) as left:
                 await connection.call("health", {})
             return left.value

@@ -14,7 +14,7 @@ from fledge.core.run import Run, Terms
 from fledge.orchestrator import spawn
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
-from fledge.store.base import Post, Spec, Tx
+from fledge.store.base import OutboxPost, Spec, Tx
 from fledge.store.postgres import PostgresStore
 from fledge.testing import ScriptedPerformer, Stage
 from tests.store.postgres import Server
@@ -25,7 +25,7 @@ GUARD_S = 60.0
 MAIN = "agent:main:main"
 LEASE_S = 2.0
 RULES = Rules(queue=QueueSettings(debounce_s=0.0), widths={"main": 4, "subagent": 8, "nested": 1})
-CHILD = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=MAIN), limits=policy.Limits(max_children=1000))
+CHILD = spawn.SpawnRequest(spec=Spec(task="work"), terms=Terms(parent=MAIN), limits=policy.Limits(max_children=1000))
 
 
 class Performer(ScriptedPerformer):
@@ -58,7 +58,7 @@ class Performer(ScriptedPerformer):
         await super().remove(leaves)
         await asyncio.sleep(self.post_s)
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         self.posted.append(post)
         await asyncio.sleep(self.post_s)
         return None

@@ -11,9 +11,9 @@ from fledge.core import events as ev
 from fledge.core.cluster import PATIENCE_S, News
 from fledge.core.run import Spawning, Terms
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import cluster, control, deliver, spawn, turns
-from fledge.orchestrator.changes import Changes
+from fledge.orchestrator import cluster, control, inbox, spawn, turns
 from fledge.orchestrator.commit import Commit, Rules
+from fledge.orchestrator.engine import Changes
 from fledge.store.base import Tx
 from tests.cluster.several import CHILD, LEASE_S, MAIN, RULES, Worker, eventually, play, until, workers, working
 from tests.statements import proves
@@ -42,7 +42,7 @@ def test_a_starting_engine_takes_nothing_from_one_that_is_alive(server: Server) 
         async with workers(server, 1) as (one,):
             keys = await one.spawn(4)
             await until(lambda: len(one.performer.at_work) == 4)
-            prepared = spawn.Request(spec=CHILD.spec, terms=CHILD.terms, limits=CHILD.limits, binds_thread=True)
+            prepared = spawn.SpawnRequest(spec=CHILD.spec, terms=CHILD.terms, limits=CHILD.limits, binds_thread=True)
             held = await one.engine.commit(lambda c: spawn.reserve(c, prepared))
             async with working(one.url) as other:
                 drivers = await other.see(lambda tx: tx.drivers.all())
@@ -93,7 +93,7 @@ def test_what_a_run_leaves_is_removed_by_one_engine(server: Server) -> None:
                 worker.performer.post_s = 0.2
             one = several[0]
             await one.spawn(0)
-            leaving = spawn.Request(
+            leaving = spawn.SpawnRequest(
                 spec=CHILD.spec,
                 terms=Terms(parent=MAIN, cleanup="delete", leaves=("attachments/a",)),
                 limits=CHILD.limits,
@@ -229,7 +229,7 @@ def test_an_engine_that_closes_hands_its_sessions_over(server: Server) -> None:
 def test_an_engine_that_leaves_leaves_nothing_that_is_its_own(server: Server) -> None:
     async def test() -> None:
         async with workers(server, 1) as (one,):
-            prepared = spawn.Request(spec=CHILD.spec, terms=CHILD.terms, limits=CHILD.limits, binds_thread=True)
+            prepared = spawn.SpawnRequest(spec=CHILD.spec, terms=CHILD.terms, limits=CHILD.limits, binds_thread=True)
             keys = await one.spawn(2)
             await until(lambda: one.performer.at_work == set(keys))
             await one.engine.commit(lambda c: spawn.reserve(c, prepared))
@@ -257,7 +257,7 @@ def test_a_message_that_interrupts_reaches_a_driver_in_another_process(server: S
             drive = turns.Drive(key, driver.epoch, 1, None, {})
             with one.engine.interruptible(drive, left.append):
                 await gateway.engine.commit(lambda c: control.send(c, key=key, message="listen", row_key="row"))
-                assert await gateway.engine.commit(lambda c: deliver.interrupt(c, key))
+                assert await gateway.engine.commit(lambda c: inbox.interrupt(c, key))
                 await until(lambda: left == [1])
                 assert one.performer.at_work == {key}
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fledge.errors import StoreError
-from fledge.orchestrator.changes import Changes
+from fledge.orchestrator.engine import Changes
 from fledge.store.base import Driver, Tx
 from tests.cluster.processes import Process, busy, settled, wrong
 from tests.cluster.several import LEASE_S, RULES, Worker, eventually, play, working

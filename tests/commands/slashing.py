@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from fledge.api.program import Fledge
-from fledge.commands.desk import Desk
+from fledge.api.fledge import Fledge
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.orders import CommandResult, run_line
 from fledge.core.route import Address
 
@@ -19,4 +19,4 @@ class Person(Struct, frozen=True):
 async def run_command(fl: Fledge, session: str, line: str, by: Person | None = None) -> CommandResult:
     """Do what a line says in a session, for this person."""
     by = by or Person()
-    return await run_line(Desk(fl, fl.config.gateway, client=by.name), session, line, by.at)
+    return await run_line(GatewayState(fl, fl.config.gateway, client=by.name), session, line, by.at)

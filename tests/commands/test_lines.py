@@ -28,7 +28,7 @@ def test_a_label_of_many_lines_stays_on_one() -> None:
     world.commit(lambda c: control.send(c, MAIN, "go"))
     world.claim()
     request = world.request(world.drives[MAIN])
-    forged = spawn.Request(
+    forged = spawn.SpawnRequest(
         spec=Spec(task="x", label="a\n└─ b · completed (ok)"), terms=request.terms, generations=request.generations
     )
     world.commit(lambda c: spawn.spawn(c, forged))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import rest
 from fledge.commands.methods import call
 from fledge.commands.orders import COMPACTED, below
 from fledge.commands.values import Below
 from fledge.models.base import Broke, Request, ToolMessage
-from fledge.models.scripted import Answer, Reply, last_text, use
+from fledge.models.scripted import Answer, ScriptedReply, last_text, use
 from fledge.runtime.context import COMPACT_PROMPT
 from fledge.store.base import Tx
 from fledge.testing import ScriptedModel
@@ -41,7 +41,7 @@ async def world(request: Request) -> Answer:
         await asyncio.Event().wait()
     if "take time" in words:
         await asyncio.sleep(100)
-    return Reply(f"did: {words[-40:]}")
+    return ScriptedReply(f"did: {words[-40:]}")
 
 
 @tool
@@ -160,7 +160,7 @@ def test_subagents_are_steered_and_killed_with_exact_refusals(place: Place) -> N
 @proves("4.tools.19", "`/subagents approve` and `reject`")
 def test_a_plan_is_answered_by_its_person(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
-        from fledge.orchestrator.asked import Caller, SpawnParams
+        from fledge.orchestrator.spawn_params import Caller, SpawnParams
 
         await fl.spawner.spawn(SpawnParams(task="make a plan", label="planner", plan_mode=True), Caller(session=MAIN))
         await asyncio.sleep(1)
@@ -312,7 +312,7 @@ def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_ga
             return (await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))).unanswered
 
         async def ask(method: str, **params: object) -> Any:
-            return await call(Desk(fl, fl.config.gateway), method, params)
+            return await call(GatewayState(fl, fl.config.gateway), method, params)
 
         await fl.session("main").send("hello")
         await say("/subagents spawn main dig")

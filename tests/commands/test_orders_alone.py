@@ -55,7 +55,7 @@ class Chat:
 
     async def child(self, label: str, task: str = "work", plan: bool = False) -> str:
         """A subagent of the conversation, under way."""
-        request = spawn.Request(
+        request = spawn.SpawnRequest(
             spec=Spec(task=task, label=label),
             terms=Terms(parent=MAIN, plan=plan, timeout_s=100.0 if task == "for a while" else 0.0),
             limits=Limits(max_depth=3, max_children=9),
@@ -139,7 +139,7 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
         parent = await chat.child("lead")
         turn = await chat.engine.store.read(lambda tx: tx.turns.get(parent))
         assert turn is not None
-        request = spawn.Request(
+        request = spawn.SpawnRequest(
             spec=Spec(task="dig", label="deep"), terms=Terms(parent=parent), limits=Limits(max_depth=3)
         )
         key = (await chat.engine.commit(lambda c: spawn.spawn(c, request))).key

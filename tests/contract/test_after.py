@@ -179,7 +179,7 @@ def test_a_late_answer_that_found_nobody_leaves_the_list_after_seven_days(scene:
 @proves("4.code.4")
 def test_a_plan_that_expires_unread_by_its_program_is_given_up_and_its_run_archived(scene: Scene) -> None:
     scene.commit(lambda c: spawn.open_program(c, PROGRAM))
-    request = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, plan=True), limits=LIMITS)
+    request = spawn.SpawnRequest(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, plan=True), limits=LIMITS)
     drive = scene.start(scene.commit(lambda c: spawn.spawn(c, request)).key)
     scene.finish(drive, "1. look")
     scene.pass_time(DAY_S)

@@ -11,9 +11,9 @@ import pytest
 from fledge.config import with_settings
 from fledge.core.run import Terms
 from fledge.models.base import Request, UserMessage
-from fledge.models.scripted import Answer, Reply, ScriptedModel, use
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, use
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import Caller, SpawnParams, read_spawn
+from fledge.orchestrator.spawn_params import Caller, SpawnParams, read_spawn
 from fledge.runtime.profiles import rules_of
 from fledge.store.base import Spec
 from fledge.tools.base import ToolContext
@@ -100,7 +100,7 @@ def test_a_requester_that_is_not_the_controller_directs_nothing(tmp_path: Path, 
 
     async def body(world: World) -> None:
         spec = Spec(task="look", label="eyes", controller="agent:main:boss")
-        request = spawn.Request(spec=spec, terms=Terms(parent=MAIN, plan=True), limits=LIMITS)
+        request = spawn.SpawnRequest(spec=spec, terms=Terms(parent=MAIN, plan=True), limits=LIMITS)
         key = (await world.engine.commit(lambda c: spawn.spawn(c, request))).key
         await world.clock.sleep(5)
         before = await world.run(key)
@@ -146,7 +146,9 @@ def test_a_sends_turn_in_a_waiting_period_may_read_what_has_come_and_the_period_
 def test_a_yield_ends_the_turn_only_after_all_results_of_its_step_are_in(office: Office) -> None:
     kit = Kit()
     calls = (use("sessions_yield"), use("slow"), use("quick"))
-    model = ScriptedModel(cast(worker=in_turn(Reply("", calls), "done"), child=in_turn(use("long"), "found it")))
+    model = ScriptedModel(
+        cast(worker=in_turn(ScriptedReply("", calls), "done"), child=in_turn(use("long"), "found it"))
+    )
 
     async def body(desk: Desk) -> tuple[list[str], float]:
         key = await desk.spawn("worker")

@@ -42,7 +42,7 @@ def profiles_of(folder: Path, ceiling: tuple[str, ...] | None, plan: bool) -> li
 
     async def body(world: World) -> None:
         facts = SessionFacts("main", "child", tools=ceiling)
-        request = spawn.Request(
+        request = spawn.SpawnRequest(
             spec=Spec(task="look", label="child"),
             terms=Terms(parent=MAIN, plan=plan),
             limits=Limits(max_depth=1),
@@ -113,7 +113,7 @@ def test_a_requesters_prompt_shows_its_children(tmp_path: Path) -> None:
 
     async def main(stage: Stage) -> None:
         for _ in range(0 if seen else 2):  # not again for the answers
-            fresh = replace(stage.drive, seat=None)  # what the claim saw is older than its children
+            fresh = replace(stage.drive, snapshot=None)  # what the claim saw is older than its children
             seen.append((await profiles.profile(stage.engine, fresh)).system)
             await stage.spawn("eyes")
         await stage.say("done")

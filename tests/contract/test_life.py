@@ -11,7 +11,7 @@ import fledge
 from fledge.core.keys import parse_key
 from fledge.core.run import Failed
 from fledge.models.base import Usage
-from fledge.models.scripted import Reply, ScriptedModel, use
+from fledge.models.scripted import ScriptedModel, ScriptedReply, use
 from fledge.orchestrator import control, spawn, turns
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, child_in, scene_fixture
@@ -161,7 +161,7 @@ def test_a_result_that_waits_for_a_busy_requester_holds_no_slot(theatre: Theatre
 
 @proves("2.outcome.4", "One function changes phases; no code sets one by hand")
 def test_no_code_but_the_decisions_of_the_core_sets_a_phase() -> None:
-    """`move` in `core/step.py` is the one place that makes a run of another phase; `born` makes the first."""
+    """`move` in `core/effects.py` is the one place that makes a run of another phase; `born` makes the first."""
     root = Path(fledge.__file__).parent
     found = {
         str(file.relative_to(root))
@@ -171,7 +171,7 @@ def test_no_code_but_the_decisions_of_the_core_sets_a_phase() -> None:
         and getattr(node.func, "id", getattr(node.func, "attr", "")) in ("replace", "Run")
         and any(word.arg == "phase" for word in node.keywords)
     }
-    assert found == {"core/lifecycle.py", "core/step.py"}
+    assert found == {"core/lifecycle.py", "core/effects.py"}
 
 
 @proves("2.outcome.4")
@@ -182,7 +182,7 @@ def test_only_the_lifecycle_calls_what_moves_a_run() -> None:
         for file in root.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom)
-        and node.module in ("fledge.core.step", "fledge.core.closing")
+        and node.module in ("fledge.core.effects", "fledge.core.closing")
         and any(name.name == "move" for name in node.names)
     }
     assert movers == {"core/lifecycle.py", "core/closing.py"}
@@ -193,7 +193,7 @@ def test_only_the_lifecycle_calls_what_moves_a_run() -> None:
 
 @proves("2.frozen.2")
 def test_a_run_that_ends_without_words_is_told_by_its_last_tool_output(office: Office) -> None:
-    model = worker(Reply("", (use("count"),)), "")
+    model = worker(ScriptedReply("", (use("count"),)), "")
 
     async def body(desk: Desk) -> str:
         return await desk.result(await desk.work())
@@ -204,7 +204,7 @@ def test_a_run_that_ends_without_words_is_told_by_its_last_tool_output(office: O
 
 @proves("2.frozen.1")
 def test_a_run_that_ends_without_words_is_told_by_its_last_ones_before_that(office: Office) -> None:
-    model = worker(Reply("I found 42 rows", (use("count"),)), "")
+    model = worker(ScriptedReply("I found 42 rows", (use("count"),)), "")
 
     async def body(desk: Desk) -> str:
         return await desk.result(await desk.work())
@@ -257,7 +257,10 @@ def test_each_message_has_a_nonce_of_its_own(scene: Scene) -> None:
 
 @proves("2.announce.7", "The stats of a real run are its own tokens, cost and time")
 def test_a_completion_tells_the_childs_own_time_tokens_and_cost(office: Office) -> None:
-    answers = Reply("", (use("wait"),), usage=Usage(12_000, 3_000)), Reply("done", usage=Usage(100, 100))
+    answers = (
+        ScriptedReply("", (use("wait"),), usage=Usage(12_000, 3_000)),
+        ScriptedReply("done", usage=Usage(100, 100)),
+    )
     model = ScriptedModel(cast(worker=in_turn(*answers)))
 
     async def body(desk: Desk) -> str:

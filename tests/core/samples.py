@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fledge.core import effects as fx
 from fledge.core import events as ev
+from fledge.core.effects import Step
 from fledge.core.lifecycle import transition
 from fledge.core.run import (
     AnnounceDeferred,
@@ -47,7 +48,6 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
-from fledge.core.step import Step
 
 KEY: Final = "agent:main:subagent:w"
 AT: Final = 1000.0
@@ -204,7 +204,7 @@ def lost(step_open: bool = True, at: float = AT, **facts: int) -> ev.LeaseLost:
     return ev.LeaseLost(at=at, attempt=1, next_run_id="run-2", step_open=step_open, **facts)
 
 
-def yielded(asked: ev.Asked = "all", wait_s: float = 1800.0, at: float = AT, **facts: int) -> ev.Yielded:
+def yielded(asked: ev.YieldCondition = "all", wait_s: float = 1800.0, at: float = AT, **facts: int) -> ev.Yielded:
     """The turn ended on a yield."""
     return ev.Yielded(at=at, attempt=1, next_run_id="run-2", asked=asked, wait_s=wait_s, **facts)
 

@@ -16,10 +16,10 @@ from fledge.core.asking import (
     Heard,
     Keep,
     Pause,
+    ProviderErrorKind,
     Report,
     Retries,
     RetryNow,
-    Trouble,
     after_failure,
     after_reply,
     after_try,
@@ -94,12 +94,12 @@ def test_a_reply_that_only_thinks_is_asked_for_once_more_with_a_higher_limit(
     ],
 )
 def test_what_follows_one_try(
-    trouble: Trouble, asked_s: float | None, tries: int, has_next: bool, follows: RetryNow | FallBack | Report
+    trouble: ProviderErrorKind, asked_s: float | None, tries: int, has_next: bool, follows: RetryNow | FallBack | Report
 ) -> None:
     assert after_try(trouble, asked_s, tries, has_next, Retries(), 1.0) == follows
 
 
-def failure(trouble: Trouble = "retryable", retry_after_s: float | None = None) -> Failure:
+def failure(trouble: ProviderErrorKind = "retryable", retry_after_s: float | None = None) -> Failure:
     return Failure(trouble=trouble, message="HTTP 429: slow\ndown", first_at=990.0, retry_after_s=retry_after_s)
 
 
@@ -174,7 +174,7 @@ def test_the_last_pause_ends_with_the_patience() -> None:
     ],
 )
 def test_what_is_not_waited_for(
-    trouble: Trouble, failing: Failing | None, asked_s: float | None, follows: Fail | Falter
+    trouble: ProviderErrorKind, failing: Failing | None, asked_s: float | None, follows: Fail | Falter
 ) -> None:
     assert after_failure(failure(trouble, asked_s), failing, 1000.0, 600.0, "s") == follows
 

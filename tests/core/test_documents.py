@@ -6,16 +6,16 @@ from fledge.core.documents import (
     MOST_SPANS,
     SLACK_S,
     Document,
-    Span,
-    Verdict,
+    DocumentVerdict,
     Version,
     Workspace,
+    WorkSpan,
     judge,
     left_out_line,
 )
 
 NEW = Version("new", 100.0)
-WORK: Span = (90.0, 95.0)
+WORK: WorkSpan = (90.0, 95.0)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ WORK: Span = (90.0, 95.0)
     ],
 )
 def test_a_change_is_a_persons_unless_an_agent_was_at_work_then(
-    known: Document, spans: list[Span], verdict: Verdict
+    known: Document, spans: list[WorkSpan], verdict: DocumentVerdict
 ) -> None:
     assert judge(NEW, known, spans) == verdict
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fledge.core.doing import Call, Doing, Facts, doing, error_words, waits_for
+from fledge.core.doing import Doing, DoingFacts, OpenToolCall, doing, error_words, waits_for
 from fledge.core.run import (
     AnnounceDeferred,
     Announcing,
@@ -35,11 +35,11 @@ from tests.core.samples import run_in
 
 NOW = 1000.0
 ENDED = Ended(Ok(), 900.0, 950.0)
-DRIVEN = Facts(is_driven=True)
-AT_REST = Facts(is_driven=False)
-ENTERED = Facts(is_driven=True, entered_at=970.0)
+DRIVEN = DoingFacts(is_driven=True)
+AT_REST = DoingFacts(is_driven=False)
+ENTERED = DoingFacts(is_driven=True, entered_at=970.0)
 RUNNING = Running(due_at=None)
-CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
+CALLS = (OpenToolCall("exec", '{"command": "make"}'), OpenToolCall("read", "{}"))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (Spawning(1030.0), DRIVEN, Doing(kind="preparing", text="being prepared", until_at=1030.0)),
         (
             Queued(),
-            Facts(is_driven=True, ahead=2, entered_at=990.0),
+            DoingFacts(is_driven=True, ahead=2, entered_at=990.0),
             Doing(kind="queue", text="queued behind 2", since_at=990.0),
         ),
         (Queued(due_at=1090.0), DRIVEN, Doing(kind="queue", text="next in its lane", until_at=1090.0)),
@@ -58,43 +58,43 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
             ENTERED,
             Doing(kind="retry", text="retrying in 8 s: HTTP 429: slow down", since_at=970.0, until_at=1008.0),
         ),
-        (RUNNING, Facts(is_driven=True, stepped_at=990.0), Doing(kind="model", text="thinking", since_at=990.0)),
-        (RUNNING, Facts(is_driven=True, calls=CALLS[:1]), Doing(kind="tool", text="exec make")),
-        (RUNNING, Facts(is_driven=True, calls=CALLS), Doing(kind="tool", text="exec make and 1 more")),
+        (RUNNING, DoingFacts(is_driven=True, stepped_at=990.0), Doing(kind="model", text="thinking", since_at=990.0)),
+        (RUNNING, DoingFacts(is_driven=True, calls=CALLS[:1]), Doing(kind="tool", text="exec make")),
+        (RUNNING, DoingFacts(is_driven=True, calls=CALLS), Doing(kind="tool", text="exec make and 1 more")),
         (
             RUNNING,
-            Facts(is_driven=True, calls=CALLS[:1], is_stuck=True, stepped_at=580.0),
+            DoingFacts(is_driven=True, calls=CALLS[:1], is_stuck=True, stepped_at=580.0),
             Doing(kind="stuck", text="no step for 7 min: exec make has not answered", since_at=580.0),
         ),
         (
             RUNNING,
-            Facts(is_driven=True, is_stuck=True),
+            DoingFacts(is_driven=True, is_stuck=True),
             Doing(kind="stuck", text="no step for 0 min: the model has not answered"),
         ),
         (RUNNING, AT_REST, Doing(kind="undriven", text="no process drives this folder")),
         (
             Waiting(None, 1500.0),
-            Facts(is_driven=True, spawned=5, unsettled=3, entered_at=970.0),
+            DoingFacts(is_driven=True, spawned=5, unsettled=3, entered_at=970.0),
             Doing(kind="children", text="waits for 3 of 5 children", since_at=970.0, until_at=1500.0),
         ),
         (
             Waiting(3, None),
-            Facts(is_driven=False, spawned=5, unsettled=3),
+            DoingFacts(is_driven=False, spawned=5, unsettled=3),
             Doing(kind="children", text="waits for 1 of 5 children"),
         ),
         (
             Waiting(None, None),
-            Facts(is_driven=True, spawned=1, unsettled=1),
+            DoingFacts(is_driven=True, spawned=1, unsettled=1),
             Doing(kind="children", text="waits for 1 of 1 child"),
         ),
         (
             Asking(1500.0),
-            Facts(is_driven=False, asks=("exec",), asked_at=980.0, asks_until=1400.0),
+            DoingFacts(is_driven=False, asks=("exec",), asked_at=980.0, asks_until=1400.0),
             Doing(kind="you", text="waits for your approval: exec", since_at=980.0, until_at=1400.0),
         ),
         (
             RUNNING,
-            Facts(is_driven=True, asks=("exec", "write")),
+            DoingFacts(is_driven=True, asks=("exec", "write")),
             Doing(kind="you", text="waits for your approval: exec and 1 more"),
         ),
         (Asking(1500.0), ENTERED, Doing(kind="you", text="waits for your approval", since_at=970.0, until_at=1500.0)),
@@ -106,7 +106,7 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (Ending(1005.0, Stopping(True)), DRIVEN, Doing(kind="ending", text="stopping", until_at=1005.0)),
         (
             AwaitingApproval(9000.0, None),
-            Facts(is_driven=False, entered_at=970.0),
+            DoingFacts(is_driven=False, entered_at=970.0),
             Doing(kind="you", text="waits for your answer to its plan", since_at=970.0, until_at=9000.0),
         ),
         (Announcing(ENDED), AT_REST, Doing(kind="delivery", text="its result is not read yet", since_at=950.0)),
@@ -129,7 +129,7 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         ),
         (
             AnnounceDeferred(ENDED, "descendants-active", 0, 960.0, 2000.0, None),
-            Facts(is_driven=True, spawned=2, unsettled=1),
+            DoingFacts(is_driven=True, spawned=2, unsettled=1),
             Doing(kind="children", text="waits for 1 of 2 children"),
         ),
         (
@@ -141,12 +141,12 @@ CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
         (Archived(ENDED, Delivered("direct"), None), AT_REST, None),
         (
             Completed(ENDED, Delivered("direct"), 970.0, None),
-            Facts(is_driven=True, spawned=4, unsettled=2),
+            DoingFacts(is_driven=True, spawned=4, unsettled=2),
             Doing(kind="children", text="waits for 2 of 4 children"),
         ),
     ],
 )
-def test_each_phase_says_what_the_run_does_or_waits_for(phase: Phase, facts: Facts, found: Doing | None) -> None:
+def test_each_phase_says_what_the_run_does_or_waits_for(phase: Phase, facts: DoingFacts, found: Doing | None) -> None:
     assert doing(run_in(phase), facts, NOW) == found
 
 

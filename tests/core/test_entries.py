@@ -11,22 +11,22 @@ from fledge.core.entries import (
     CallValue,
     CompletionsEntry,
     CompletionValue,
+    EntryPlace,
+    EntryUsage,
     HistoryEntry,
     ImageShown,
     LineEntry,
     MessageEntry,
     NoteEntry,
-    Place,
     ReplyEntry,
     ResultEntry,
-    Usage,
     cut,
     entries,
     lines,
     merged,
 )
 from fledge.core.freeze import Stats
-from fledge.core.goods import Artifact
+from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
 from fledge.core.transcript import (
     CONTINUE,
@@ -49,7 +49,7 @@ def shown(
     *bodies: Body, asked: dict[tuple[int, int], CallAsked] | None = None, whole: bool = False
 ) -> list[HistoryEntry]:
     """These bodies, numbered from 1, a second apart."""
-    known = [(Place(seq, float(seq)), body) for seq, body in enumerate(bodies, 1)]
+    known = [(EntryPlace(seq, float(seq)), body) for seq, body in enumerate(bodies, 1)]
     return entries(known, 1, len(known), asked or {}, whole)
 
 
@@ -109,7 +109,7 @@ def test_a_reply_has_its_calls_with_their_results_its_model_and_what_it_used() -
             ),
         ),
         model="m",
-        usage=Usage(tokens_in=5, tokens_out=2, tokens_cached=4, tokens_reasoning=1),
+        usage=EntryUsage(tokens_in=5, tokens_out=2, tokens_cached=4, tokens_reasoning=1),
         cost_usd=0.5,
         is_aside=True,
     )
@@ -227,7 +227,7 @@ def test_a_reply_that_was_cut_and_its_rest_are_one_on_whichever_side_of_a_page_t
         Replied("gin"),
         Spoken("hi", kind="send"),
     ]
-    known = [(Place(seq, float(seq)), body) for seq, body in enumerate(bodies, 1)]
+    known = [(EntryPlace(seq, float(seq)), body) for seq, body in enumerate(bodies, 1)]
     assert [one.seq for one in entries(known, 1, 2, {})] == []
     (reply, _) = entries(known, 3, 4, {})
     assert isinstance(reply, ReplyEntry)

@@ -10,7 +10,7 @@ from fledge.core.exchange import (
     Asked,
     Closing,
     Exchange,
-    Kind,
+    ExchangeKind,
     Over,
     PlanAnswer,
     Talking,
@@ -30,7 +30,7 @@ from tests.statements import proves
 A, B = "agent:a:main", "agent:b:main"
 
 
-def exchange(kind: Kind = "talk", max_turns: int = 5, until_at: float | None = 30.0) -> Exchange:
+def exchange(kind: ExchangeKind = "talk", max_turns: int = 5, until_at: float | None = 30.0) -> Exchange:
     return Exchange(
         id="x",
         root="x",
@@ -54,7 +54,7 @@ def play(first: Exchange, *replies: str) -> list[Exchange]:
 
 
 @pytest.mark.parametrize("kind", ["tell", "ask"])
-def test_a_tell_and_an_ask_are_over_with_the_answer(kind: Kind) -> None:
+def test_a_tell_and_an_ask_are_over_with_the_answer(kind: ExchangeKind) -> None:
     asked = exchange(kind)
     assert asked.speaker == B
     move = answered(asked, "here", 1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.core import freeze as frozen
-from fledge.core.freeze import Stats, freeze, one_line, partial, said, sound, stats_line, summary
+from fledge.core.freeze import Stats, classify_reply, freeze, one_line, partial, stats_line, summary, to_valid_utf8
 from fledge.errors import BadInput
 from tests.statements import proves
 
@@ -45,7 +45,7 @@ def test_the_tokens_are_spelled_as_every_prompt_spells_them() -> None:
     ],
 )
 def test_a_token_counts_only_as_the_whole_reply(text: str, meaning: str) -> None:
-    assert said(text) == meaning
+    assert classify_reply(text) == meaning
 
 
 @proves("2.frozen.1", "The result is the last assistant text")
@@ -211,7 +211,7 @@ def test_one_line_is_one_line_and_stays_what_it_is(text: str) -> None:
 @given(any_text)
 def test_sound_text_differs_only_where_there_were_lone_surrogates(text: str) -> None:
     expected = "".join("?" if "\ud800" <= letter <= "\udfff" else letter for letter in text)
-    assert sound(text) == expected
+    assert to_valid_utf8(text) == expected
 
 
 @proves("2.announce.6", "Stats read `runtime 2m34s • tokens 15.2k (in 12.1k / out 3.1k) • est $0.42`")

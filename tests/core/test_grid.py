@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from fledge.core import events as ev
+from fledge.core.effects import Step
 from fledge.core.lifecycle import transition
 from fledge.core.run import (
     ENDED,
@@ -24,7 +25,6 @@ from fledge.core.run import (
     Run,
     Stopping,
 )
-from fledge.core.step import Step
 from fledge.errors import IllegalTransition
 from tests.core.samples import RUNS, SAMPLE_EVENTS
 from tests.statements import proves

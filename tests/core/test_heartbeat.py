@@ -16,8 +16,8 @@ from fledge.core.heartbeat import (
     ActiveHours,
     Cause,
     HeartbeatSettings,
+    HeartbeatVerdict,
     Situation,
-    Verdict,
     Wake,
     active_hours,
     has_periodic,
@@ -172,25 +172,25 @@ NEWS = Situation(minute_of_day=720, session="idle", waiting=1)
 @pytest.mark.parametrize(
     ("cause", "settings", "situation", "expected"),
     [
-        ("interval", OFF, IDLE, Verdict("disabled")),
-        ("interval", HeartbeatSettings(hours=NIGHT.hours), BUSY, Verdict("disabled")),
-        ("default", OFF, NEWS, Verdict(None)),
-        ("interval", EVERY, IDLE, Verdict(None)),
-        ("interval", HeartbeatSettings(every_s=0.5), IDLE, Verdict(None)),
-        ("interval", NIGHT, BUSY, Verdict("quiet-hours", 36000.0)),
-        ("action", NIGHT, IDLE, Verdict("quiet-hours", 36000.0)),
-        ("action", NEVER, IDLE, Verdict("quiet-hours", None)),
-        ("interval", EVERY, BUSY, Verdict("busy", 1.0)),
-        ("action", OFF, BUSY, Verdict("busy", 1.0)),
-        ("default", OFF, BUSY, Verdict("busy", 1.0)),
-        ("default", EVERY, IDLE, Verdict("empty")),
-        ("action", EVERY, IDLE, Verdict(None)),
-        ("retry", EVERY, IDLE, Verdict(None)),
-        ("interval", EVERY, NEWS, Verdict(None)),
+        ("interval", OFF, IDLE, HeartbeatVerdict("disabled")),
+        ("interval", HeartbeatSettings(hours=NIGHT.hours), BUSY, HeartbeatVerdict("disabled")),
+        ("default", OFF, NEWS, HeartbeatVerdict(None)),
+        ("interval", EVERY, IDLE, HeartbeatVerdict(None)),
+        ("interval", HeartbeatSettings(every_s=0.5), IDLE, HeartbeatVerdict(None)),
+        ("interval", NIGHT, BUSY, HeartbeatVerdict("quiet-hours", 36000.0)),
+        ("action", NIGHT, IDLE, HeartbeatVerdict("quiet-hours", 36000.0)),
+        ("action", NEVER, IDLE, HeartbeatVerdict("quiet-hours", None)),
+        ("interval", EVERY, BUSY, HeartbeatVerdict("busy", 1.0)),
+        ("action", OFF, BUSY, HeartbeatVerdict("busy", 1.0)),
+        ("default", OFF, BUSY, HeartbeatVerdict("busy", 1.0)),
+        ("default", EVERY, IDLE, HeartbeatVerdict("empty")),
+        ("action", EVERY, IDLE, HeartbeatVerdict(None)),
+        ("retry", EVERY, IDLE, HeartbeatVerdict(None)),
+        ("interval", EVERY, NEWS, HeartbeatVerdict(None)),
     ],
 )
 def test_a_due_wake_runs_unless_a_reason_comes_first(
-    cause: Cause, settings: HeartbeatSettings, situation: Situation, expected: Verdict
+    cause: Cause, settings: HeartbeatSettings, situation: Situation, expected: HeartbeatVerdict
 ) -> None:
     assert verdict(Wake(cause, "because", 5.0), settings, situation) == expected
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fledge.core.history import CUT, HISTORY_BYTES, TEXT_CHARS, Page, Shown, history, page
+from fledge.core.history import CUT, HISTORY_BYTES, TEXT_CHARS, ResultPage, ShownMessage, history, page
 from fledge.core.redact import redacted
 from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told
 from fledge.errors import BadInput
@@ -25,10 +25,10 @@ TALK: list[tuple[float, Body]] = [
 def test_words_are_shown_in_order_without_tools_and_thoughts() -> None:
     shown = history(TALK, 50)
     assert shown.messages == (
-        Shown("user", "look around", 1000, "agent:main:main"),
-        Shown("event", "a child is done", 4000),
-        Shown("note", "notes", 5000),
-        Shown("assistant", "found it", 6500),
+        ShownMessage("user", "look around", 1000, "agent:main:main"),
+        ShownMessage("event", "a child is done", 4000),
+        ShownMessage("note", "notes", 5000),
+        ShownMessage("assistant", "found it", 6500),
     )
     assert (shown.truncated, shown.dropped_messages, shown.content_redacted) == (False, 0, False)
     assert b"aha" not in msgspec.json.encode(shown)
@@ -37,8 +37,8 @@ def test_words_are_shown_in_order_without_tools_and_thoughts() -> None:
 def test_tools_are_shown_if_asked_for() -> None:
     shown = history(TALK, 50, include_tools=True)
     assert shown.messages[1:3] == (
-        Shown("assistant", "", 2000, calls=('read {"path": "a"}',)),
-        Shown("tool", "the file", 3000, tool="read"),
+        ShownMessage("assistant", "", 2000, calls=('read {"path": "a"}',)),
+        ShownMessage("tool", "the file", 3000, tool="read"),
     )
 
 
@@ -101,15 +101,15 @@ def test_an_empty_transcript_is_an_empty_history() -> None:
 @pytest.mark.parametrize(
     ("offset", "limit", "told"),
     [
-        (0, 10, Page("0123456789", 0, 10)),
-        (0, 99, Page("0123456789", 0, 10)),
-        (0, 4, Page("0123", 0, 10, 4)),
-        (4, 4, Page("4567", 4, 10, 8)),
-        (8, 4, Page("89", 8, 10)),
-        (10, 4, Page("", 10, 10)),
+        (0, 10, ResultPage("0123456789", 0, 10)),
+        (0, 99, ResultPage("0123456789", 0, 10)),
+        (0, 4, ResultPage("0123", 0, 10, 4)),
+        (4, 4, ResultPage("4567", 4, 10, 8)),
+        (8, 4, ResultPage("89", 8, 10)),
+        (10, 4, ResultPage("", 10, 10)),
     ],
 )
-def test_a_page_has_its_part_of_the_result_and_where_the_next_begins(offset: int, limit: int, told: Page) -> None:
+def test_a_page_has_its_part_of_the_result_and_where_the_next_begins(offset: int, limit: int, told: ResultPage) -> None:
     assert page("0123456789", offset, limit) == told
 
 
@@ -145,7 +145,7 @@ def test_no_page_shows_a_part_of_a_secret(offset: int, limit: int, text: str, ne
     result = f"use {SECRET} now"
     if next_at is None:
         result = result[: offset + limit]
-    assert page(result, offset, limit) == Page(text, offset, len(result), next_at)
+    assert page(result, offset, limit) == ResultPage(text, offset, len(result), next_at)
 
 
 @pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "😀"])

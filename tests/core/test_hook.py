@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from fledge.core.hook import HOOKS, Binding, Ended, HookName, Spawning, target_in, thread_for
+from fledge.core.hook import HOOKS, Binding, HookName, SubagentEnded, SubagentSpawning, target_in, thread_for
 from fledge.core.route import Address
 from fledge.errors import Refused
 
-ASKED = Spawning(
+ASKED = SubagentSpawning(
     child_session_key="agent:main:subagent:1",
     requester_session_key="agent:main:main",
     agent_id="main",
@@ -26,7 +26,7 @@ def test_the_four_hooks_are_those_of_the_contract() -> None:
 
 def test_an_event_concerns_a_place_or_none() -> None:
     assert ASKED.address == Address("ops", "ann")
-    ended = Ended(
+    ended = SubagentEnded(
         target_session_key="k", target_kind="subagent", run_id="r", reason="complete", outcome="ok", ended_at=1.0
     )
     assert ended.address is None

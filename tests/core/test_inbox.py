@@ -14,17 +14,17 @@ from fledge.core.inbox import (
     LINE_CHARS,
     ROWS_A_COMMIT,
     UNANSWERED_S,
+    DeliveryPlan,
     Drop,
     How,
-    Item,
+    ItemKind,
     Kept,
-    Kind,
-    Plan,
     QueueMode,
     QueueSettings,
     RequesterState,
+    RetryPlan,
     Starts,
-    Unanswered,
+    WaitingItem,
     arbitrate,
     backoff_s,
     drain_at,
@@ -40,26 +40,26 @@ from fledge.errors import BadInput
 from tests.statements import proves
 
 MODES: tuple[QueueMode, ...] = get_args(QueueMode)
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[ItemKind, ...] = get_args(ItemKind)
 
 
 def row(
     key: str,
-    kind: Kind = "completion",
+    kind: ItemKind = "completion",
     at: float = 100.0,
     origin: str = "chat",
     text: str = "",
     mode: QueueMode = "collect",
-) -> Item:
-    return Item(key, kind, at, origin, mode, text_head=text)
+) -> WaitingItem:
+    return WaitingItem(key, kind, at, origin, mode, text_head=text)
 
 
-def in_mode(mode: QueueMode, items: list[Item]) -> list[Item]:
+def in_mode(mode: QueueMode, items: list[WaitingItem]) -> list[WaitingItem]:
     """The same rows, all of them with this queue mode."""
     return [replace(item, mode=mode) for item in items]
 
 
-def keys(items: tuple[Item, ...]) -> str:
+def keys(items: tuple[WaitingItem, ...]) -> str:
     return " ".join(item.key for item in items)
 
 
@@ -150,7 +150,7 @@ def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
     phases: tuple[DeliveryPhase, ...],
     starts: Starts,
 ) -> None:
-    assert arbitrate(state, mode, expects) == Plan(how, phases, starts)
+    assert arbitrate(state, mode, expects) == DeliveryPlan(how, phases, starts)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
     ],
 )
 def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, how: How) -> None:
-    assert arbitrate("busy", mode, True) == Plan(how, DIRECT_QUEUE, "nothing")
-    assert arbitrate("busy", mode, False) == Plan(how, QUEUE, "nothing")
+    assert arbitrate("busy", mode, True) == DeliveryPlan(how, DIRECT_QUEUE, "nothing")
+    assert arbitrate("busy", mode, False) == DeliveryPlan(how, QUEUE, "nothing")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, how: How) -
     ],
 )
 def test_a_plan_says_its_path_and_what_its_text_opens_with(how: How, path: Path | None, prefix: str) -> None:
-    plan = Plan(how, ())
+    plan = DeliveryPlan(how, ())
     assert (plan.path, plan.prefix) == (path, prefix)
 
 
@@ -225,7 +225,7 @@ def test_other_modes_start_at_once(mode: QueueMode) -> None:
     ("kind", "due"),
     [("task", 100.0), ("steer", 100.0), ("wake", 100.0), ("approval", 100.0), ("send", 101.0), ("notice", 101.0)],
 )
-def test_a_row_that_begins_an_attempt_is_not_debounced(kind: Kind, due: float) -> None:
+def test_a_row_that_begins_an_attempt_is_not_debounced(kind: ItemKind, due: float) -> None:
     assert drain_at([row("a", at=99.0), row("b", kind, at=100.0)], QueueSettings(), 100.0) == due
 
 
@@ -279,7 +279,7 @@ def test_a_new_turn_takes_all_of_the_oldest_origin_and_no_other(mode: QueueMode)
 
 @pytest.mark.parametrize("mode", ["followup", "steer-backlog"])
 @pytest.mark.parametrize("first", ["completion", "send", "notice"])
-def test_followup_takes_one_row_a_turn_oldest_first(mode: QueueMode, first: Kind) -> None:
+def test_followup_takes_one_row_a_turn_oldest_first(mode: QueueMode, first: ItemKind) -> None:
     items = in_mode(mode, [row("a", first), row("b"), row("c", "send")])
     assert keys(take(items, at_boundary=False)) == "a"
 
@@ -294,7 +294,7 @@ def test_a_turn_for_others_leaves_what_has_a_turn_of_its_own(mode: QueueMode) ->
 @pytest.mark.parametrize("mode", ["followup", "steer-backlog"])
 @pytest.mark.parametrize("kind", ["task", "steer", "approval"])
 def test_followup_starts_an_attempt_with_the_messages_that_wait_and_without_completions(
-    mode: QueueMode, kind: Kind
+    mode: QueueMode, kind: ItemKind
 ) -> None:
     items = [row("a"), row("b", "send"), row("c", kind), row("d", "notice"), row("e", "send", origin="mail")]
     assert keys(take(in_mode(mode, items), at_boundary=False)) == "b c d"
@@ -337,7 +337,7 @@ def test_a_drain_commit_takes_at_most_64_rows_the_oldest(at_boundary: bool, wait
 
 rows = st.lists(
     st.builds(
-        Item,
+        WaitingItem,
         key=st.uuids().map(str),
         kind=st.sampled_from(KINDS),
         arrived_at=st.floats(0, 1e6),
@@ -350,8 +350,8 @@ rows = st.lists(
 
 
 @given(rows)
-def test_draining_turn_after_turn_takes_every_row_once(items: list[Item]) -> None:
-    waiting, taken = list(items), list[Item]()
+def test_draining_turn_after_turn_takes_every_row_once(items: list[WaitingItem]) -> None:
+    waiting, taken = list(items), list[WaitingItem]()
     while waiting:
         turn = take(waiting, at_boundary=False)
         assert 0 < len(turn) <= 64
@@ -412,7 +412,7 @@ def test_a_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> N
 @proves("2.queue.6", "Completions are never dropped")
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
 @pytest.mark.parametrize("kind", ["completion", "task", "steer", "wake", "approval"])
-def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Drop, kind: Kind) -> None:
+def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Drop, kind: ItemKind) -> None:
     others = [row(f"o{n}", kind) for n in range(5)]
     assert overflow([*others, row("s", "send")], 1, drop) == Kept((*others, row("s", "send")))
     kept = overflow([*others, row("s", "send"), row("t", "send")], 1, drop)
@@ -450,4 +450,4 @@ def test_a_turn_without_a_reply_is_due_again_and_shows_as_unanswered_after_half_
 
 
 def test_the_first_failure_is_assumed_where_none_is_counted() -> None:
-    assert unanswered(5.0, 6.0) == Unanswered(8.0, "retrying")
+    assert unanswered(5.0, 6.0) == RetryPlan(8.0, "retrying")

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from fledge.core import effects as fx
 from fledge.core import events as ev
+from fledge.core.effects import Step
 from fledge.core.lifecycle import transition
-from fledge.core.step import Step
 from tests.core.samples import (
     AT,
     RUNS,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fledge.core import policy
-from fledge.core.events import Asked
+from fledge.core.events import YieldCondition
 from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent, enforce
 from fledge.errors import Refused
 from tests.core.samples import KEY, RUNS, WORKING, run_in
@@ -228,7 +228,7 @@ def test_only_a_plan_that_awaits_its_answer_can_be_answered(name: str) -> None:
     ],
 )
 def test_a_condition_counts_from_the_yield_and_is_capped_at_what_can_still_come(
-    asked: Asked, unsettled: int, settled: int, unread: int, until: int | None
+    asked: YieldCondition, unsettled: int, settled: int, unread: int, until: int | None
 ) -> None:
     assert policy.wait_until(asked, unsettled, settled, unread) == until
 
@@ -258,7 +258,7 @@ def test_a_condition_holds_when_all_or_enough_have_settled(
     unread=st.integers(0, 6),
 )
 def test_every_condition_holds_at_the_latest_when_all_have_settled_and_never_before_enough_came(
-    asked: Asked, unsettled: int, read: int, unread: int
+    asked: YieldCondition, unsettled: int, read: int, unread: int
 ) -> None:
     settled = read + unread
     until = policy.wait_until(asked, unsettled, settled, unread)

@@ -16,8 +16,8 @@ from fledge.core.prompts import (
     Brief,
     ChildRow,
     FilesShown,
-    Named,
-    Status,
+    NamedRun,
+    RunStatus,
     accepted_note,
     child_prompt,
     child_row,
@@ -344,7 +344,7 @@ RUNNING = Running(due_at=None)
         (Gone("withdrawn"), "unknown"),
     ],
 )
-def test_a_live_row_takes_its_status_from_the_phase(phase: Phase, status: Status) -> None:
+def test_a_live_row_takes_its_status_from_the_phase(phase: Phase, status: RunStatus) -> None:
     expected = ChildRow(
         key="agent:main:subagent:7",
         run_id="550e8400-e29b",
@@ -384,7 +384,7 @@ def test_a_run_that_was_told_as_stuck_shows_as_such_until_it_moves(
         (Unknown(), "unknown"),
     ],
 )
-def test_an_ended_row_takes_its_status_from_the_outcome(outcome: Outcome, status: Status) -> None:
+def test_an_ended_row_takes_its_status_from_the_outcome(outcome: Outcome, status: RunStatus) -> None:
     ended = Ended(outcome, 10.0, 25.0)
     for phase in (Announcing(ended), CleanupPending(ended, Delivered("direct"), 0, 1.0)):
         row = child_row(run_in(phase), "L", "T")
@@ -407,13 +407,13 @@ def test_an_ended_row_takes_its_status_from_the_outcome(outcome: Outcome, status
         ("unknown", False),
     ],
 )
-def test_a_child_is_active_until_it_and_all_below_it_are_over(status: Status, active: bool) -> None:
+def test_a_child_is_active_until_it_and_all_below_it_are_over(status: RunStatus, active: bool) -> None:
     assert ChildRow(key="k", run_id="r", status=status).is_active is active
     assert ChildRow(key="k", run_id="r", status=status, unsettled=1).is_active is True
 
 
 def row(
-    status: Status = "running",
+    status: RunStatus = "running",
     label: str = "AI Research",
     task: str = "",
     plan: PlanState = "none",
@@ -565,10 +565,10 @@ def test_the_block_counts_those_that_were_not_read() -> None:
     ],
 )
 def test_a_wake_names_at_most_twenty_that_were_silent_and_counts_the_rest(count: int, says: str) -> None:
-    assert wake_message([Named(f"k{n}") for n in range(count)]) == f"What you waited for is here.{says}"
+    assert wake_message([NamedRun(f"k{n}") for n in range(count)]) == f"What you waited for is here.{says}"
 
 
-A, B, C = Named("key-a", "A"), Named("key-b", 'B "quoted"'), Named("key-c")
+A, B, C = NamedRun("key-a", "A"), NamedRun("key-b", 'B "quoted"'), NamedRun("key-c")
 
 
 @pytest.mark.parametrize(
@@ -579,7 +579,7 @@ A, B, C = Named("key-a", "A"), Named("key-b", 'B "quoted"'), Named("key-c")
         (
             [A, B],
             [C],
-            [Named(f"k{n}") for n in range(20)],
+            [NamedRun(f"k{n}") for n in range(20)],
             25,
             'Had answered by then: "A" (key-a), "B \'quoted\'" (key-b). Ended without anything to tell: key-c.'
             f" Still missing: {', '.join(f'k{n}' for n in range(20))} and 5 more.",
@@ -587,7 +587,7 @@ A, B, C = Named("key-a", "A"), Named("key-b", 'B "quoted"'), Named("key-c")
     ],
 )
 def test_a_run_whose_time_ran_out_is_told_who_answered_and_who_is_missing(
-    answered: list[Named], silent: list[Named], missing: list[Named], unsettled: int, says: str
+    answered: list[NamedRun], silent: list[NamedRun], missing: list[NamedRun], unsettled: int, says: str
 ) -> None:
     words = overdue_message(answered, silent, missing, unsettled)
     assert words == f"Time ran out before what you waited for was here. {says}"

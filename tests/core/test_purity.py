@@ -91,7 +91,7 @@ def test_a_file_of_the_core_touches_no_clock_disk_thread_or_chance(path: Path) -
 
 def test_all_files_of_the_core_are_looked_at() -> None:
     names = {path.name for path in FILES}
-    assert {"run.py", "events.py", "effects.py", "step.py", "lifecycle.py", "closing.py", "reconcile.py"} <= names
+    assert {"run.py", "events.py", "effects.py", "lifecycle.py", "closing.py", "reconcile.py"} <= names
     assert {"policy.py", "keys.py", "__init__.py"} <= names
 
 

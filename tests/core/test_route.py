@@ -9,7 +9,7 @@ from fledge.core.route import (
     INTERNAL,
     About,
     Address,
-    Message,
+    ChannelMessage,
     address_of,
     answer_to,
     check_address,
@@ -176,7 +176,7 @@ def test_replies_results_and_questions_are_tried_for_30_min_and_notices_for_5() 
 
 
 def test_a_message_knows_its_address() -> None:
-    message = Message(
+    message = ChannelMessage(
         id="x", channel="ops", to="u-1", thread="t-1", about="reply", session_key="s", text="hi", posted_at=AT
     )
     assert message.address == OPS
@@ -193,7 +193,7 @@ def test_a_message_knows_its_address() -> None:
     ],
 )
 def test_a_message_knows_whether_a_transcript_has_its_words(key: str, about: About, is_entry: bool, entry: int) -> None:
-    message = Message(id=key, channel="ops", to="u-1", about=about, session_key="s", text="hi", posted_at=AT)
+    message = ChannelMessage(id=key, channel="ops", to="u-1", about=about, session_key="s", text="hi", posted_at=AT)
     assert (message.is_entry, message.entry) == (is_entry, entry)
 
 
@@ -208,7 +208,7 @@ def test_a_message_knows_whether_a_transcript_has_its_words(key: str, about: Abo
     ],
 )
 def test_words_of_another_conversation_are_told_from_ones_own(session: str, about: About, is_anothers: bool) -> None:
-    message = Message(id="x", channel="ops", to="u-1", about=about, session_key=session, text="hi", posted_at=AT)
+    message = ChannelMessage(id="x", channel="ops", to="u-1", about=about, session_key=session, text="hi", posted_at=AT)
     assert is_of_another(message, "agent:main:docs-5cd1") is is_anothers
 
 

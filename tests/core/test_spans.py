@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace, Tried
-from fledge.core.entries import CallValue, HistoryEntry, LineEntry, MessageEntry, ReplyEntry, Usage
-from fledge.core.spans import MOST_SPANS, Child, Lane, Mark, Span, spans
+from fledge.core.entries import CallValue, EntryUsage, HistoryEntry, LineEntry, MessageEntry, ReplyEntry
+from fledge.core.spans import MOST_SPANS, Mark, Span, SpanChild, SpanLane, spans
 from tests.core.samples import AT, KEY, terms
 from tests.statements import proves
 
@@ -18,7 +18,7 @@ def admitted(plan: bool = False) -> ev.Event:
     return ev.Admitted(at=AT, key=KEY, terms=terms(plan=plan), run_id="run-1")
 
 
-def told(lane: Lane, *timeline: ev.Event) -> list[tuple[str, float, float | None, str]]:
+def told(lane: SpanLane, *timeline: ev.Event) -> list[tuple[str, float, float | None, str]]:
     """The spans of a lane, with seconds after `AT`."""
     found = spans([admitted(), *timeline], [], [], []).spans
     return [
@@ -99,7 +99,7 @@ ENTRIES: list[HistoryEntry] = [
         at=AT + 2,
         text="I look.",
         model="m",
-        usage=Usage(tokens_in=5, tokens_out=2),
+        usage=EntryUsage(tokens_in=5, tokens_out=2),
         calls=(
             CallValue(
                 id="c", name="exec", arguments='{"command": "ls"}', status="ok", started_at=AT + 2, ended_at=AT + 3
@@ -133,7 +133,7 @@ def test_a_model_call_lasts_from_the_entry_before_it_and_a_tool_call_until_its_r
 
 
 def test_children_and_tries_have_their_lanes() -> None:
-    child = Child(session_key=CHILD, run_id="r2", label="digger", status="ok", created_at=AT, ended_at=AT + 4)
+    child = SpanChild(session_key=CHILD, run_id="r2", label="digger", status="ok", created_at=AT, ended_at=AT + 4)
     failed = Tried("direct-primary", "failed", "gone")
     trace = DeliveryTrace(
         key="k", requester="agent:main:main", depth="main", route="fallback", tried=(failed,), why="gone"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from fledge.core.prompts import ChildRow, Status
+from fledge.core.prompts import ChildRow, RunStatus
 from fledge.core.targets import is_everybody, pick
 from fledge.errors import NotFound
 from tests.statements import proves
 
 
-def row(name: str, label: str, run_id: str, status: Status = "running", at: float = 0.0) -> ChildRow:
+def row(name: str, label: str, run_id: str, status: RunStatus = "running", at: float = 0.0) -> ChildRow:
     return ChildRow(key=f"agent:main:subagent:{name}", run_id=run_id, status=status, label=label, started_at=at)
 
 

@@ -34,9 +34,9 @@ from fledge.core.turn import (
     TurnClaimed,
     TurnEffect,
     TurnEnd,
-    TurnEvent,
     TurnFacts,
     TurnFailed,
+    TurnInput,
     TurnLost,
     TurnOver,
     TurnProgressed,
@@ -71,7 +71,7 @@ from tests.core.turn_samples import (
 )
 from tests.statements import proves
 
-EVENTS: Final = get_args(TurnEvent)
+EVENTS: Final = get_args(TurnInput)
 ILLEGAL, NOTHING = "illegal", "nothing changes"
 OF_A_DRIVER = "TurnProgressed TurnAsked TurnOver TurnYielded TurnFailed TurnLost"
 OUTSIDE = "Arrived RowsLeft Looked WaitPassed"
@@ -216,7 +216,7 @@ GRID: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def verdict(turn: Turn, event: TurnEvent, around: TurnFacts) -> str:
+def verdict(turn: Turn, event: TurnInput, around: TurnFacts) -> str:
     """Where the event leads: the next situation, that nothing changes, or that it cannot happen."""
     try:
         step = transition_turn(turn, event, around)
@@ -254,7 +254,7 @@ def test_the_table_has_every_state_and_every_cell_and_nothing_unknown() -> None:
 
 # ---- each event, exactly ---------------------------------------------------------------------------------------------
 
-Case = tuple[str, Turn, TurnEvent, TurnFacts, TurnStep]
+Case = tuple[str, Turn, TurnInput, TurnFacts, TurnStep]
 LATER: Final = AT + 5.0
 WORKING: Final = facts("at work")
 MESSAGE: Final = facts("at work", "a message")
@@ -759,7 +759,7 @@ CASES = [*ARRIVED, *LOOKED, *WAIT_PASSED, *CLAIMED, *DRIVEN, *ENDED, *STOPS, *AN
     ("turn", "event", "around", "after"),
     [pytest.param(*case, id=f"{type(case[1]).__name__}: {name}") for name, *case in CASES],
 )
-def test_the_event_moves_the_turn_exactly_so(turn: Turn, event: TurnEvent, around: TurnFacts, after: TurnStep) -> None:
+def test_the_event_moves_the_turn_exactly_so(turn: Turn, event: TurnInput, around: TurnFacts, after: TurnStep) -> None:
     assert transition_turn(turn, event, around) == after
 
 
@@ -792,7 +792,7 @@ def test_the_open_turn_is_that_of_the_state() -> None:
 # ---- what holds of every transition ----------------------------------------------------------------------------------
 
 
-def steps() -> Iterator[tuple[Turn, TurnEvent, TurnFacts, TurnStep]]:
+def steps() -> Iterator[tuple[Turn, TurnInput, TurnFacts, TurnStep]]:
     for turn, event, around in product(TURNS.values(), SAMPLE_TURN_EVENTS, FACTS.values()):
         try:
             yield turn, event, around, transition_turn(turn, event, around)

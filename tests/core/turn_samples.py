@@ -22,9 +22,9 @@ from fledge.core.turn import (
     TurnAsked,
     TurnClaimed,
     TurnEnd,
-    TurnEvent,
     TurnFacts,
     TurnFailed,
+    TurnInput,
     TurnLost,
     TurnOver,
     TurnProgressed,
@@ -91,7 +91,7 @@ TURNS: Final[dict[str, Turn]] = {
     if is_possible(turn := Turn(at, waits))
 }
 
-SAMPLE_TURN_EVENTS: Final[tuple[TurnEvent, ...]] = (
+SAMPLE_TURN_EVENTS: Final[tuple[TurnInput, ...]] = (
     Arrived(),
     Arrived(hurries=True),
     Arrived(quiet=True),

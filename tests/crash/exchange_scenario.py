@@ -11,15 +11,15 @@ from fledge.core.exchange import Over
 from fledge.core.transcript import Replied, Resulted, Spoken, from_body
 from fledge.ids import RandomIds
 from fledge.models.base import Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, Reply, ScriptedModel, use
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, use
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Store, Tx
+from fledge.store.base import OutboxPost, Store, Tx
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
 
@@ -41,7 +41,7 @@ def script(request: Request) -> Answer:
         return "done: hi" if '"reply":"hi"' in last.text else f"done: {last.text}"
     assert isinstance(last, UserMessage)
     if last.text == "go":
-        return Reply("", (use("sessions_send", sessionKey=B, message="hello"),))
+        return ScriptedReply("", (use("sessions_send", sessionKey=B, message="hello"),))
     if "> hello" in last.text:
         return "hi"
     if "> hi" in last.text:
@@ -69,14 +69,14 @@ class Thinkers:
     async def remove(self, leaves: tuple[str, ...]) -> None:
         raise AssertionError(leaves)
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: OutboxPost) -> None:
         raise AssertionError(post)
 
 
 async def perform(store: Store, clock: Clock) -> None:
     """Start, or go on wherever the store stands, until the exchange is over."""
     try:
-        async with Engine(store, Agent(Thinkers()), clock=clock, ids=RandomIds(), rules=NARROW) as engine:
+        async with Engine(store, AgentLoop(Thinkers()), clock=clock, ids=RandomIds(), rules=NARROW) as engine:
             await engine.commit(_begin)
             while not await engine.store.read(is_over):
                 await clock.wait_until(clock.now() + 0.5, asyncio.Event())

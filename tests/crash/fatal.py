@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from fledge.core.run import Asking, Failed, Waiting
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.models.base import AssistantMessage, Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, Reply, use
+from fledge.models.scripted import Answer, ScriptedReply, use
 from fledge.orchestrator import control, spawn, steps
 from fledge.orchestrator.commit import Commit
 from fledge.runtime import context
@@ -102,7 +102,7 @@ def compacting(request: Request) -> Answer:
     if last.text == AFTER or "crashed" in last.text:
         return f"I am here. {last.text[:40]}"
     replies = sum(isinstance(message, AssistantMessage) for message in request.messages)
-    return Reply(LONG, (use("look"),)) if replies == 0 else "SUMMARY: it fits now"
+    return ScriptedReply(LONG, (use("look"),)) if replies == 0 else "SUMMARY: it fits now"
 
 
 def asking_first(story: Story) -> Story:

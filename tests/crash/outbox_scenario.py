@@ -14,11 +14,11 @@ from fledge.core.hook import DeliveryTarget
 from fledge.core.route import Address
 from fledge.errors import NotArrived
 from fledge.ids import RandomIds
-from fledge.orchestrator import hook_calls
+from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Listener, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.outbox import message_of
-from fledge.store.base import Post, Store, Tx
+from fledge.store.base import OutboxPost, Store, Tx
 from fledge.testing import ScriptedPerformer, Stage
 
 MAIN = "agent:main:main"
@@ -42,9 +42,9 @@ class Outside(ScriptedPerformer):
         super().__init__(play)
         self._folder = folder
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """Take it, or be down; it takes a while to say so."""
-        message, call = message_of(post), hook_calls.call_of(post)
+        message, call = message_of(post), outbox.call_of(post)
         note(self._folder, "tried", post)
         await asyncio.sleep(0.5)
         if message is not None and message.channel == "ops" and len(notes(self._folder, "tried")) <= DOWN:
@@ -53,7 +53,7 @@ class Outside(ScriptedPerformer):
         return NEWS if call is not None and isinstance(call.event, DeliveryTarget) else None
 
 
-def note(folder: Path, what: str, post: Post) -> None:
+def note(folder: Path, what: str, post: OutboxPost) -> None:
     """Leave a line that no crash takes back."""
     with (folder / f"{what}.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps([post.key, post.lane, post.body]) + "\n")

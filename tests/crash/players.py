@@ -20,28 +20,28 @@ from msgspec import Struct
 from fledge.clock import Clock
 from fledge.config import Config, parse
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
-from fledge.core.goods import Goods
+from fledge.core.handover import Handover
 from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
-from fledge.models.base import Message, ModelEvent, Request, UserMessage
+from fledge.models.base import ModelEvent, ModelMessage, Request, UserMessage
 from fledge.models.scripted import Answer, ScriptedModel
 from fledge.orchestrator import bindings, outbox
-from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
-from fledge.orchestrator.spawn import Request as SpawnRequest
+from fledge.orchestrator.spawn import SpawnRequest
+from fledge.orchestrator.spawn_params import Caller
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.runtime.base import Runtime, Work
 from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Session, Spec, Store, Tx
+from fledge.store.base import OutboxPost, Session, Spec, Store, Tx
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
@@ -122,7 +122,7 @@ def notes(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def place(messages: tuple[Message, ...]) -> str:
+def place(messages: tuple[ModelMessage, ...]) -> str:
     """The name of a place in a conversation: the same for the same messages."""
     return hashlib.sha256(msgspec.json.encode(messages)).hexdigest()
 
@@ -206,7 +206,7 @@ class Cast:
             system=label,
             tools=tools.only(names),
             workspace=self.workspace_of("", "" if facts is None else facts.facts.workspace),
-            goods=None if facts is None else self.goods(facts, drive.run),
+            handover=None if facts is None else self.handover(facts, drive.run),
             asks=self._story.asks,
             window=self._story.windows.get(label, WINDOW),
         )
@@ -224,10 +224,10 @@ class Cast:
             )
         return self._tools
 
-    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+    def handover(self, session: Session, run: Run | None) -> Callable[[bool], Handover] | None:
         if not self._story.worktrees:
             return None
-        return self._files.goods(session, run, self.workspace_of("", session.facts.workspace))
+        return self._files.handover(session, run, self.workspace_of("", session.facts.workspace))
 
     def runtime(self, name: str) -> Runtime:
         """The one foreign runtime: it says that it is at work, takes its time and answers."""
@@ -253,7 +253,7 @@ class Cast:
             worktree_story.die_halfway(self._folder, len(notes(self._folder)))
         await self._files.remove(leaves)
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: OutboxPost) -> None:
         """Messages leave a line, what is to be removed is removed, nothing else leaves."""
         if outbox.message_of(post) is None:
             await self._files.call(post)
@@ -315,7 +315,7 @@ async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> Non
         if story.worktrees:
             worktree_story.set_up(folder)
         cast = Cast(story, folder, clock)
-        agent = Agent(cast, places=cast)
+        agent = AgentLoop(cast, places=cast)
         async with Engine(store, agent, clock=clock, ids=RandomIds(), rules=story.rules) as engine:
             await engine.commit(opening)
             await engine.commit(story.begin)

@@ -10,13 +10,13 @@ import msgspec
 from fledge.channels.inbound import heard
 from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.core.policy import Limits
-from fledge.core.route import Address, Message
+from fledge.core.route import Address, ChannelMessage
 from fledge.core.run import Run
 from fledge.core.transcript import Replied, Spoken, Told, from_body
 from fledge.core.turn import REPLIED
 from fledge.models.base import AssistantMessage, Broke, Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, Reply, use
-from fledge.orchestrator import commission, control, spawn, steps
+from fledge.models.scripted import Answer, ScriptedReply, use
+from fledge.orchestrator import control, messages, spawn, steps
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.runtime import context
 from fledge.store.base import Tx
@@ -35,9 +35,9 @@ def said(*answers: Answer) -> Mind:
     return mind
 
 
-def calls(*made: Answer) -> Reply:
+def calls(*made: Answer) -> ScriptedReply:
     """A reply that does nothing but call tools."""
-    return Reply("", tuple(made))  # type: ignore[arg-type]
+    return ScriptedReply("", tuple(made))  # type: ignore[arg-type]
 
 
 def child(label: str, **terms: object) -> Answer:
@@ -155,7 +155,9 @@ def mute(*made: Answer) -> Mind:
 def heard_outside(tx: Tx, folder: Path) -> list[str]:
     """What is wrong with what people heard: the last words in the thread, and results in the subagents' own words, each
     once; the conversation was asked for words once for every turn that had none."""
-    sent = {line["key"]: msgspec.json.decode(line["body"], type=Message) for line in notes(folder) if "key" in line}
+    sent = {
+        line["key"]: msgspec.json.decode(line["body"], type=ChannelMessage) for line in notes(folder) if "key" in line
+    }
     wrong: list[str] = []
     finals = [(message.address, message.text) for key, message in sent.items() if key.startswith("final:")]
     if finals != [(THREAD, "SUMMARY: w is done")]:
@@ -174,13 +176,13 @@ def heard_outside(tx: Tx, folder: Path) -> list[str]:
 
 def asked_for(c: Commit) -> None:
     """Somebody says go, once, and waits for the answer by name."""
-    commission.accept(c, MAIN, "go", key="the request")
+    messages.accept_request(c, MAIN, "go", key="the request")
 
 
 def answered_in_the_end(tx: Tx, folder: Path) -> list[str]:
     """What is wrong with a request whose turn yielded: it is answered by the turn that read the result."""
     known = tx.asks.find("", "the request")
-    asked = None if known is None else tx.commissions.get(known.answer)
+    asked = None if known is None else tx.requests.get(known.answer)
     bodies = {entry.seq: from_body(entry.body) for entry in tx.transcripts.entries(MAIN)}
     told = [seq for seq, body in bodies.items() if isinstance(body, Told)]
     if asked is None or asked.ended != REPLIED:
@@ -245,7 +247,7 @@ def compacts(request: Request) -> Answer:
     if request.messages[-1] == UserMessage(context.COMPACT_PROMPT):
         return "notes"
     is_first = request.messages == (UserMessage("do long"),)
-    return Reply("on and on " * 300, (use("look"),)) if is_first else "SUMMARY: it fits"
+    return ScriptedReply("on and on " * 300, (use("look"),)) if is_first else "SUMMARY: it fits"
 
 
 # ---- the stories -----------------------------------------------------------------------------------------------------
@@ -421,7 +423,7 @@ STORIES: dict[str, Story] = {
         told={"w": "main"},
     ),
     "a reply in two parts": Story(
-        minds={"main": host(child("w")), "w": said(Reply("SUMMARY: w is ", stop="length"), "done")},
+        minds={"main": host(child("w")), "w": said(ScriptedReply("SUMMARY: w is ", stop="length"), "done")},
         begin=speak(),
         ends={"w": "ok"},
         told={"w": "main"},

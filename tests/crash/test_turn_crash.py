@@ -11,11 +11,11 @@ import pytest
 
 from fledge.core import policy
 from fledge.core.run import Terms
-from fledge.models.scripted import Reply, ScriptedModel, use
+from fledge.models.scripted import ScriptedModel, ScriptedReply, use
 from fledge.orchestrator import spawn
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.store.base import Spec, Tx
 from fledge.store.sqlite import SqliteStore
 from tests.orchestrator.stage import PROGRAM
@@ -45,14 +45,14 @@ def open_files() -> int:
 
 def test_a_thousand_sessions_at_once_all_finish_and_leave_nothing_behind(tmp_path: Path) -> None:
     kit = Kit()
-    calls = Reply("looking", (use("look", word="a"), use("look", word="b")))
+    calls = ScriptedReply("looking", (use("look", word="a"), use("look", word="b")))
     model = ScriptedModel(cast(worker=in_turn(calls, "done")), latency_s=0.01)
 
     def admit(c: Commit) -> None:
         terms = Terms(parent=PROGRAM)
         limits = policy.Limits(max_depth=2, max_children=2 * SESSIONS)
         for _ in range(SESSIONS):
-            spawn.spawn(c, spawn.Request(spec=Spec(task="worker", label="worker"), terms=terms, limits=limits))
+            spawn.spawn(c, spawn.SpawnRequest(spec=Spec(task="worker", label="worker"), terms=terms, limits=limits))
 
     def statuses(tx: Tx) -> list[str]:
         ends = [tx.runs.load(key).ended for key in tx.runs.children(PROGRAM)]
@@ -71,7 +71,7 @@ def test_a_thousand_sessions_at_once_all_finish_and_leave_nothing_behind(tmp_pat
                 all_ended.set()
 
         rules = Rules(widths={"main": 4, "subagent": SESSIONS})
-        agent = Agent(OneProfile(model, [kit.tool("look", 0.01)], {}))
+        agent = AgentLoop(OneProfile(model, [kit.tool("look", 0.01)], {}))
         async with Engine(store, agent, rules=rules) as engine:
             await engine.commit(lambda c: spawn.open_program(c, PROGRAM))
             engine.on_change(count)

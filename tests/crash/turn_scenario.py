@@ -14,14 +14,14 @@ from fledge.clock import Clock
 from fledge.core.transcript import Noted, Replied, Resulted, from_body
 from fledge.ids import RandomIds
 from fledge.models.base import AssistantMessage, ModelEvent, Request
-from fledge.models.scripted import Answer, Reply, ScriptedModel, use
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, use
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import UNKNOWN_OUTCOME, Agent
+from fledge.runtime.agent import UNKNOWN_OUTCOME, AgentLoop
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Store, Tx
+from fledge.store.base import OutboxPost, Store, Tx
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
 
@@ -52,8 +52,8 @@ def script(request: Request) -> Answer:
     """Two replies with calls, then the answer; what is said follows from the request alone."""
     replies = sum(isinstance(message, AssistantMessage) for message in request.messages)
     if replies == 0:
-        return Reply("first", (use("once"), use("look")))
-    return Reply("second", (use("again"),)) if replies == 1 else FINAL
+        return ScriptedReply("first", (use("once"), use("look")))
+    return ScriptedReply("second", (use("again"),)) if replies == 1 else FINAL
 
 
 class NotedModel:
@@ -109,7 +109,7 @@ class Thinkers:
     async def remove(self, leaves: tuple[str, ...]) -> None:
         raise AssertionError(leaves)
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: OutboxPost) -> None:
         raise AssertionError(post)
 
 
@@ -119,7 +119,7 @@ class Thinkers:
 async def perform(store: Store, clock: Clock, folder: Path) -> None:
     """Start, or go on wherever the store stands, until the conversation is answered."""
     try:
-        async with Engine(store, Agent(Thinkers(folder)), clock=clock, ids=RandomIds()) as engine:
+        async with Engine(store, AgentLoop(Thinkers(folder)), clock=clock, ids=RandomIds()) as engine:
             await engine.commit(_begin)
             while not await engine.store.read(is_over):
                 await clock.wait_until(clock.now() + 0.5, asyncio.Event())

@@ -15,7 +15,7 @@ import msgspec
 from fledge.client.connection import error_of
 from fledge.errors import BadInput, HolderLeft, Refused, StoreError
 from fledge.store.lock import holder_of
-from fledge.store.ways import HATCH, reached, read_token
+from fledge.store.ways import CONTROL_SOCKET, reached, read_token
 
 TIMEOUT_S = 30.0
 CONNECT_S = 2.0
@@ -195,5 +195,5 @@ def find(state: Path) -> Remote | None:
     hatch = Hatch(state)
     if hatch.is_there():
         return hatch
-    gateway = None if holder.address == HATCH else Client(holder.address, read_token(state))
+    gateway = None if holder.address == CONTROL_SOCKET else Client(holder.address, read_token(state))
     return gateway if gateway is not None and gateway.is_there() else None

@@ -11,7 +11,7 @@ import msgspec
 from websockets.sync.client import ClientConnection, connect
 
 from fledge.client.connection import error_of
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.config import check
 from fledge.gateway.serve import serve
 from fledge.models.base import Model
@@ -28,7 +28,7 @@ PATIENCE_S = 30.0
 class Server:
     """A gateway that is being served."""
 
-    def __init__(self, state: Path, address: str, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, state: Path, address: str, desk: GatewayState, loop: asyncio.AbstractEventLoop) -> None:
         self.state, self.address, self.desk, self.loop = state, address, desk, loop
         self.token = read_token(state)
         self.port = int(address.rpartition(":")[2])
@@ -72,7 +72,7 @@ def serving(
         stop = asyncio.Event()
         stops.append((asyncio.get_running_loop(), stop))
 
-        def told(address: str, desk: Desk) -> None:
+        def told(address: str, desk: GatewayState) -> None:
             found.append(Server(state, address, desk, asyncio.get_running_loop()))
             ready.set()
 

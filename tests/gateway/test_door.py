@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import fledge
-from fledge.commands.desk import Patience
+from fledge.commands.gateway_state import Patience
 from fledge.errors import StoreError
 from fledge.gateway.auth import Rate, door
 from fledge.runtime.feed import TurnEvent

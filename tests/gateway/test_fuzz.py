@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import fledge
 from fledge.commands import rpc
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import METHODS, call, schema
-from fledge.config.schema import Gateway
+from fledge.config.schema import GatewayBlock
 from tests.api.scene import Place
 from tests.statements import proves
 
@@ -68,7 +68,7 @@ def conversation(tmp_path_factory: pytest.TempPathFactory, requests: list[Any], 
     """Send requests one after the other to a gateway's methods, in virtual time."""
 
     async def body(fl: fledge.Fledge) -> None:
-        desk = Desk(fl, Gateway())
+        desk = GatewayState(fl, GatewayBlock())
         for request in requests:
             raw = request if isinstance(request, bytes) else msgspec.json.encode(request)
             async with asyncio.timeout(3600):

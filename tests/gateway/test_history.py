@@ -8,7 +8,7 @@ import pytest
 
 import fledge
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place, obedient
 from tests.gateway.serving import OverHttp, OverSocket, Server, serving
@@ -36,13 +36,13 @@ async def script(request: Request) -> Answer:
     if said(request):
         return f"heard: {words.splitlines()[0][:80]}"
     if words == "Delegate":
-        return Reply(
+        return ScriptedReply(
             "I will ask.", calls=(use("sessions_spawn", task="Say hello", label="digger"), use("sessions_yield"))
         )
     if words == "Launch and fail":
-        return Reply(calls=(use("launch"), use("fail")))
+        return ScriptedReply(calls=(use("launch"), use("fail")))
     if words == "Ask":
-        return Reply(calls=(use("guarded"),))
+        return ScriptedReply(calls=(use("guarded"),))
     return await obedient(request)
 
 

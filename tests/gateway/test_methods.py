@@ -23,7 +23,7 @@ from fledge.core.route import Address, origin_of
 from fledge.core.run import CompletedGiveup
 from fledge.core.turn import OpenTurn
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.orchestrator import bindings, effects, outbox
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.base import Work
@@ -50,11 +50,11 @@ async def script(request: Request) -> Answer:
     """Echoes, waits for ever, delegates, launches: as it is told."""
     words = last_text(request)
     if words == "Delegate":
-        return Reply(calls=(use("sessions_spawn", task="Say hello", label="child"),))
+        return ScriptedReply(calls=(use("sessions_spawn", task="Say hello", label="child"),))
     if words == "Launch":
-        return Reply(calls=(use("launch"),))
+        return ScriptedReply(calls=(use("launch"),))
     if words == "Delegate and wait":
-        return Reply(calls=(use("sessions_spawn", task="wait 1", label="child"), use("sessions_yield")))
+        return ScriptedReply(calls=(use("sessions_spawn", task="wait 1", label="child"), use("sessions_yield")))
     if words == "Say nothing" or words.startswith("[No reply]"):
         return ""
     if "Wait for me" not in words and said(request):

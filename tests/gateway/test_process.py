@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fledge.store.lock import holder_of
-from fledge.store.ways import HATCH, read_token
+from fledge.store.ways import CONTROL_SOCKET, read_token
 from tests.cli.command import ageless, fledge
 from tests.gateway.asking import Client, Hatch, find
 from tests.statements import proves
@@ -157,7 +157,7 @@ def test_commands_use_the_private_socket_and_without_it_the_address_with_the_tok
         assert isinstance(find(folder.state), Hatch)
         (folder.state / "gateway.token").chmod(0o644)
         assert folder.run("ps") == "main · idle\n"
-        (folder.state / HATCH).unlink()
+        (folder.state / CONTROL_SOCKET).unlink()
         assert "can be read by others" in folder.run("ps", code=1)
         (folder.state / "gateway.token").chmod(0o600)
         assert isinstance(find(folder.state), Client)

@@ -7,7 +7,7 @@ import pytest
 
 import fledge
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, last_text
+from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import obedient
 from tests.gateway.serving import OverHttp, serving
@@ -19,7 +19,7 @@ async def script(request: Request) -> Answer:
     """A lead that delegates and waits; its child waits for ever."""
     words = last_text(request)
     if words.endswith("Lead") and not said(request):
-        return Reply(calls=(use("sessions_spawn", task="Wait for me", label="worker"), use("sessions_yield")))
+        return ScriptedReply(calls=(use("sessions_spawn", task="Wait for me", label="worker"), use("sessions_yield")))
     return await obedient(request)
 
 

@@ -16,7 +16,7 @@ import pytest
 from fledge.channels.webhook import sign
 from fledge.cli import verbs
 from fledge.cli.where import Where
-from fledge.commands.desk import Patience
+from fledge.commands.gateway_state import Patience
 from fledge.gateway.unproven import MOST_AT_ONCE
 from fledge.store.lock import holder_of
 from fledge.store.ways import read_token

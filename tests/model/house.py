@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 
 from fledge.core.run import Run
 from fledge.errors import FledgeError, Refused
-from fledge.models.base import Broke, Call, Ended, Model, ModelEvent, Request, Text, Usage
-from fledge.models.scripted import Reply
+from fledge.models.base import Broke, Call, Model, ModelEvent, ReplyEnded, Request, Text, Usage
+from fledge.models.scripted import ScriptedReply
 from fledge.orchestrator import control, steps
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Tx
@@ -35,7 +35,7 @@ from tests.sim.witness import Ears, Witness
 T = TypeVar("T")
 
 Kind = Literal["model", "tool", "thread"]
-Word = Reply | Broke | Exception | None
+Word = ScriptedReply | Broke | Exception | None
 """What a model says; that a tool or a channel fails, or, without one, that it works."""
 
 QUIET_S = 0.05
@@ -249,7 +249,7 @@ class House:
         """Give everybody a final word; True if anybody had waited for one."""
         waiting = self.waiting("model", "tool", "thread")
         for held in waiting:
-            held.word.set_result(Reply(f"the last word of {held.label}") if held.kind == "model" else None)
+            held.word.set_result(ScriptedReply(f"the last word of {held.label}") if held.kind == "model" else None)
         for run in self.runs():
             if run.phase.name == "awaiting_approval":
                 self._act(partial(control.answer_plan, key=run.key, approve=True, words="APPROVED: proceed"))
@@ -327,12 +327,12 @@ class _HeldModel:
         if isinstance(word, Broke):
             yield word
             return
-        assert isinstance(word, Reply)
+        assert isinstance(word, ScriptedReply)
         yield Text(word.text)
         for index, call in enumerate(word.calls):
             yield Call(f"call_{index}", call.name, call.arguments)
         yield Usage(100 + 20 * len(request.messages), 50)
-        yield Ended("tools" if word.calls else "end", "held")
+        yield ReplyEnded("tools" if word.calls else "end", "held")
 
     async def close(self) -> None:
         return

@@ -25,10 +25,10 @@ from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.core.progress import StepLimits
 from fledge.core.run import Killed, Run
 from fledge.models.base import Broke, Call
-from fledge.models.scripted import Reply, use
+from fledge.models.scripted import ScriptedReply, use
 from fledge.orchestrator import control, spawn, steps
-from fledge.orchestrator.asked import limits_in
 from fledge.orchestrator.commit import Rules
+from fledge.orchestrator.spawn_params import limits_in
 from fledge.store.base import Approval
 from tests.effort import effort
 from tests.model.house import Held, House, Word
@@ -167,15 +167,17 @@ class EngineMoves(RuleBasedStateMachine):
     @precondition(lambda self: self.house.waiting("model"))
     @rule(pick=PICK, pause_s=PAUSE)
     def says(self, pick: int, pause_s: float | None) -> None:
-        self._give(self._thinking(pick), "says its answer", Reply("an answer"), pause_s)
+        self._give(self._thinking(pick), "says its answer", ScriptedReply("an answer"), pause_s)
 
     @precondition(lambda self: self.house.waiting("model"))
     @rule(
         pick=PICK,
-        word=st.sampled_from([Reply("NO_REPLY"), Reply("ANNOUNCE_SKIP"), Reply(""), Broke("auth", "no key")]),
+        word=st.sampled_from(
+            [ScriptedReply("NO_REPLY"), ScriptedReply("ANNOUNCE_SKIP"), ScriptedReply(""), Broke("auth", "no key")]
+        ),
         pause_s=PAUSE,
     )
-    def says_otherwise(self, pick: int, word: Reply | Broke, pause_s: float | None) -> None:
+    def says_otherwise(self, pick: int, word: ScriptedReply | Broke, pause_s: float | None) -> None:
         self._give(self._thinking(pick), f"says {word}", word, pause_s)
 
     @precondition(lambda self: self.house.waiting("model"))
@@ -194,7 +196,7 @@ class EngineMoves(RuleBasedStateMachine):
             terms = {} if held.label in ("main", "other") else {"for": then}
             calls.append(use("sessions_yield", **terms))
             words += f" and waits for {terms.get('for', 'what comes')}"
-        self._give(held, words, Reply("it works", tuple(calls)), pause_s)
+        self._give(held, words, ScriptedReply("it works", tuple(calls)), pause_s)
 
     @precondition(lambda self: self.house.waiting("model"))
     @rule(pick=PICK, asked=ASKED, deadline_s=st.sampled_from([None, 1800, 5]), pause_s=PAUSE)
@@ -203,13 +205,13 @@ class EngineMoves(RuleBasedStateMachine):
         held = self._thinking(pick)
         given = {"for": asked, "deadlineSeconds": deadline_s}
         terms = {name: value for name, value in given.items() if value is not None}
-        self._give(held, f"yields {terms}", Reply("it waits", (use("sessions_yield", **terms),)), pause_s)
+        self._give(held, f"yields {terms}", ScriptedReply("it waits", (use("sessions_yield", **terms),)), pause_s)
 
     @precondition(lambda self: self.house.waiting("model"))
     @rule(pick=PICK, name=st.sampled_from(["hand_looks", "hand_acts", "hand_asks"]), pause_s=PAUSE)
     def calls(self, pick: int, name: str, pause_s: float | None) -> None:
         held = self._thinking(pick)
-        self._give(held, f"calls {name}", Reply("it works", (use(name),)), pause_s)
+        self._give(held, f"calls {name}", ScriptedReply("it works", (use(name),)), pause_s)
 
     @precondition(lambda self: self.house.waiting("model") and self.house.runs())
     @rule(pick=PICK, action=st.sampled_from(["steer", "kill", "approve", "reject"]), of=PICK, pause_s=PAUSE)
@@ -217,7 +219,7 @@ class EngineMoves(RuleBasedStateMachine):
         held = self._thinking(pick)
         label = self.house.witness.label(_one(self.house.runs(), of).key)
         call = use("subagents", action=action, target=label, message=f"{action}: as I say")
-        self._give(held, f"wants to {action} {label}", Reply("it directs", (call,)), pause_s)
+        self._give(held, f"wants to {action} {label}", ScriptedReply("it directs", (call,)), pause_s)
 
     @precondition(lambda self: self.house.waiting("tool", "thread"))
     @rule(pick=PICK, works=st.booleans(), pause_s=PAUSE)
@@ -367,9 +369,9 @@ def spawn_and_kill_at_once(spy: type[Spy]) -> None:
         house = House(plan("collect", {"main": 1, "subagent": 1, "nested": 1}, 1.0, slow % 2 == 0, slow), spy)
         with closing(house):
             house.commit(partial(control.send, key=MAIN, message="go", row_key="said:1"))
-            house.give(house.waiting("model")[0], Reply("", (use("sessions_spawn", task="a", label="a"),)))
+            house.give(house.waiting("model")[0], ScriptedReply("", (use("sessions_spawn", task="a", label="a"),)))
             child = next(held for held in house.waiting("model") if held.label == "a")
-            house.give(child, Reply("", (use("sessions_spawn", task="b", label="b"),)), pause_s)
+            house.give(child, ScriptedReply("", (use("sessions_spawn", task="b", label="b"),)), pause_s)
             house.commit(partial(control.kill, key=house.runs()[0].key))
             house.settle()
 

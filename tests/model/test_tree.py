@@ -11,7 +11,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.policy import YieldTerms
 from fledge.core.progress import StepLimits
 from fledge.core.run import Killed
-from fledge.orchestrator import control, due, effects, spawn, steps, turns
+from fledge.orchestrator import control, effects, recover, spawn, steps, turns
 from tests.effort import effort
 from tests.model.world import CAP, LIMITS, MAIN, World
 from tests.statements import proves
@@ -261,7 +261,7 @@ class TreeOfRuns(RuleBasedStateMachine):
     def an_effect_is_repeated(self, pick: int) -> None:
         key = self._key(pick)
         if key is not None:
-            self.world.attempt(lambda c: due.cleaned(c, key, None))
+            self.world.attempt(lambda c: recover.cleaned(c, key, None))
 
     @rule()
     def crash(self) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from fledge.core.events import Asked
+from fledge.core.events import YieldCondition
 from fledge.core.policy import NOTHING_TO_WAIT_FOR
 from fledge.core.run import Queued, Waiting
 from fledge.errors import Refused
@@ -30,7 +30,7 @@ WIDE = {"main": 1, "subagent": 9}
 class Race:
     """O with its children, all at work, and what a plain reading of the rule says about O's wait."""
 
-    def __init__(self, scene: Scene, ways: tuple[str, ...], asked: Asked) -> None:
+    def __init__(self, scene: Scene, ways: tuple[str, ...], asked: YieldCondition) -> None:
         self.scene, self.ways, self.asked = scene, ways, asked
         main = scene.main()
         self.o = scene.begin(main)
@@ -98,7 +98,7 @@ def orders(ways: tuple[str, ...], *others: str) -> Iterator[tuple[str, ...]]:
     return itertools.permutations([*map(str, range(len(ways))), "yield", *others])
 
 
-def play(ways: tuple[str, ...], asked: Asked, order: tuple[str, ...]) -> None:
+def play(ways: tuple[str, ...], asked: YieldCondition, order: tuple[str, ...]) -> None:
     with closing(Scene(widths=WIDE)) as scene:
         race = Race(scene, ways, asked)
         is_over = False
@@ -137,14 +137,14 @@ def _come_to_rest(scene: Scene, race: Race, read: Drive) -> None:
 @proves("4.yield.4")
 @pytest.mark.parametrize("asked", ["all", "any", 2], ids=str)
 @pytest.mark.parametrize("ways", itertools.combinations_with_replacement(WAYS, 2), ids="-".join)
-def test_a_yield_and_two_ends_in_every_order(ways: tuple[str, ...], asked: Asked) -> None:
+def test_a_yield_and_two_ends_in_every_order(ways: tuple[str, ...], asked: YieldCondition) -> None:
     for order in orders(ways):
         play(ways, asked, order)
 
 
 @proves("4.yield.4")
 @pytest.mark.parametrize("asked", ["all", "any", 2, 3], ids=str)
-def test_a_yield_and_three_ends_in_every_order(asked: Asked) -> None:
+def test_a_yield_and_three_ends_in_every_order(asked: YieldCondition) -> None:
     ways = ("text", "silent", "text")
     for order in orders(ways):
         play(ways, asked, order)
@@ -153,6 +153,6 @@ def test_a_yield_and_three_ends_in_every_order(asked: Asked) -> None:
 @proves("4.yield.4")
 @pytest.mark.parametrize("asked", ["all", "any"], ids=str)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_yield_an_end_and_a_message_in_every_order(way: str, asked: Asked) -> None:
+def test_a_yield_an_end_and_a_message_in_every_order(way: str, asked: YieldCondition) -> None:
     for order in orders((way, "text"), "send"):
         play((way, "text"), asked, order)

@@ -20,9 +20,9 @@ from fledge.core.progress import StepLimits
 from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
 from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import cluster, control, due, heartbeat, spawn, steps, transcripts, turns
+from fledge.orchestrator import cluster, control, heartbeat, recover, spawn, steps, transcripts, turns
 from fledge.orchestrator.commit import Commit, Rules
-from fledge.orchestrator.effects import carry_out
+from fledge.orchestrator.effects import run_job
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
 from fledge.store.unit import Table, Unit
@@ -77,7 +77,7 @@ class World:
         self.open()
 
     def commit(self, decide: Callable[[Commit], T]) -> T:
-        return self.store.run(lambda tx: carry_out(Commit(tx, self.clock.now(), self.ids, self.rules), decide))
+        return self.store.run(lambda tx: run_job(Commit(tx, self.clock.now(), self.ids, self.rules), decide))
 
     def read(self, look: Callable[[Tx], T]) -> T:
         return self.store.run(look)
@@ -122,8 +122,8 @@ class World:
         if held is not None and held.epoch == drive.epoch:
             del self.drives[drive.session]
 
-    def request(self, drive: Drive, **terms: Any) -> spawn.Request:
-        return spawn.Request(
+    def request(self, drive: Drive, **terms: Any) -> spawn.SpawnRequest:
+        return spawn.SpawnRequest(
             spec=Spec(task="work", label="w"),
             terms=Terms(parent=drive.session, **terms),
             limits=LIMITS,
@@ -172,7 +172,7 @@ class World:
 
     def let_time_act(self) -> bool:
         keys = self.read(lambda tx: tx.runs.due(self.clock.now(), 1000))
-        moved = [self.commit(partial(due.come_due, key=key)) for key in keys]
+        moved = [self.commit(partial(recover.come_due, key=key)) for key in keys]
         beats = self.read(lambda tx: tx.heartbeats.due(self.clock.now(), 1000))
         moved += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
         return any(moved)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fledge.models.base import Call, Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.serving import Body, Rejected, Server, check_image, demand, main, only, pieces, sample_arguments
 
 FIELDS = {
@@ -95,7 +95,7 @@ class AnthropicServer(Server):
     def rejection(self, reason: Rejected) -> Any:
         return {"type": "error", "error": {"type": reason.kind, "message": str(reason)}, "request_id": "req_1"}
 
-    def chunks(self, body: Body, reply: Reply) -> list[bytes]:
+    def chunks(self, body: Body, reply: ScriptedReply) -> list[bytes]:
         usage = reply.usage or Usage(10, 5)
         message: dict[str, Any] = {
             "id": "msg_1",
@@ -123,7 +123,7 @@ class AnthropicServer(Server):
         found.append(event("message_delta", delta=delta, usage={"output_tokens": usage.output_tokens}))
         return [*found, event("message_stop")]
 
-    def _blocks(self, body: Body, reply: Reply) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    def _blocks(self, body: Body, reply: ScriptedReply) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         size = self.piece_chars
         blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
         proof = signed(self.account, body["model"], reply.thinking)
@@ -324,7 +324,7 @@ def _check_turn_begins_with_thinking(body: Body) -> None:
     demand(first in allowed, f"Expected `thinking` or `redacted_thinking`, but found `{first}`")
 
 
-def tool_then_answer(body: Body) -> Reply:
+def tool_then_answer(body: Body) -> ScriptedReply:
     """Calls a tool once after each message of the user, then says what came of it.
 
     The tool is the one the user named, or else the first.
@@ -332,13 +332,13 @@ def tool_then_answer(body: Body) -> Reply:
     blocks = body["messages"][-1]["content"]
     results = [block["content"] for block in blocks if block["type"] == "tool_result"]
     if results:
-        return Reply(f"The tool said: {results[-1]}")
+        return ScriptedReply(f"The tool said: {results[-1]}")
     said = blocks[-1]["text"]
     tools = body.get("tools", [])
     if not tools:
-        return Reply(f"You said: {said}")
+        return ScriptedReply(f"You said: {said}")
     tool = next((tool for tool in tools if re.search(rf"\b{tool['name']}\b", said)), tools[0])
-    return Reply("Let me see. ", (Call("", tool["name"], json.dumps(sample_arguments(tool["input_schema"]))),))
+    return ScriptedReply("Let me see. ", (Call("", tool["name"], json.dumps(sample_arguments(tool["input_schema"]))),))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     Model,
     ModelEvent,
     Opaque,
+    ReplyEnded,
     Request,
     Text,
     Thought,
@@ -23,8 +23,8 @@ from fledge.models.base import (
     Usage,
     UserMessage,
 )
-from fledge.models.http import Limits
-from fledge.models.keys import Key
+from fledge.models.http import HttpLimits
+from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
 from fledge.models.responses import ResponsesModel
 from tests.models.anthropic_server import AnthropicServer
@@ -59,13 +59,13 @@ class Protocol(Struct, frozen=True):
         """A server that is not yet started."""
         return self.server(script, piece_chars=piece_chars)
 
-    def model(self, server: Server, limits: Limits | None = None, key: str = KEY) -> Model:
+    def model(self, server: Server, limits: HttpLimits | None = None, key: str = KEY) -> Model:
         """An adapter that asks the server."""
-        return self.adapter(key=Key(key), base_url=server.base_url, limits=limits)
+        return self.adapter(key=SecretKey(key), base_url=server.base_url, limits=limits)
 
     @asynccontextmanager
     async def talk(
-        self, script: Script | Sequence[Answer], limits: Limits | None = None, key: str = KEY
+        self, script: Script | Sequence[Answer], limits: HttpLimits | None = None, key: str = KEY
     ) -> AsyncIterator[tuple[Server, Model]]:
         """A started server, and an adapter that asks it and is closed before it."""
         async with self.server(script, key=key) as server:
@@ -90,7 +90,7 @@ async def ask(model: Model, request: Request = HELLO) -> list[ModelEvent]:
 async def gathered(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
     """All events; exactly the last of them ends the reply."""
     found = [event async for event in events]
-    assert [isinstance(event, Ended | Broke) for event in found] == [False] * (len(found) - 1) + [True]
+    assert [isinstance(event, ReplyEnded | Broke) for event in found] == [False] * (len(found) - 1) + [True]
     return found
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.openai_server import FIELDS, OpenAIServer
 from tests.models.serving import Body, Rejected, demand, only, pieces
 
@@ -80,11 +80,11 @@ class GeminiServer(OpenAIServer):
     def rejection(self, reason: Rejected) -> Any:
         return [{"error": {"code": reason.status, "message": str(reason), "status": "INVALID_ARGUMENT"}}]
 
-    def thoughts(self, body: Body, reply: Reply) -> Iterator[dict[str, Any]]:
+    def thoughts(self, body: Body, reply: ScriptedReply) -> Iterator[dict[str, Any]]:
         """None: this endpoint does not show its thoughts."""
         yield from ()
 
-    def calls(self, body: Body, reply: Reply) -> Iterator[dict[str, Any]]:
+    def calls(self, body: Body, reply: ScriptedReply) -> Iterator[dict[str, Any]]:
         for number, call in enumerate(reply.calls):
             whole: dict[str, Any] = {
                 "id": call.id or f"function-call-{len(self.bodies)}{number}",
@@ -120,7 +120,7 @@ class OpenRouterServer(OpenAIServer):
                 self._check_detail(body["model"], detail, f"messages.{at}.content.0")
         return body
 
-    def thoughts(self, body: Body, reply: Reply) -> Iterator[dict[str, Any]]:
+    def thoughts(self, body: Body, reply: ScriptedReply) -> Iterator[dict[str, Any]]:
         if not reply.thinking:
             return
         frame = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}

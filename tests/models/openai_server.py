@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from fledge.models.base import Call, Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.serving import Body, Rejected, Server, check_data_url, demand, main, only, pieces, sample_arguments
 
 FIELDS = {
@@ -90,7 +90,7 @@ class OpenAIServer(Server):
     def rejection(self, reason: Rejected) -> Any:
         return {"error": {"message": str(reason), "type": reason.kind, "param": None, "code": reason.code or None}}
 
-    def chunks(self, body: Body, reply: Reply) -> list[bytes]:
+    def chunks(self, body: Body, reply: ScriptedReply) -> list[bytes]:
         found = [self.chunk(body, {"role": "assistant", "content": ""})]
         deltas = [*self.thoughts(body, reply), *({"content": part} for part in pieces(reply.text, self.piece_chars))]
         found += [self.chunk(body, delta) for delta in [*deltas, *self.calls(body, reply)]]
@@ -100,12 +100,12 @@ class OpenAIServer(Server):
             found.append(event({**self._frame(body), "choices": [], "usage": _usage(reply.usage or Usage(10, 5))}))
         return [*found, b"data: [DONE]\n\n"]
 
-    def thoughts(self, body: Body, reply: Reply) -> Iterator[dict[str, Any]]:
+    def thoughts(self, body: Body, reply: ScriptedReply) -> Iterator[dict[str, Any]]:
         """The deltas of the thinking: OpenAI sends none, compatible servers do."""
         for part in pieces(reply.thinking, self.piece_chars):
             yield {"reasoning_content": part}
 
-    def calls(self, body: Body, reply: Reply) -> Iterator[dict[str, Any]]:
+    def calls(self, body: Body, reply: ScriptedReply) -> Iterator[dict[str, Any]]:
         """The deltas of the calls."""
         for index, call in enumerate(reply.calls):
             head = {"index": index, "id": call.id or f"call_{len(self.bodies)}_{index}", "type": "function"}
@@ -252,19 +252,19 @@ def _check_tools(body: Body) -> None:
         demand(isinstance(schema, dict) and isinstance(schema.get("properties", {}), dict), f"{where}: bad properties")
 
 
-def tool_then_answer(body: Body) -> Reply:
+def tool_then_answer(body: Body) -> ScriptedReply:
     """Calls a tool once after each message of the user, then says what came of it.
 
     The tool is the one the user named, or else the first.
     """
     last = body["messages"][-1]
     if last["role"] == "tool":
-        return Reply(f"The tool said: {last['content']}")
+        return ScriptedReply(f"The tool said: {last['content']}")
     tools = [tool["function"] for tool in body.get("tools", [])]
     if not tools:
-        return Reply(f"You said: {last['content']}")
+        return ScriptedReply(f"You said: {last['content']}")
     tool = next((tool for tool in tools if re.search(rf"\b{tool['name']}\b", last["content"])), tools[0])
-    return Reply("Let me see. ", (Call("", tool["name"], json.dumps(sample_arguments(tool["parameters"]))),))
+    return ScriptedReply("Let me see. ", (Call("", tool["name"], json.dumps(sample_arguments(tool["parameters"]))),))
 
 
 if __name__ == "__main__":

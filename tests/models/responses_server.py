@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from fledge.models.base import Call, Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.openai_server import efforts_of
 from tests.models.serving import Body, Rejected, Server, check_data_url, demand, main, only, pieces, sample_arguments
 
@@ -110,7 +110,7 @@ class ResponsesServer(Server):
     def rejection(self, reason: Rejected) -> Any:
         return {"error": {"message": str(reason), "type": reason.kind, "param": None, "code": reason.code or None}}
 
-    def chunks(self, body: Body, reply: Reply) -> list[bytes]:
+    def chunks(self, body: Body, reply: ScriptedReply) -> list[bytes]:
         return _Stream(self, body, reply).chunks
 
 
@@ -122,7 +122,7 @@ def event(kind: str, **fields: Any) -> bytes:
 class _Stream:
     """The events of one reply, numbered."""
 
-    def __init__(self, server: ResponsesServer, body: Body, reply: Reply) -> None:
+    def __init__(self, server: ResponsesServer, body: Body, reply: ScriptedReply) -> None:
         self._body, self._reply, self._size = body, reply, server.piece_chars
         self._account, self._turn = server.account, len(server.bodies)
         self._items: list[dict[str, Any]] = []
@@ -361,20 +361,20 @@ def _check_thought(account: str, model: str, items: list[Any], at: int, where: s
     )
 
 
-def tool_then_answer(body: Body) -> Reply:
+def tool_then_answer(body: Body) -> ScriptedReply:
     """Calls a tool once after each message of the user, then says what came of it.
 
     The tool is the one the user named, or else the first.
     """
     last = body["input"][-1]
     if last["type"] == "function_call_output":
-        return Reply(f"The tool said: {last['output']}")
+        return ScriptedReply(f"The tool said: {last['output']}")
     said = last["content"][0]["text"]
     tools = [tool for tool in body.get("tools", []) if tool["type"] == "function"]
     if not tools:
-        return Reply(f"You said: {said}")
+        return ScriptedReply(f"You said: {said}")
     tool = next((tool for tool in tools if re.search(rf"\b{tool['name']}\b", said)), tools[0])
-    return Reply("Let me see. ", (Call("", tool["name"], json.dumps(sample_arguments(tool["parameters"]))),))
+    return ScriptedReply("Let me see. ", (Call("", tool["name"], json.dumps(sample_arguments(tool["parameters"]))),))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """What the strict servers share: a local HTTP server that plays a script, one request at a time.
 
-A script is a function from the decoded request to a `Reply` (rendered in the server's protocol) or to a list of actions
-(trouble, spelled out), or simply a list of such answers, used in order. A request that the real service would reject is
-rejected before the script sees it, and remembered in `complaints`. Nothing here sleeps: what is held back is held by an
-event of the test.
+A script is a function from the decoded request to a `ScriptedReply` (rendered in the server's protocol) or to a list of
+actions (trouble, spelled out), or simply a list of such answers, used in order. A request that the real service would
+reject is rejected before the script sees it, and remembered in `complaints`. Nothing here sleeps: what is held back is
+held by an event of the test.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 
 Body = dict[str, Any]
 KEY = "test-key-1234567890"
@@ -65,7 +65,7 @@ class Cut(Struct, frozen=True):
 
 
 Action = Status | Send | Raw | Wait | Hang | Cut
-Answer = Reply | Sequence[Action]
+Answer = ScriptedReply | Sequence[Action]
 Script = Callable[[Body], Answer | Awaitable[Answer]]
 
 
@@ -164,7 +164,7 @@ class Server(ABC):
         """An error body as the real service writes it."""
 
     @abstractmethod
-    def chunks(self, body: Body, reply: Reply) -> list[bytes]:
+    def chunks(self, body: Body, reply: ScriptedReply) -> list[bytes]:
         """The reply as the events of a stream, each with its blank line."""
 
     async def __aenter__(self) -> Self:
@@ -208,7 +208,7 @@ class Server(ABC):
         answer = self._script(body)
         if isinstance(answer, Awaitable):
             answer = await answer
-        actions = [Send(chunk) for chunk in self.chunks(body, answer)] if isinstance(answer, Reply) else answer
+        actions = [Send(chunk) for chunk in self.chunks(body, answer)] if isinstance(answer, ScriptedReply) else answer
         return await _play(request, actions)
 
 

@@ -10,12 +10,12 @@ from fledge.models.anthropic import request_body
 from fledge.models.base import (
     AssistantMessage,
     Call,
-    Ended,
-    Message,
     ModelEvent,
+    ModelMessage,
     Opaque,
+    ReplyEnded,
     Request,
-    Stop,
+    StopReason,
     Text,
     Thinking,
     Thought,
@@ -23,7 +23,7 @@ from fledge.models.base import (
     Usage,
     UserMessage,
 )
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from fledge.models.transcript import BUDGETS
 from tests.models.anthropic_server import AnthropicServer, event
 from tests.models.asking import (
@@ -68,7 +68,7 @@ async def heard(chunks: list[bytes], request: Request = HELLO) -> list[ModelEven
             await model.close()
 
 
-async def talked(replies: list[Reply], requests: list[Request]) -> tuple[list[list[ModelEvent]], list[Any]]:
+async def talked(replies: list[ScriptedReply], requests: list[Request]) -> tuple[list[list[ModelEvent]], list[Any]]:
     """What was answered to each request, and what was sent; nothing was rejected."""
     async with AnthropicServer(replies) as server:
         model = ANTHROPIC.model(server)
@@ -79,7 +79,7 @@ async def talked(replies: list[Reply], requests: list[Request]) -> tuple[list[li
 
 
 def test_a_reply_arrives_whole_with_thinking_calls_usage_and_the_model_that_answered() -> None:
-    reply = Reply(
+    reply = ScriptedReply(
         text="Grüße aus 東京 🎈",
         thinking="first, think",
         calls=(Call("a", "read", '{"path":"x"}'), Call("b", "read", "{}")),
@@ -89,12 +89,12 @@ def test_a_reply_arrives_whole_with_thinking_calls_usage_and_the_model_that_answ
     assert text_of(events) == reply.text
     assert thinking_of(events) == reply.thinking
     assert tuple(calls_of(events)) == reply.calls
-    assert events[-2:] == [Usage(100, 20, 30, 4), Ended("tools", "m-20260101")]
+    assert events[-2:] == [Usage(100, 20, 30, 4), ReplyEnded("tools", "m-20260101")]
     assert body["tools"][0]["input_schema"] == READ.schema
 
 
 def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
-    messages: tuple[Message, ...] = (
+    messages: tuple[ModelMessage, ...] = (
         AssistantMessage("I begin."),
         UserMessage("do"),
         UserMessage(" \n"),
@@ -109,7 +109,7 @@ def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
         UserMessage("thanks"),
     )
     request = Request(model="m", system="be brief", messages=messages, tools=(READ,), max_tokens=100)
-    _, [body] = run(talked([Reply("ok")], [request]))
+    _, [body] = run(talked([ScriptedReply("ok")], [request]))
     mark = {"cache_control": {"type": "ephemeral"}}
     assert body["max_tokens"] == 100
     assert body["system"] == [{"type": "text", "text": "be brief", **mark}]
@@ -179,7 +179,7 @@ def test_levels_become_budgets_with_room_for_the_answer(
     thinking: Thinking, asked: int, budget: int | None, most: int
 ) -> None:
     request = msgspec.structs.replace(HELLO, model=BUDGETED, thinking=thinking, max_tokens=asked)
-    _, [body] = run(talked([Reply("ok")], [request]))
+    _, [body] = run(talked([ScriptedReply("ok")], [request]))
     assert body["max_tokens"] == most
     assert body.get("thinking") == (None if budget is None else {"type": "enabled", "budget_tokens": budget})
 
@@ -190,7 +190,7 @@ def test_levels_become_budgets_with_room_for_the_answer(
 )
 def test_levels_become_efforts_where_a_model_decides_itself(thinking: Thinking, effort: str | None) -> None:
     request = msgspec.structs.replace(HELLO, model=ADAPTIVE, thinking=thinking)
-    _, [body] = run(talked([Reply("ok")], [request]))
+    _, [body] = run(talked([ScriptedReply("ok")], [request]))
     assert body.get("output_config") == (None if effort is None else {"effort": effort})
     assert body.get("thinking") == (None if effort is None else {"type": "adaptive", "display": "summarized"})
 
@@ -230,7 +230,7 @@ def after(events: list[ModelEvent], model: str, thinking: Thinking) -> Request:
 def test_thinking_is_handed_back_as_it_came(model: str, words: str) -> None:
     async def main() -> None:
         asked = msgspec.structs.replace(HELLO, model=model, thinking="low")
-        async with AnthropicServer([Reply("Well.", (CALL,), words), Reply("done")]) as server:
+        async with AnthropicServer([ScriptedReply("Well.", (CALL,), words), ScriptedReply("done")]) as server:
             client = ANTHROPIC.model(server)
             events = await ask(client, asked)
             await ask(client, after(events, model, "low"))
@@ -289,7 +289,7 @@ def kinds_sent(request: Request) -> list[str]:
 @pytest.mark.parametrize("change", ["another model", "other text", "other thinking", "a call less", "garbage"])
 def test_thinking_that_cannot_be_proved_is_not_handed_back(model: str, change: str) -> None:
     asked = msgspec.structs.replace(HELLO, model=model, thinking="low")
-    [events], _ = run(talked([Reply("Well.", (CALL,), "hm")], [asked]))
+    [events], _ = run(talked([ScriptedReply("Well.", (CALL,), "hm")], [asked]))
     kept = answered(events)
     assert kinds_sent(after(events, model, "low")) == ["thinking", "text", "tool_use"]
     changed = {
@@ -309,11 +309,11 @@ def test_a_turn_that_began_without_thinking_goes_on_without_it() -> None:
     request = Request(
         model=BUDGETED, messages=(UserMessage("a"), before, ToolMessage("toolu_1", "read", "x")), thinking="high"
     )
-    _, [body] = run(talked([Reply("ok")], [request]))
+    _, [body] = run(talked([ScriptedReply("ok")], [request]))
     assert "thinking" not in body
     assert body["max_tokens"] == 8192
     later = msgspec.structs.replace(request, messages=(*request.messages, AssistantMessage("ok"), UserMessage("b")))
-    _, [body] = run(talked([Reply("ok")], [later]))
+    _, [body] = run(talked([ScriptedReply("ok")], [later]))
     assert body["thinking"]["budget_tokens"] == BUDGETS["high"]
 
 
@@ -332,9 +332,9 @@ def test_a_turn_that_began_without_thinking_goes_on_without_it() -> None:
         ("refusal", "refused"),
     ],
 )
-def test_stop_reasons_become_stops(reason: str, stop: Stop) -> None:
+def test_stop_reasons_become_stops(reason: str, stop: StopReason) -> None:
     events = run(heard([start(0, "text", text="a"), *finish(reason)]))
-    assert events == [Text("a"), Ended(stop, "m")]
+    assert events == [Text("a"), ReplyEnded(stop, "m")]
 
 
 TWO_CALLS = ((0, "a", "read"), (1, "b", "write"))
@@ -345,7 +345,7 @@ def test_a_call_that_was_cut_off_by_the_limit_is_no_call() -> None:
     for cut in ([delta(1, partial_json='{"pa')], []):
         events = run(heard([first, second, *cut, *finish("max_tokens")]))
         assert calls_of(events) == [Call("a", "read", "{}")]
-        assert isinstance(events[-1], Ended)
+        assert isinstance(events[-1], ReplyEnded)
         assert events[-1].dropped == "write"
 
 
@@ -373,7 +373,7 @@ def test_what_is_unknown_is_passed_over_and_a_missing_reason_is_an_end() -> None
         event("message_delta", delta={"stop_reason": None}),
         event("message_stop"),
     ]
-    assert run(heard(chunks)) == [Text("a"), Ended("end", "m")]
+    assert run(heard(chunks)) == [Text("a"), ReplyEnded("end", "m")]
 
 
 def test_counts_are_totals_and_cache_tokens_are_apart() -> None:
@@ -384,7 +384,7 @@ def test_counts_are_totals_and_cache_tokens_are_apart() -> None:
         event("message_delta", delta={"stop_reason": "end_turn"}, usage=totals),
         event("message_stop"),
     ]
-    assert run(heard(chunks)) == [Usage(7, 9, 3, 2, 4), Ended("end", "real")]
+    assert run(heard(chunks)) == [Usage(7, 9, 3, 2, 4), ReplyEnded("end", "real")]
 
 
 @pytest.mark.parametrize(
@@ -425,9 +425,9 @@ def test_blocks_out_of_order_break_the_reply(chunks: list[bytes], words: str) ->
 
 
 def test_thoughts_are_told_as_they_come_and_their_proof_once() -> None:
-    [events], _ = run(talked([Reply("a", thinking="deep thought")], [HELLO]))
+    [events], _ = run(talked([ScriptedReply("a", thinking="deep thought")], [HELLO]))
     thoughts = [event.text for event in events if isinstance(event, Thought)]
     assert thoughts == ["deep ", "thoug", "ht"]
     assert [type(event) for event in events].count(Opaque) == 1
-    assert [type(event) for event in events[-3:]] == [Opaque, Usage, Ended]
+    assert [type(event) for event in events[-3:]] == [Opaque, Usage, ReplyEnded]
     assert usage_of(events) == [Usage(10, 5)]

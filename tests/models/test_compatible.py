@@ -8,10 +8,10 @@ import pytest
 from fledge.core.images import Image, ImageEntry, read_image
 from fledge.models.base import AssistantMessage, Call, ModelEvent, Request, Thinking, ToolMessage, UserMessage
 from fledge.models.catalog import Card
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel, Quirks, usual_quirks
 from fledge.models.providers import BUILT_IN
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests import images
 from tests.models.asking import READ, answered, ask, broke_of, calls_of, run, text_of, thinking_of
 from tests.models.compatible_servers import (
@@ -33,7 +33,9 @@ RESULTS = (ToolMessage("c1", "read", "1"), ToolMessage("c2", "read", "2"))
 def client_of(provider: str, server: OpenAIServer, card: Card | None = None) -> OpenAIModel:
     """The adapter of a built-in provider, pointed at the server."""
     quirks = usual_quirks(BUILT_IN[provider].base_url or "")
-    return OpenAIModel(key=Key(KEY), base_url=server.base_url, provider=provider, quirks=quirks, card=lambda name: card)
+    return OpenAIModel(
+        key=SecretKey(KEY), base_url=server.base_url, provider=provider, quirks=quirks, card=lambda name: card
+    )
 
 
 async def talked(provider: str, server: OpenAIServer, request: Request, card: Card | None = None) -> list[ModelEvent]:
@@ -86,7 +88,7 @@ def test_a_service_is_known_by_its_address_whatever_it_is_named(base_url: str, q
 
 
 def test_deepseek_gets_its_reasoning_back_letter_by_letter() -> None:
-    script: list[Answer] = [Reply("I look. ", (CALL,), "Grüße, let me think"), Reply("done")]
+    script: list[Answer] = [ScriptedReply("I look. ", (CALL,), "Grüße, let me think"), ScriptedReply("done")]
     events, body = run(one_step("deepseek", DeepSeekServer(script), asking("deepseek-v4-pro")))
     assert thinking_of(events) == "Grüße, let me think"
     assert body["messages"][1]["reasoning_content"] == "Grüße, let me think"
@@ -94,14 +96,14 @@ def test_deepseek_gets_its_reasoning_back_letter_by_letter() -> None:
 
 
 def test_deepseek_gets_an_empty_reasoning_for_replies_that_had_none() -> None:
-    server = DeepSeekServer([Reply("done")])
+    server = DeepSeekServer([ScriptedReply("done")])
     assert text_of(run(talked("deepseek", server, taking_over("deepseek-v4-pro")))) == "done"
     assert server.bodies[0]["messages"][1]["reasoning_content"] == ""
 
 
 @pytest.mark.parametrize("card", [None, Card(efforts=("low", "high", "max"))])
 def test_deepseek_thinks_only_if_it_is_asked_to(card: Card | None) -> None:
-    server = DeepSeekServer([Reply("done")])
+    server = DeepSeekServer([ScriptedReply("done")])
     assert text_of(run(talked("deepseek", server, taking_over("deepseek-v4-pro", "off"), card))) == "done"
     [body] = server.bodies
     assert body["thinking"] == {"type": "disabled"}
@@ -110,7 +112,7 @@ def test_deepseek_thinks_only_if_it_is_asked_to(card: Card | None) -> None:
 
 
 def test_the_deepseek_server_refuses_what_deepseek_refuses() -> None:
-    events = run(talked("openrouter", DeepSeekServer([Reply("done")]), taking_over("deepseek-v4-pro", "off")))
+    events = run(talked("openrouter", DeepSeekServer([ScriptedReply("done")]), taking_over("deepseek-v4-pro", "off")))
     words = "HTTP 400: The `reasoning_content` in the thinking mode must be passed back to the API."
     assert broke_of(events).message == words
 
@@ -119,7 +121,7 @@ def test_the_deepseek_server_refuses_what_deepseek_refuses() -> None:
 
 
 def test_gemini_gets_the_signature_of_its_call_back() -> None:
-    script: list[Answer] = [Reply("", (CALL, SECOND)), Reply("done")]
+    script: list[Answer] = [ScriptedReply("", (CALL, SECOND)), ScriptedReply("done")]
     events, body = run(one_step("google", GeminiServer(script), asking("gemini-3.1-pro-preview")))
     assert calls_of(events) == [CALL, SECOND]
     first, second = body["messages"][1]["tool_calls"]
@@ -139,13 +141,13 @@ def test_gemini_gets_the_signature_of_its_call_back() -> None:
 def test_gemini_gets_the_placeholder_with_calls_of_other_models_unless_it_is_older_than_the_rule(
     model: str, extra: Any
 ) -> None:
-    server = GeminiServer([Reply("done")])
+    server = GeminiServer([ScriptedReply("done")])
     assert text_of(run(talked("google", server, taking_over(model)))) == "done"
     assert [call.get("extra_content") for call in server.bodies[0]["messages"][1]["tool_calls"]] == [extra, None]
 
 
 def test_the_gemini_server_refuses_what_gemini_refuses_and_its_words_are_read() -> None:
-    broke = broke_of(run(talked("openrouter", GeminiServer([Reply("done")]), taking_over("gemini-3-flash"))))
+    broke = broke_of(run(talked("openrouter", GeminiServer([ScriptedReply("done")]), taking_over("gemini-3-flash"))))
     words = "HTTP 400: Function call is missing a thought_signature in functionCall parts: `default_api:read`."
     assert (broke.trouble, broke.message) == ("bad_request", words)
 
@@ -154,7 +156,7 @@ def test_the_gemini_server_refuses_what_gemini_refuses_and_its_words_are_read() 
 
 
 def test_openrouter_gets_its_reasoning_details_back_in_whole_blocks() -> None:
-    script: list[Answer] = [Reply("", (CALL,), "let me think it over"), Reply("done")]
+    script: list[Answer] = [ScriptedReply("", (CALL,), "let me think it over"), ScriptedReply("done")]
     model = "anthropic/claude-opus-5"
     events, body = run(one_step("openrouter", OpenRouterServer(script), asking(model)))
     assert thinking_of(events) == "let me think it over"
@@ -179,7 +181,7 @@ def test_the_openrouter_server_refuses_what_openrouter_refuses() -> None:
 
 @pytest.mark.parametrize("image", [None, read_image(Image(images.png(), "a.png"))], ids=["words", "an image"])
 def test_mistral_has_replied_before_the_user_speaks_again(image: ImageEntry | None) -> None:
-    server = MistralServer([Reply("ok")])
+    server = MistralServer([ScriptedReply("ok")])
     shown = () if image is None else (image,)
     results = (ToolMessage("c1", "read", "1", images=shown), ToolMessage("c2", "read", "2"))
     request = Request(
@@ -194,7 +196,7 @@ def test_mistral_has_replied_before_the_user_speaks_again(image: ImageEntry | No
 
 
 def test_elsewhere_a_model_of_mistrals_is_told_of_images_in_words() -> None:
-    server = MistralServer([Reply("ok")])
+    server = MistralServer([ScriptedReply("ok")])
     image = read_image(Image(images.png(), "a.png"))
     result = ToolMessage("c1", "read", image.words, images=(image,))
     request = Request(

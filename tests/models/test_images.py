@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from fledge.core.images import Image, ImageEntry, read_image, told
 from fledge.models.anthropic import AnthropicModel
-from fledge.models.base import AssistantMessage, Call, Message, Model, Request, ToolMessage, UserMessage
+from fledge.models.base import AssistantMessage, Call, Model, ModelMessage, Request, ToolMessage, UserMessage
 from fledge.models.catalog import Card
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
 from fledge.models.responses import ResponsesModel
 from fledge.models.retry import Retrying
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests import images
 from tests.models.asking import ANTHROPIC, OPENAI, PROTOCOLS, READ, RESPONSES, Protocol, ask, broke_of, run, text_of
 from tests.models.serving import Server, Status
@@ -33,7 +33,7 @@ def entry(data: bytes, name: str) -> ImageEntry:
 CAT_ENTRY, DOG_ENTRY = entry(CAT, "cat.png"), entry(DOG, "dog.jpg")
 ASKED = UserMessage(told("Look.", [CAT_ENTRY]), (CAT_ENTRY,))
 CALLS = (Call("a", "read", '{"path":"dog.jpg"}'), Call("b", "read", '{"path":"x"}'))
-RESULTS: tuple[Message, ...] = (
+RESULTS: tuple[ModelMessage, ...] = (
     ToolMessage("a", "read", DOG_ENTRY.words, images=(DOG_ENTRY,)),
     ToolMessage("b", "read", "words"),
 )
@@ -47,12 +47,12 @@ REQUEST = Request(
 
 def adapter(protocol: Protocol, server: Server, card: Card | None) -> Model:
     made: type[OpenAIModel | ResponsesModel | AnthropicModel] = protocol.adapter
-    return made(key=Key(str(server.key)), base_url=server.base_url, card=lambda _: card)
+    return made(key=SecretKey(str(server.key)), base_url=server.base_url, card=lambda _: card)
 
 
 async def sent(protocol: Protocol, request: Request, card: Card | None = SEES) -> dict[str, Any]:
     """The request as the strict server got it, and accepted it."""
-    async with protocol.serve([Reply("ok")]) as server:
+    async with protocol.serve([ScriptedReply("ok")]) as server:
         model = adapter(protocol, server, card)
         try:
             assert text_of(await ask(model, request)) == "ok"
@@ -138,7 +138,7 @@ def test_other_models_get_the_words(protocol: Protocol, card: Card | None) -> No
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=IDS)
 def test_a_fallback_gets_what_it_takes(protocol: Protocol) -> None:
     async def main() -> None:
-        async with protocol.serve([[Status(401)]]) as first, protocol.serve([Reply("ok")]) as second:
+        async with protocol.serve([[Status(401)]]) as first, protocol.serve([ScriptedReply("ok")]) as second:
             model = Retrying(adapter(protocol, first, None), [(adapter(protocol, second, SEES), "other")])
             try:
                 assert text_of(await ask(model, REQUEST)) == "ok"
@@ -159,7 +159,7 @@ def test_a_refused_image_does_not_end_the_conversation(protocol: Protocol) -> No
     request = Request(model="m", messages=messages, images={hashlib.sha256(damaged).hexdigest(): damaged})
 
     async def main() -> None:
-        async with protocol.serve([Reply("ok")]) as server:
+        async with protocol.serve([ScriptedReply("ok")]) as server:
             model = adapter(protocol, server, SEES)
             try:
                 assert text_of(await ask(model, request)) == "ok"
@@ -177,7 +177,7 @@ def test_a_refused_image_does_not_end_the_conversation(protocol: Protocol) -> No
 def test_a_refusal_for_another_reason_stands(protocol: Protocol) -> None:
     async def main() -> str:
         refusal = Status(400, {"error": {"type": "invalid_request_error", "message": "no such thing"}})
-        async with protocol.serve([[refusal], Reply("ok")]) as server:
+        async with protocol.serve([[refusal], ScriptedReply("ok")]) as server:
             model = adapter(protocol, server, SEES)
             try:
                 return broke_of(await ask(model, REQUEST)).message

@@ -7,13 +7,13 @@ import pytest
 
 from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
-from fledge.models.base import Ended, Request, UserMessage
+from fledge.models.base import ReplyEnded, Request, UserMessage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import Provider
 from fledge.models.responses import ResponsesModel
-from fledge.models.scripted import Reply, ScriptedModel
+from fledge.models.scripted import ScriptedModel, ScriptedReply
 from tests.models.asking import HELLO, OPENAI, READ, ask, broke_of, run, text_of
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import KEY
@@ -60,7 +60,7 @@ def test_openai_itself_is_asked_by_responses_and_a_compatible_server_by_chat_com
 @pytest.mark.parametrize("model", ["gpt-5.6-terra", "gpt-5.4", "gpt-5", "o3", "gpt-4.1"])
 def test_openais_models_can_be_used_with_tools_behind_a_server_that_hands_requests_through(model: str) -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("hi")]) as server:
+        async with OpenAIServer([ScriptedReply("hi")]) as server:
             registry = Registry({"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY})
             client, called = registry.open(f"openai/{model}")
             asked = Request(model=called, messages=(UserMessage("x"),), tools=(READ,))
@@ -124,7 +124,7 @@ def test_one_adapter_serves_all_models_of_a_provider() -> None:
 
 def test_addresses_and_keys_come_from_the_environment() -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("hi"), Reply("again")]) as server:
+        async with OpenAIServer([ScriptedReply("hi"), ScriptedReply("again")]) as server:
             env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY, "MINE_KEY": KEY}
             registry = Registry(env)
             registry.add_provider(Provider(name="mine", base_url=server.base_url, key_env="MINE_KEY"))
@@ -180,7 +180,7 @@ def test_where_nobody_is_the_address_is_told() -> None:
 
 def test_a_server_on_this_machine_needs_no_key() -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("hi")], key=None) as server:
+        async with OpenAIServer([ScriptedReply("hi")], key=None) as server:
             model, _ = Registry({"OPENAI_BASE_URL": server.base_url}).open("openai/m")
             assert text_of(await ask(model)) == "hi"
             await model.close()
@@ -224,7 +224,7 @@ def test_what_cannot_be_registered_is_refused() -> None:
 def test_echo_is_always_there() -> None:
     model, called = Registry({}).open("scripted/echo")
     events = run(ask(model, HELLO))
-    assert (called, text_of(events), events[-1]) == ("echo", "hello", Ended("end", "m"))
+    assert (called, text_of(events), events[-1]) == ("echo", "hello", ReplyEnded("end", "m"))
 
 
 def test_a_choice_falls_back_in_order() -> None:
@@ -232,7 +232,7 @@ def test_a_choice_falls_back_in_order() -> None:
         registry = Registry({})
         model, called = registry.choose("openai/gpt-5", ["anthropic/claude-opus-5", "scripted/echo"])
         events = await ask(model, Request(model=called, messages=(UserMessage("x"),)))
-        assert (called, text_of(events), events[-1]) == ("gpt-5", "x", Ended("end", "echo"))
+        assert (called, text_of(events), events[-1]) == ("gpt-5", "x", ReplyEnded("end", "echo"))
         with pytest.raises(BadInput):
             registry.choose("scripted/echo", ["nobody/knows"])
         await registry.close()

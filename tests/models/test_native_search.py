@@ -9,10 +9,10 @@ import pytest
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import AssistantMessage, Request, UserMessage
 from fledge.models.catalog import Card
-from fledge.models.keys import Key
-from fledge.models.native_search import MAX_SOURCES, Source, sources_text
+from fledge.models.keys import SecretKey
+from fledge.models.native_search import MAX_SOURCES, CitedSource, sources_text
 from fledge.models.responses import ResponsesModel
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.cli.test_choosing import Place, served
 from tests.models.anthropic_server import AnthropicServer, signed
 from tests.models.anthropic_server import event as anthropic_event
@@ -68,7 +68,7 @@ def searched_by_anthropic() -> list[Action]:
 
 
 def claude(server: AnthropicServer, card: Card | None = CARD) -> AnthropicModel:
-    return AnthropicModel(key=Key(KEY), base_url=server.base_url, card=lambda _: card)
+    return AnthropicModel(key=SecretKey(KEY), base_url=server.base_url, card=lambda _: card)
 
 
 @proves(
@@ -78,7 +78,12 @@ def claude(server: AnthropicServer, card: Card | None = CARD) -> AnthropicModel:
 )
 def test_anthropics_search_is_offered_shown_as_sources_and_handed_back() -> None:
     async def main() -> None:
-        script: list[Answer] = [searched_by_anthropic(), Reply("done"), Reply("done"), Reply("done")]
+        script: list[Answer] = [
+            searched_by_anthropic(),
+            ScriptedReply("done"),
+            ScriptedReply("done"),
+            ScriptedReply("done"),
+        ]
         async with AnthropicServer(script) as server:
             model = claude(server)
             events = await ask(model, FIRST)
@@ -103,7 +108,7 @@ def test_anthropics_search_is_offered_shown_as_sources_and_handed_back() -> None
 @pytest.mark.parametrize("card", [None, Card()])
 def test_a_model_that_the_catalogue_does_not_say_can_search_is_not_asked_to(card: Card | None) -> None:
     async def main() -> None:
-        async with AnthropicServer([Reply("done")]) as server:
+        async with AnthropicServer([ScriptedReply("done")]) as server:
             model = claude(server, card)
             await ask(model, FIRST)
             assert [one["name"] for one in server.bodies[0]["tools"]] == ["read"]
@@ -117,7 +122,7 @@ def test_an_organization_without_search_is_answered_without_it() -> None:
     async def main() -> None:
         error = {"type": "invalid_request_error", "message": "Web search is not enabled for this organization."}
         refused = [Status(400, {"type": "error", "error": error})]
-        async with AnthropicServer([refused, Reply("done"), Reply("again")]) as server:
+        async with AnthropicServer([refused, ScriptedReply("done"), ScriptedReply("again")]) as server:
             model = claude(server)
             assert text_of(await ask(model, FIRST)) == "done"
             assert text_of(await ask(model, FIRST)) == "again"
@@ -129,7 +134,7 @@ def test_an_organization_without_search_is_answered_without_it() -> None:
 
 def test_hits_of_another_account_are_given_up_so_that_the_conversation_goes_on() -> None:
     async def main() -> None:
-        async with AnthropicServer([searched_by_anthropic(), Reply("done")]) as server:
+        async with AnthropicServer([searched_by_anthropic(), ScriptedReply("done")]) as server:
             model = claude(server)
             reply = answered(await ask(model, FIRST))
             server.account = "second"
@@ -173,14 +178,16 @@ OPENAI = msgspec.structs.replace(FIRST, model="gpt-5.2")
 
 
 def gpt(server: ResponsesServer, card: Card = CARD) -> ResponsesModel:
-    return ResponsesModel(key=Key(KEY), base_url=server.base_url, card=lambda _: card)
+    return ResponsesModel(key=SecretKey(KEY), base_url=server.base_url, card=lambda _: card)
 
 
 @proves("7.input.30")
 @pytest.mark.parametrize("thinks", [True, False])
 def test_openais_search_is_offered_shown_as_sources_and_handed_back(thinks: bool) -> None:
     async def main() -> None:
-        async with ResponsesServer([searched_by_openai(thinks), Reply("done"), Reply("done")]) as server:
+        async with ResponsesServer(
+            [searched_by_openai(thinks), ScriptedReply("done"), ScriptedReply("done")]
+        ) as server:
             model = gpt(server)
             events = await ask(model, OPENAI)
             assert text_of(events) == WORDS + SOURCES
@@ -203,7 +210,7 @@ def test_openais_search_is_offered_shown_as_sources_and_handed_back(thinks: bool
 
 def test_openai_is_not_asked_to_search_beside_its_lowest_level_of_reasoning() -> None:
     async def main() -> None:
-        async with ResponsesServer([Reply("done")]) as server:
+        async with ResponsesServer([ScriptedReply("done")]) as server:
             model = gpt(server, Card(search=True, efforts=("minimal", "low")))
             await ask(model, msgspec.structs.replace(FIRST, model="gpt-5"))
             assert [one["type"] for one in server.bodies[0]["tools"]] == ["function"]
@@ -217,7 +224,7 @@ def test_openai_is_not_asked_to_search_beside_its_lowest_level_of_reasoning() ->
 def test_a_responses_server_without_search_is_answered_without_it() -> None:
     async def main() -> None:
         refused = [Status(400, {"error": {"message": "Hosted tool 'web_search' is not supported with this model."}})]
-        async with ResponsesServer([refused, Reply("done")]) as server:
+        async with ResponsesServer([refused, ScriptedReply("done")]) as server:
             model = gpt(server)
             assert text_of(await ask(model, OPENAI)) == "done"
             assert [len(one["tools"]) for one in server.bodies] == [2, 1]
@@ -231,18 +238,18 @@ def test_a_responses_server_without_search_is_answered_without_it() -> None:
 
 def test_sources_are_few_short_and_only_addresses_of_the_web() -> None:
     hostile = [
-        Source("javascript:alert(1)", "x"),
-        Source(None, "x"),
-        Source("https://a.example/\n- https://evil", "x"),
-        Source("https://a.example/" + "x" * 600, "x"),
+        CitedSource("javascript:alert(1)", "x"),
+        CitedSource(None, "x"),
+        CitedSource("https://a.example/\n- https://evil", "x"),
+        CitedSource("https://a.example/" + "x" * 600, "x"),
     ]
     assert sources_text(hostile) == ""
-    many = [Source(f"https://a.example/{number}", f"a\n\ntitle {'y' * 300}") for number in range(99)]
+    many = [CitedSource(f"https://a.example/{number}", f"a\n\ntitle {'y' * 300}") for number in range(99)]
     lines = sources_text([*many, *many]).splitlines()
     assert len(lines) == MAX_SOURCES + 3
     assert lines[3].startswith("- a title yyy")
     assert max(map(len, lines)) < 200
-    assert sources_text([Source("http://a.example/")]) == "\n\nSources:\n- http://a.example/"
+    assert sources_text([CitedSource("http://a.example/")]) == "\n\nSources:\n- http://a.example/"
 
 
 # ---- through the command ---------------------------------------------------------------------------------------------

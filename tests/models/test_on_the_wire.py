@@ -13,17 +13,17 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     Model,
     ModelEvent,
+    ProviderErrorKind,
+    ReplyEnded,
     Text,
     ToolMessage,
-    Trouble,
     UserMessage,
 )
-from fledge.models.http import Limits
-from fledge.models.keys import Key
-from fledge.models.scripted import Reply
+from fledge.models.http import HttpLimits
+from fledge.models.keys import SecretKey
+from fledge.models.scripted import ScriptedReply
 from tests.models import anthropic_server, openai_server, responses_server
 from tests.models.asking import (
     HELLO,
@@ -103,7 +103,7 @@ def test_a_stream_cut_at_any_byte_is_broken_or_whole_and_never_between(protocol:
                     if offset >= whole_from:
                         assert text_of(events) == "zwölf", offset
                         assert calls_of(events) == [WHOLE_CALL], offset
-                        assert events[-1] == Ended("tools", str(offset)), offset
+                        assert events[-1] == ReplyEnded("tools", str(offset)), offset
                     else:
                         assert broke_of(events).trouble == "interrupted", offset
                         assert text_of(events) in ("", "zwölf"), offset
@@ -137,7 +137,7 @@ def test_words_arrive_while_the_rest_is_still_to_come(protocol: Protocol) -> Non
             assert await anext(events) == Text("zwölf")
             assert not gate.is_set()
             gate.set()
-            assert [event async for event in events] == [WHOLE_CALL, Ended("tools", "m")]
+            assert [event async for event in events] == [WHOLE_CALL, ReplyEnded("tools", "m")]
 
     run(main())
 
@@ -186,7 +186,7 @@ def test_cancelled_before_an_answer_leaves_no_connection(protocol: Protocol) -> 
 @each
 def test_a_connection_serves_one_request_after_another(protocol: Protocol) -> None:
     async def main() -> None:
-        async with protocol.talk([Reply("a"), Reply("b")]) as (server, model):
+        async with protocol.talk([ScriptedReply("a"), ScriptedReply("b")]) as (server, model):
             assert [text_of(await ask(model)), text_of(await ask(model))] == ["a", "b"]
             assert server.peers[0] == server.peers[1]
             await model.close()
@@ -207,8 +207,8 @@ def test_a_service_that_does_not_hang_up_does_not_hold_the_reply(protocol: Proto
 
 @each
 @pytest.mark.parametrize("begun", [0, 2])
-@pytest.mark.parametrize("limits", [Limits(idle_s=0.3), Limits(request_s=0.3)])
-def test_silence_ends_in_time(protocol: Protocol, begun: int, limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [HttpLimits(idle_s=0.3), HttpLimits(request_s=0.3)])
+def test_silence_ends_in_time(protocol: Protocol, begun: int, limits: HttpLimits) -> None:
     async def main() -> None:
         script: list[list[Action]] = [[*(Send(chunk) for chunk in small(protocol)[:begun]), Hang()]]
         async with protocol.talk(script, limits) as (server, model):
@@ -224,8 +224,8 @@ def test_silence_ends_in_time(protocol: Protocol, begun: int, limits: Limits) ->
 def test_silence_after_the_finish_is_no_trouble(protocol: Protocol) -> None:
     async def main() -> None:
         script: list[list[Action]] = [[*(Send(chunk) for chunk in small(protocol)[:-1]), Hang()]]
-        async with protocol.talk(script, Limits(idle_s=0.3)) as (_, model):
-            assert (await ask(model))[-1] == Ended("tools", "m")
+        async with protocol.talk(script, HttpLimits(idle_s=0.3)) as (_, model):
+            assert (await ask(model))[-1] == ReplyEnded("tools", "m")
 
     run(main())
 
@@ -270,12 +270,12 @@ def test_a_malformed_chunk_breaks_the_reply(protocol: Protocol, chunk: bytes) ->
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        (Limits(max_event_bytes=1000), "one event of the reply has more than 1000 bytes"),
-        (Limits(max_reply_bytes=1000), "the reply has more than 1000 bytes"),
+        (HttpLimits(max_event_bytes=1000), "one event of the reply has more than 1000 bytes"),
+        (HttpLimits(max_reply_bytes=1000), "the reply has more than 1000 bytes"),
     ],
 )
 @pytest.mark.parametrize("flood", [b"data: " + b"x" * 5000, b"x" * 5000, b"data: 1\n" * 600])
-def test_a_flood_is_refused(protocol: Protocol, limits: Limits, words: str, flood: bytes) -> None:
+def test_a_flood_is_refused(protocol: Protocol, limits: HttpLimits, words: str, flood: bytes) -> None:
     if limits.max_event_bytes == 1000 and flood.endswith(b"\n"):
         flood = b"data: 1234567\n" * 600
 
@@ -297,7 +297,7 @@ def test_a_call_by_an_impossible_name_does_not_end_the_conversation(protocol: Pr
     )
 
     async def main() -> None:
-        async with protocol.talk([Reply("I see")]) as (server, model):
+        async with protocol.talk([ScriptedReply("I see")]) as (server, model):
             assert (
                 text_of(await ask(model, msgspec.structs.replace(HELLO, messages=messages, tools=(READ,)))) == "I see"
             )
@@ -344,7 +344,9 @@ def fault(message: str = "why", **more: Any) -> dict[str, Any]:
         (529, fault(type="overloaded_error"), "retryable"),
     ],
 )
-def test_a_status_is_a_kind_of_trouble(protocol: Protocol, status: int, body: dict[str, Any], trouble: Trouble) -> None:
+def test_a_status_is_a_kind_of_trouble(
+    protocol: Protocol, status: int, body: dict[str, Any], trouble: ProviderErrorKind
+) -> None:
     broke = run(refused(protocol, Status(status, body)))
     assert (broke.trouble, broke.status) == (trouble, status)
     assert broke.message == f"HTTP {status}: {body['error']['message']}"
@@ -390,7 +392,7 @@ def test_a_date_to_wait_for_is_told_in_seconds(protocol: Protocol) -> None:
     async def main() -> None:
         headers = {"Retry-After": "Fri, 15 Jan 2027 08:01:30 GMT"}
         async with protocol.serve([[Status(503, fault(), headers)]]) as server:
-            model = protocol.adapter(key=Key(str(server.key)), base_url=server.base_url, clock=At())
+            model = protocol.adapter(key=SecretKey(str(server.key)), base_url=server.base_url, clock=At())
             assert broke_of(await ask(model)).retry_after_s == 90.0
             await model.close()
 
@@ -528,7 +530,7 @@ def test_a_model_can_be_used_again_after_it_was_closed_and_from_another_loop(pro
         await model.close()
 
     async def serving(loops: int) -> None:
-        async with protocol.serve(lambda body: Reply("a")) as server:
+        async with protocol.serve(lambda body: ScriptedReply("a")) as server:
             model = protocol.model(server)
             for _ in range(loops):
                 await asyncio.to_thread(lambda: run(main(model)))

@@ -13,21 +13,21 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
-    Message,
     Model,
     ModelEvent,
+    ModelMessage,
+    ProviderErrorKind,
+    ReplyEnded,
     Request,
     ToolMessage,
-    Trouble,
     UserMessage,
 )
 from fledge.models.catalog import shipped
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.models.opaque import seal, unseal, without_refused
 from fledge.models.openai import OpenAIModel, Quirks
 from fledge.models.responses import ResponsesModel
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.anthropic_server import AnthropicServer
 from tests.models.asking import ANTHROPIC, READ, answered, ask, broke_of, run, text_of
 from tests.models.compatible_servers import DeepSeekServer, GeminiServer, OpenRouterServer
@@ -71,7 +71,7 @@ REQUEST = Request(model="m", messages=(UserMessage("x"), AssistantMessage("y", o
     ],
 )
 def test_data_is_given_up_only_where_it_is_the_reason_of_the_refusal(
-    trouble: Trouble, words: str, given_up: bool
+    trouble: ProviderErrorKind, words: str, given_up: bool
 ) -> None:
     bare = without_refused(REQUEST, Broke(trouble, words))
     assert (bare is not None) is given_up
@@ -93,23 +93,23 @@ class Thinker(Struct, frozen=True):
 
 
 def _responses(base_url: str) -> Model:
-    return ResponsesModel(key=Key(KEY), base_url=base_url, card=lambda name: shipped().find(f"openai/{name}"))
+    return ResponsesModel(key=SecretKey(KEY), base_url=base_url, card=lambda name: shipped().find(f"openai/{name}"))
 
 
 def _gemini(base_url: str) -> Model:
-    return OpenAIModel(key=Key(KEY), base_url=base_url, provider="google", quirks=Quirks(signed_calls=True))
+    return OpenAIModel(key=SecretKey(KEY), base_url=base_url, provider="google", quirks=Quirks(signed_calls=True))
 
 
 def _deepseek(base_url: str) -> Model:
-    return OpenAIModel(key=Key(KEY), base_url=base_url, provider="deepseek", quirks=Quirks(thinking_switch=True))
+    return OpenAIModel(key=SecretKey(KEY), base_url=base_url, provider="deepseek", quirks=Quirks(thinking_switch=True))
 
 
 def _openrouter(base_url: str) -> Model:
-    return OpenAIModel(key=Key(KEY), base_url=base_url, provider="openrouter")
+    return OpenAIModel(key=SecretKey(KEY), base_url=base_url, provider="openrouter")
 
 
 def _anthropic(base_url: str) -> Model:
-    return ANTHROPIC.adapter(key=Key(KEY), base_url=base_url)
+    return ANTHROPIC.adapter(key=SecretKey(KEY), base_url=base_url)
 
 
 DEEPSEEK = Thinker("deepseek", "deepseek-v4-pro", DeepSeekServer, _deepseek)
@@ -133,14 +133,18 @@ def first(thinker: Thinker) -> Request:
 def after(request: Request, events: list[ModelEvent]) -> Request:
     """The next request of the turn: every call of the reply has its result."""
     reply = answered(events)
-    results: tuple[Message, ...] = tuple(ToolMessage(call.id, call.name, "content") for call in reply.calls)
+    results: tuple[ModelMessage, ...] = tuple(ToolMessage(call.id, call.name, "content") for call in reply.calls)
     return msgspec.structs.replace(request, messages=(*request.messages, reply, *results))
 
 
 @proves("0.crash.19", "Data that a provider wants back with a reply goes back to the same provider and model, no other")
 @each
 def test_a_model_that_thinks_goes_on_over_several_steps_with_tools(thinker: Thinker) -> None:
-    script = [Reply("I look. ", (CALL, SECOND), "let me think"), Reply("", (SECOND,), "once more"), Reply("done")]
+    script = [
+        ScriptedReply("I look. ", (CALL, SECOND), "let me think"),
+        ScriptedReply("", (SECOND,), "once more"),
+        ScriptedReply("done"),
+    ]
 
     async def main() -> None:
         async with thinker.server(script) as server:
@@ -148,7 +152,7 @@ def test_a_model_that_thinks_goes_on_over_several_steps_with_tools(thinker: Thin
             request = first(thinker)
             for _ in range(2):
                 events = await ask(model, request)
-                assert isinstance(events[-1], Ended)
+                assert isinstance(events[-1], ReplyEnded)
                 request = after(request, events)
             assert text_of(await ask(model, request)) == "done"
             await model.close()
@@ -161,7 +165,7 @@ def test_a_model_that_thinks_goes_on_over_several_steps_with_tools(thinker: Thin
 @each
 def test_a_model_takes_over_a_conversation_of_every_other(thinker: Thinker) -> None:
     async def begun(other: Thinker) -> Request:
-        async with other.server([Reply("I look. ", (CALL, SECOND), "let me think")]) as server:
+        async with other.server([ScriptedReply("I look. ", (CALL, SECOND), "let me think")]) as server:
             model = other.adapter(server.base_url)
             request = after(first(other), await ask(model, first(other)))
             await model.close()
@@ -169,7 +173,7 @@ def test_a_model_takes_over_a_conversation_of_every_other(thinker: Thinker) -> N
 
     async def main() -> None:
         requests = [await begun(other) for other in THINKERS if other.server is not thinker.server]
-        async with thinker.server([Reply("done", thinking="so")] * len(requests)) as server:
+        async with thinker.server([ScriptedReply("done", thinking="so")] * len(requests)) as server:
             model = thinker.adapter(server.base_url)
             for request in requests:
                 assert text_of(await ask(model, request)) == "done"
@@ -183,7 +187,9 @@ def test_a_model_takes_over_a_conversation_of_every_other(thinker: Thinker) -> N
 @signing
 def test_a_provider_that_refuses_its_own_data_is_asked_again_without_it(thinker: Thinker) -> None:
     async def main() -> None:
-        async with thinker.server([Reply("I look. ", (CALL,), "let me think"), Reply("done")]) as server:
+        async with thinker.server(
+            [ScriptedReply("I look. ", (CALL,), "let me think"), ScriptedReply("done")]
+        ) as server:
             model = thinker.adapter(server.base_url)
             request = after(first(thinker), await ask(model, first(thinker)))
             server.account = "second"
@@ -199,7 +205,7 @@ def test_a_refusal_for_another_reason_is_told_and_nothing_is_asked_twice() -> No
     thinker = THINKERS[0]
 
     async def main() -> Any:
-        async with thinker.server([Reply("", (CALL,), "hm")]) as server:
+        async with thinker.server([ScriptedReply("", (CALL,), "hm")]) as server:
             model = thinker.adapter(server.base_url)
             request = after(first(thinker), await ask(model, first(thinker)))
             wrong = msgspec.structs.replace(request, tools=(READ, READ))

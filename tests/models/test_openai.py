@@ -10,12 +10,12 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
-    Message,
     ModelEvent,
+    ModelMessage,
     Opaque,
+    ReplyEnded,
     Request,
-    Stop,
+    StopReason,
     Text,
     Thinking,
     Thought,
@@ -25,9 +25,9 @@ from fledge.models.base import (
     UserMessage,
 )
 from fledge.models.catalog import shipped
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.models.openai import BASE_URL, OpenAIModel, Quirks, request_body, usual_quirks
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.asking import (
     HELLO,
     OPENAI,
@@ -66,7 +66,7 @@ def said(finish: str | None = None, **delta: Any) -> dict[str, Any]:
 
 
 def test_a_reply_arrives_whole_with_thinking_calls_usage_and_the_model_that_answered() -> None:
-    reply = Reply(
+    reply = ScriptedReply(
         text="Grüße aus 東京 🎈",
         thinking="first, think",
         calls=(Call("a", "read", '{"path":"x"}'), Call("b", "read", '{"path":"ü"}')),
@@ -81,14 +81,14 @@ def test_a_reply_arrives_whole_with_thinking_calls_usage_and_the_model_that_answ
         assert text_of(events) == reply.text
         assert thinking_of(events) == reply.thinking
         assert tuple(calls_of(events)) == reply.calls
-        assert events[-2:] == [Usage(100, 20, 30, 4), Ended("tools", "m-2026-01-01")]
+        assert events[-2:] == [Usage(100, 20, 30, 4), ReplyEnded("tools", "m-2026-01-01")]
         assert sent_by(server)["tools"][0]["function"]["name"] == "read"
 
     run(main())
 
 
 def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
-    messages: tuple[Message, ...] = (
+    messages: tuple[ModelMessage, ...] = (
         UserMessage("do two things"),
         AssistantMessage("Well.", (Call("x", "read", '{"path":"a"}'), Call("y", "read", "")), "thought", "signed"),
         ToolMessage("x", "read", "content"),
@@ -100,11 +100,11 @@ def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
     )
 
     async def main() -> None:
-        async with OpenAIServer([Reply("ok")]) as server:
+        async with OpenAIServer([ScriptedReply("ok")]) as server:
             model = OPENAI.model(server)
             events = await ask(model, Request(model="m", system="be brief", messages=messages, tools=(READ,)))
             await model.close()
-        assert events[-1] == Ended("end", "m-2026-01-01")
+        assert events[-1] == ReplyEnded("end", "m-2026-01-01")
         body = sent_by(server)
         assert body["stream"] is True
         assert body["stream_options"] == {"include_usage": True}
@@ -150,9 +150,9 @@ def test_a_model_gets_a_level_that_it_accepts_beside_its_tools(
     request = msgspec.structs.replace(HELLO, model=model, thinking=thinking, tools=tools)
 
     async def main() -> None:
-        async with OpenAIServer([Reply("ok")]) as server:
+        async with OpenAIServer([ScriptedReply("ok")]) as server:
             client = OpenAIModel(
-                key=Key(KEY),
+                key=SecretKey(KEY),
                 base_url=server.base_url,
                 card=lambda name: shipped().find(f"openai/{name}"),
                 quirks=Quirks(token_field="max_completion_tokens"),
@@ -194,9 +194,9 @@ def test_room_to_think_is_added_where_the_service_counts_it(thinking: Thinking, 
     ("finish", "stop"),
     [("stop", "end"), ("length", "length"), ("content_filter", "refused"), ("tool_calls", "end"), ("odd", "end")],
 )
-def test_finish_reasons_become_stops(finish: str, stop: Stop) -> None:
+def test_finish_reasons_become_stops(finish: str, stop: StopReason) -> None:
     events = run(heard([said(content="a"), said(finish), "[DONE]"]))
-    assert events == [Text("a"), Ended(stop, "m")]
+    assert events == [Text("a"), ReplyEnded(stop, "m")]
 
 
 def test_a_finish_by_error_is_broken() -> None:
@@ -205,7 +205,7 @@ def test_a_finish_by_error_is_broken() -> None:
 
 def test_a_refusal_is_told_as_text_and_as_the_reason() -> None:
     events = run(heard([said(refusal="I will not."), said("stop"), "[DONE]"]))
-    assert events == [Text("I will not."), Ended("refused", "m")]
+    assert events == [Text("I will not."), ReplyEnded("refused", "m")]
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
@@ -213,7 +213,7 @@ def test_thinking_is_read_under_both_names_and_never_twice(name: str) -> None:
     chunks = [said(**{name: "hm"}), said(reasoning="so", reasoning_content="so"), said("stop", content="a")]
     events = run(heard([*chunks, "[DONE]"]))
     assert [event for event in events if not isinstance(event, Opaque)] == (
-        [Thought("hm"), Thought("so"), Text("a"), Ended("end", "m")]
+        [Thought("hm"), Thought("so"), Text("a"), ReplyEnded("end", "m")]
     )
 
 
@@ -286,7 +286,7 @@ def piece(index: int | None = None, id: str | None = None, name: str | None = No
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
 def test_calls_are_put_together_whatever_a_server_leaves_out(chunks: list[Any], calls: list[Call], finish: str) -> None:
     events = run(heard([*chunks, said(finish), "[DONE]"]))
-    assert events == [*calls, Ended("tools", "m")]
+    assert events == [*calls, ReplyEnded("tools", "m")]
 
 
 def test_what_came_with_a_call_stays_with_it_when_another_was_cut_off() -> None:
@@ -308,13 +308,13 @@ def test_a_call_that_was_cut_off_by_the_limit_is_no_call(finish: str) -> None:
     for cut in (piece(1, "b", "write", '{"pa'), piece(1, "b", "write", "")):
         events = run(heard([piece(0, "a", "read", "{}"), cut, said(finish), "[DONE]"]))
         assert calls_of(events) == [Call("a", "read", "{}")]
-        assert isinstance(events[-1], Ended)
+        assert isinstance(events[-1], ReplyEnded)
         assert events[-1].dropped == "write"
 
 
 def test_a_call_that_was_cut_off_before_its_name_is_no_call() -> None:
     events = run(heard([said(content="a"), piece(0, "a", None, ""), said("length"), "[DONE]"]))
-    assert events == [Text("a"), Ended("length", "m", "an unknown tool")]
+    assert events == [Text("a"), ReplyEnded("length", "m", "an unknown tool")]
 
 
 def test_a_call_without_a_name_breaks_the_reply() -> None:
@@ -362,7 +362,7 @@ def test_running_totals_are_replaced_not_added() -> None:
     ],
 )
 def test_compatible_servers_may_leave_things_out(chunks: list[Any]) -> None:
-    assert run(heard(chunks)) == [Text("a"), Ended("end", "m")]
+    assert run(heard(chunks)) == [Text("a"), ReplyEnded("end", "m")]
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_a_missing_key_is_told_without_asking_anybody() -> None:
 
 def test_a_service_that_asks_for_no_key_gets_none() -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("hi")], key=None) as server:
+        async with OpenAIServer([ScriptedReply("hi")], key=None) as server:
             model = OpenAIModel(key=None, key_name=None, base_url=server.base_url + "/")
             assert text_of(await ask(model)) == "hi"
             await model.close()
@@ -404,7 +404,7 @@ def test_a_service_that_asks_for_no_key_gets_none() -> None:
 
 def test_words_that_utf8_cannot_hold_do_not_stop_a_request() -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("ok")]) as server:
+        async with OpenAIServer([ScriptedReply("ok")]) as server:
             model = OPENAI.model(server)
             messages = (UserMessage("a\ud800b"), AssistantMessage("", (Call("1", "read", "\udfff"),)))
             done = (*messages, ToolMessage("1", "read", "\udcff"))

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.errors import BadInput
-from fledge.models.base import AssistantMessage, Broke, Call, Message, ToolMessage, UserMessage
+from fledge.models.base import AssistantMessage, Broke, Call, ModelMessage, ToolMessage, UserMessage
 from fledge.models.http import BrokenReply, EventLines, checked_url
-from fledge.models.keys import Key, read_key, without_keys
+from fledge.models.keys import SecretKey, read_key, without_keys
+from fledge.models.provider_errors import MOST_SHOWN, ErrorBody, retry_after, shown, trouble_of
 from fledge.models.transcript import encoded, is_object, object_text, with_clean_calls
-from fledge.models.trouble import MOST_SHOWN, Fault, retry_after, shown, trouble_of
 from tests.statements import proves
 
 
@@ -113,7 +113,7 @@ def test_importing_the_adapters_does_not_import_aiohttp() -> None:
 
 @proves("8.child.5", "Keys are never stored, logged or shown")
 def test_a_key_shows_itself_to_nobody() -> None:
-    key = Key("sk-secret-1")
+    key = SecretKey("sk-secret-1")
     assert repr(key) == str(key) == f"{key}" == "Key([key])"
     assert key.reveal() == "sk-secret-1"
     with pytest.raises(TypeError):
@@ -172,7 +172,7 @@ def test_a_key_that_no_header_carries_is_refused_unseen(text: str) -> None:
     ],
 )
 def test_texts_are_cleaned_of_keys(text: str, cleaned: str) -> None:
-    assert without_keys(text, Key("plain-secret")) == cleaned
+    assert without_keys(text, SecretKey("plain-secret")) == cleaned
 
 
 def test_what_is_shown_is_bounded_after_it_was_cleaned() -> None:
@@ -188,7 +188,7 @@ def test_what_is_shown_is_bounded_after_it_was_cleaned() -> None:
 @given(st.one_of(st.none(), st.integers(100, 999)), st.text(), st.one_of(st.text(), st.integers(), st.none()))
 def test_every_error_is_some_trouble(status: int | None, words: str, code: str | int | None) -> None:
     kinds = {"retryable", "auth", "quota", "overflow", "refused", "bad_request"}
-    assert trouble_of(status, Fault(message=words, code=code)) in kinds
+    assert trouble_of(status, ErrorBody(message=words, code=code)) in kinds
 
 
 @given(st.text())
@@ -203,7 +203,7 @@ ALLOWED = re.compile(r"[a-z0-9_]{1,8}")
 
 
 def test_ids_are_made_unique_and_results_follow() -> None:
-    messages: tuple[Message, ...] = (
+    messages: tuple[ModelMessage, ...] = (
         UserMessage("x"),
         AssistantMessage("", (Call("a", "t", "{}"), Call("a", "t", "{}"), Call("B!", "t", "{}"))),
         ToolMessage("a", "t", "1"),
@@ -221,7 +221,7 @@ def test_ids_are_made_unique_and_results_follow() -> None:
 
 
 def test_clean_ids_stay_as_they_are() -> None:
-    messages: list[Message] = [AssistantMessage("", (Call("a", "t", "{}"),)), ToolMessage("a", "t", "1")]
+    messages: list[ModelMessage] = [AssistantMessage("", (Call("a", "t", "{}"),)), ToolMessage("a", "t", "1")]
     assert with_clean_calls(messages, ALLOWED) == messages
 
 

@@ -11,7 +11,7 @@ from fledge.models.names import Registry
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import BUILT_IN, Provider, base_url_of
 from fledge.models.responses import ResponsesModel
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.asking import ask, run, text_of
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import KEY
@@ -56,7 +56,7 @@ def test_azure_without_an_address_says_which_setting_or_variable_gives_one() -> 
 
 def test_headers_and_query_go_with_every_request_and_a_header_of_ours_is_replaced() -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("hi")]) as server:
+        async with OpenAIServer([ScriptedReply("hi")]) as server:
             provider = Provider(
                 name="mine",
                 base_url=server.base_url,

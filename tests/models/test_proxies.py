@@ -10,7 +10,7 @@ from fledge.errors import BadInput
 from fledge.models.base import Broke, Request, UserMessage
 from fledge.models.names import Registry
 from fledge.models.providers import Provider
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.asking import ask, broke_of, run, text_of
 from tests.models.openai_server import OpenAIServer
 from tests.models.raw_server import RawServer, saying
@@ -48,7 +48,7 @@ async def asked(base_url: str, env: dict[str, str], ca_file: str | None = None) 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY"])
 def test_a_plain_address_is_asked_in_absolute_form_with_credentials(variable: str) -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("hi")]) as server, Proxy(server.port) as proxy:
+        async with OpenAIServer([ScriptedReply("hi")]) as server, Proxy(server.port) as proxy:
             assert await asked("http://model.example/v1", {variable: proxy.url}) == "hi"
             assert proxy.asked == ["POST http://model.example/v1/chat/completions"]
             assert proxy.complaints == []
@@ -108,7 +108,7 @@ def test_what_is_excepted_is_asked_directly(no_proxy: str) -> None:
 
 def test_this_machine_is_never_asked_through_a_proxy() -> None:
     async def main() -> None:
-        async with OpenAIServer([Reply("hi")] * 2) as server, Proxy(1) as proxy:
+        async with OpenAIServer([ScriptedReply("hi")] * 2) as server, Proxy(1) as proxy:
             for host in ("127.0.0.1", "localhost"):
                 assert await asked(f"http://{host}:{server.port}/v1", {"http_proxy": proxy.url}) == "hi"
             assert proxy.asked == proxy.complaints == []

@@ -10,12 +10,12 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
-    Message,
     ModelEvent,
+    ModelMessage,
     Opaque,
+    ReplyEnded,
     Request,
-    Stop,
+    StopReason,
     Text,
     Thinking,
     Thought,
@@ -24,9 +24,9 @@ from fledge.models.base import (
     UserMessage,
 )
 from fledge.models.catalog import Card, shipped
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.models.responses import ResponsesModel, request_body
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests.models.asking import (
     HELLO,
     READ,
@@ -52,7 +52,9 @@ THINK = Request(model=MODEL, messages=(UserMessage("hello"),), tools=(READ,), th
 
 def client_of(server: ResponsesServer) -> ResponsesModel:
     """An adapter that knows OpenAI's models."""
-    return ResponsesModel(key=Key(KEY), base_url=server.base_url, card=lambda name: shipped().find(f"openai/{name}"))
+    return ResponsesModel(
+        key=SecretKey(KEY), base_url=server.base_url, card=lambda name: shipped().find(f"openai/{name}")
+    )
 
 
 async def talked(script: Sequence[Answer], requests: Sequence[Request]) -> tuple[list[list[ModelEvent]], list[Any]]:
@@ -109,7 +111,7 @@ def cut_short(reason: str | None) -> bytes:
 
 
 def test_a_reply_arrives_whole_with_thinking_calls_usage_and_the_model_that_answered() -> None:
-    reply = Reply(
+    reply = ScriptedReply(
         text="Grüße aus 東京 🎈",
         thinking="first, think\n\nthen think again",
         calls=(Call("a", "read", '{"path":"x"}'), Call("b", "read", '{"path":"ü"}')),
@@ -119,7 +121,7 @@ def test_a_reply_arrives_whole_with_thinking_calls_usage_and_the_model_that_answ
     assert text_of(events) == reply.text
     assert thinking_of(events) == reply.thinking
     assert tuple(calls_of(events)) == reply.calls
-    assert events[-2:] == [Usage(100, 20, 30, 4, 12), Ended("tools", f"{MODEL}-2026-01-01")]
+    assert events[-2:] == [Usage(100, 20, 30, 4, 12), ReplyEnded("tools", f"{MODEL}-2026-01-01")]
     assert [type(event) for event in events].count(Opaque) == 1
     assert (body["stream"], body["store"]) == (True, False)
     assert body["tools"][0]["strict"] is False
@@ -127,7 +129,7 @@ def test_a_reply_arrives_whole_with_thinking_calls_usage_and_the_model_that_answ
 
 
 def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
-    messages: tuple[Message, ...] = (
+    messages: tuple[ModelMessage, ...] = (
         UserMessage("do two things"),
         AssistantMessage("Well.", (Call("x", "read", '{"path":"a"}'), Call("y", "read", "")), "thought", "signed"),
         ToolMessage("x", "read", "content"),
@@ -138,8 +140,8 @@ def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
         UserMessage(""),
     )
     request = Request(model="gpt-4.1", system="be brief", messages=messages, tools=(READ,))
-    [events], [body] = run(talked([Reply("ok")], [request]))
-    assert events[-1] == Ended("end", "gpt-4.1-2026-01-01")
+    [events], [body] = run(talked([ScriptedReply("ok")], [request]))
+    assert events[-1] == ReplyEnded("end", "gpt-4.1-2026-01-01")
     assert body["instructions"] == "be brief"
     assert body["max_output_tokens"] == 8192
     assert "reasoning" not in body
@@ -178,7 +180,7 @@ def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
 def test_a_model_thinks_as_hard_as_it_is_asked_to_with_tools_too(
     model: str, thinking: Thinking, reasoning: dict[str, str] | None
 ) -> None:
-    _, [body] = run(talked([Reply("ok")], [msgspec.structs.replace(THINK, model=model, thinking=thinking)]))
+    _, [body] = run(talked([ScriptedReply("ok")], [msgspec.structs.replace(THINK, model=model, thinking=thinking)]))
     assert body.get("reasoning") == reasoning
     assert ("include" in body) is (reasoning is not None)
 
@@ -204,7 +206,9 @@ def test_the_token_limit_leaves_room_to_think_and_is_never_below_the_least(
 
 def test_an_organization_that_gets_no_summaries_is_asked_again_without_them_and_never_again_with_them() -> None:
     async def main() -> None:
-        async with ResponsesServer([Reply("a", thinking="hm"), Reply("b"), Reply("c")]) as server:
+        async with ResponsesServer(
+            [ScriptedReply("a", thinking="hm"), ScriptedReply("b"), ScriptedReply("c")]
+        ) as server:
             server.verified = False
             client = client_of(server)
             texts = [text_of(await ask(client, THINK)) for _ in range(2)]
@@ -223,7 +227,7 @@ def after(events: Sequence[ModelEvent], request: Request = THINK) -> Request:
     """The next request of the turn: every call of the reply has its result."""
     reply = answered(events)
     results = [ToolMessage(call.id, call.name, "content") for call in reply.calls]
-    follow_up: tuple[Message, ...] = tuple(results) or (UserMessage("more"),)
+    follow_up: tuple[ModelMessage, ...] = tuple(results) or (UserMessage("more"),)
     return msgspec.structs.replace(request, messages=(*request.messages, reply, *follow_up))
 
 
@@ -234,8 +238,8 @@ def kinds(body: Any) -> list[str]:
 @proves("0.crash.19")
 def test_reasoning_is_handed_back_before_the_calls_it_led_to() -> None:
     async def main() -> None:
-        first = Reply("Well.", (CALL, Call("call_b", "read", '{"path":"y"}')), "one\n\ntwo")
-        async with ResponsesServer([first, Reply("", (CALL,), "three"), Reply("done")]) as server:
+        first = ScriptedReply("Well.", (CALL, Call("call_b", "read", '{"path":"y"}')), "one\n\ntwo")
+        async with ResponsesServer([first, ScriptedReply("", (CALL,), "three"), ScriptedReply("done")]) as server:
             client = client_of(server)
             second = after(await ask(client, THINK))
             third = after(await ask(client, second), second)
@@ -303,7 +307,7 @@ def test_items_keep_their_order_their_texts_and_their_phases() -> None:
     "change", ["nothing", "another model", "another provider", "other text", "a call less", "garbage", "other data"]
 )
 def test_reasoning_goes_to_its_model_alone_and_only_with_its_reply(change: str) -> None:
-    [events], _ = run(talked([Reply("Well.", (CALL,), "hm")], [THINK]))
+    [events], _ = run(talked([ScriptedReply("Well.", (CALL,), "hm")], [THINK]))
     request = after(events)
     reply = request.messages[1]
     assert isinstance(reply, AssistantMessage)
@@ -323,7 +327,7 @@ def test_reasoning_goes_to_its_model_alone_and_only_with_its_reply(change: str) 
 @proves("0.crash.19")
 def test_another_model_takes_the_conversation_over_and_hands_it_back() -> None:
     async def main() -> None:
-        script = [Reply("", (CALL,), "hm"), Reply("", (CALL,), "hmm"), Reply("done")]
+        script = [ScriptedReply("", (CALL,), "hm"), ScriptedReply("", (CALL,), "hmm"), ScriptedReply("done")]
         async with ResponsesServer(script) as server:
             client = client_of(server)
             second = msgspec.structs.replace(after(await ask(client, THINK)), model="gpt-5.4")
@@ -385,18 +389,18 @@ def test_nothing_is_sealed_where_nothing_can_be_handed_back(stream: list[bytes])
         (cut_short(None), "length"),
     ],
 )
-def test_the_last_event_says_why_it_ended(last: bytes, stop: Stop) -> None:
-    assert run(heard([said("a"), done(0, "message"), last])) == [Text("a"), Ended(stop, "m")]
+def test_the_last_event_says_why_it_ended(last: bytes, stop: StopReason) -> None:
+    assert run(heard([said("a"), done(0, "message"), last])) == [Text("a"), ReplyEnded(stop, "m")]
 
 
 def test_a_refusal_is_told_as_text_and_as_the_reason() -> None:
-    [events], _ = run(talked([Reply("I will not.", stop="refused")], [HELLO]))
-    assert (text_of(events), events[-1]) == ("I will not.", Ended("refused", "m-2026-01-01"))
+    [events], _ = run(talked([ScriptedReply("I will not.", stop="refused")], [HELLO]))
+    assert (text_of(events), events[-1]) == ("I will not.", ReplyEnded("refused", "m-2026-01-01"))
 
 
 def test_thinking_is_read_under_both_names() -> None:
     stream = [thought("hm"), thought("so", 1, kind="reasoning_text"), thought("!", 1, kind="reasoning_text")]
-    assert run(heard([*stream, finished()])) == [Thought("hm"), Thought("\n\nso"), Thought("!"), Ended("end", "m")]
+    assert run(heard([*stream, finished()])) == [Thought("hm"), Thought("\n\nso"), Thought("!"), ReplyEnded("end", "m")]
 
 
 @pytest.mark.parametrize(
@@ -418,7 +422,7 @@ def test_thinking_is_read_under_both_names() -> None:
     ],
 )
 def test_calls_come_whole_and_in_their_order(stream: list[bytes], calls: list[Call]) -> None:
-    assert run(heard([*stream, finished()])) == [*calls, Ended("tools", "m")]
+    assert run(heard([*stream, finished()])) == [*calls, ReplyEnded("tools", "m")]
 
 
 @pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])
@@ -428,7 +432,7 @@ def test_a_call_that_was_cut_off_by_the_limit_is_no_call(reason: str) -> None:
     for cut in ([called(1, "b", "write", '{"pa')], [begun], [begun, called(1, "b", "write", "")]):
         events = run(heard([called(0, "a", "read", "{}"), *cut, cut_short(reason)]))
         assert calls_of(events) == [Call("a", "read", "{}")]
-        assert isinstance(events[-1], Ended)
+        assert isinstance(events[-1], ReplyEnded)
         assert events[-1].dropped == "write"
 
 
@@ -457,8 +461,8 @@ def test_usage_does_not_count_what_the_cache_served_twice(usage: dict[str, Any],
 
 
 def test_usage_of_a_reply_that_was_cut_short_counts() -> None:
-    [events], _ = run(talked([Reply("a", usage=Usage(3, 4), stop="length")], [HELLO]))
-    assert events[-2:] == [Usage(3, 4), Ended("length", "m-2026-01-01")]
+    [events], _ = run(talked([ScriptedReply("a", usage=Usage(3, 4), stop="length")], [HELLO]))
+    assert events[-2:] == [Usage(3, 4), ReplyEnded("length", "m-2026-01-01")]
 
 
 def test_what_is_unknown_is_passed_over() -> None:
@@ -472,7 +476,7 @@ def test_what_is_unknown_is_passed_over() -> None:
         finished(model="real", more={"x": 1}),
         b"data: [DONE]\n\n",
     ]
-    assert run(heard(stream)) == [Text("a"), Ended("end", "real")]
+    assert run(heard(stream)) == [Text("a"), ReplyEnded("end", "real")]
 
 
 @pytest.mark.parametrize(
@@ -527,7 +531,7 @@ def test_a_missing_key_is_told_without_asking_anybody() -> None:
 
 def test_a_service_that_asks_for_no_key_gets_none() -> None:
     async def main() -> None:
-        async with ResponsesServer([Reply("hi")], key=None) as server:
+        async with ResponsesServer([ScriptedReply("hi")], key=None) as server:
             model = ResponsesModel(key=None, key_name=None, base_url=server.base_url + "/")
             assert text_of(await ask(model)) == "hi"
             await model.close()
@@ -542,5 +546,5 @@ def test_words_that_utf8_cannot_hold_do_not_stop_a_request() -> None:
         AssistantMessage("", (Call("1", "read", "\udfff"),)),
         ToolMessage("1", "read", "\udcff"),
     )
-    _, [body] = run(talked([Reply("ok")], [Request(model="m", messages=messages)]))
+    _, [body] = run(talked([ScriptedReply("ok")], [Request(model="m", messages=messages)]))
     assert body["input"][0]["content"][0]["text"] == "a?b"

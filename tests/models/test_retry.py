@@ -6,13 +6,23 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fledge.core.asking import Retries
-from fledge.models.base import Broke, Ended, Model, ModelEvent, Request, Text, Trouble, Usage, UserMessage
-from fledge.models.retry import Retry, Retrying
-from fledge.models.scripted import Cut, Failure, ScriptedModel
+from fledge.models.base import (
+    Broke,
+    Model,
+    ModelEvent,
+    ProviderErrorKind,
+    ReplyEnded,
+    Request,
+    Text,
+    Usage,
+    UserMessage,
+)
+from fledge.models.retry import Retrying, RetryTold
+from fledge.models.scripted import CutReply, ScriptedFailure, ScriptedModel
 from tests.models.asking import broke_of, gathered, run, text_of
 
 ASKED = Request(model="first", messages=(UserMessage("hi"),))
-NINE_TIMES: list[Failure] = ["retryable"] * 9
+NINE_TIMES: list[ScriptedFailure] = ["retryable"] * 9
 
 
 class Pauses:
@@ -25,7 +35,7 @@ class Pauses:
         self.slept.append(seconds)
 
 
-def failing(*failures: Failure) -> ScriptedModel:
+def failing(*failures: ScriptedFailure) -> ScriptedModel:
     """A model whose first requests fail like this; then it says its name."""
     numbered = dict(enumerate(failures, 1))
     return ScriptedModel(lambda request: f"I am {request.model}", failures=numbered, piece_chars=4)
@@ -48,7 +58,7 @@ def test_a_model_is_asked_so_often_and_no_more(tries: int) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["retryable", "interrupted"])
-def test_what_may_pass_is_tried_again(trouble: Trouble) -> None:
+def test_what_may_pass_is_tried_again(trouble: ProviderErrorKind) -> None:
     model, pauses = failing(trouble, trouble), Pauses()
     events = run(answered(Retrying(model, sleep=pauses)))
     assert text_of(events) == "I am first"
@@ -56,7 +66,7 @@ def test_what_may_pass_is_tried_again(trouble: Trouble) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["auth", "quota", "overflow", "refused", "bad_request"])
-def test_what_will_not_pass_is_not_tried_again(trouble: Trouble) -> None:
+def test_what_will_not_pass_is_not_tried_again(trouble: ProviderErrorKind) -> None:
     model, pauses = failing(trouble), Pauses()
     assert run(answered(Retrying(model, sleep=pauses))) == [Broke(trouble, f"scripted {trouble}")]
     assert pauses.slept == []
@@ -91,16 +101,16 @@ def test_a_long_pause_that_a_provider_asks_for_is_not_waited_out_here() -> None:
 @pytest.mark.parametrize(
     ("failures", "asked_first"), [(["auth"], 1), (["quota"], 1), (["retryable"] * 4, 4), (["interrupted"] * 4, 4)]
 )
-def test_the_next_model_is_asked_when_one_cannot_answer(failures: list[Failure], asked_first: int) -> None:
+def test_the_next_model_is_asked_when_one_cannot_answer(failures: list[ScriptedFailure], asked_first: int) -> None:
     first, second = failing(*failures), failing()
     events = run(answered(Retrying(first, [(second, "second")], sleep=Pauses())))
     assert text_of(events) == "I am second"
-    assert events[-1] == Ended("end", "second")
+    assert events[-1] == ReplyEnded("end", "second")
     assert (len(first.requests), len(second.requests)) == (asked_first, 1)
 
 
 @pytest.mark.parametrize("trouble", ["overflow", "refused", "bad_request"])
-def test_the_next_model_is_not_asked_when_the_request_is_at_fault(trouble: Trouble) -> None:
+def test_the_next_model_is_not_asked_when_the_request_is_at_fault(trouble: ProviderErrorKind) -> None:
     second = failing()
     events = run(answered(Retrying(failing(trouble), [(second, "second")], sleep=Pauses())))
     assert events == [Broke(trouble, f"scripted {trouble}")]
@@ -115,7 +125,7 @@ def test_when_all_fail_each_is_named_and_the_last_decides() -> None:
 
 
 def test_without_a_promise_to_forget_a_reply_that_was_begun_is_not_asked_for_again() -> None:
-    model = failing(Cut(2))
+    model = failing(CutReply(2))
     events = run(answered(Retrying(model, [(failing(), "second")], sleep=Pauses())))
     assert events == [Text("I am"), Text(" fir"), Broke("interrupted", "scripted cut")]
     assert len(model.requests) == 1
@@ -123,19 +133,19 @@ def test_without_a_promise_to_forget_a_reply_that_was_begun_is_not_asked_for_aga
 
 def test_who_forgets_when_told_gets_every_word_once() -> None:
     async def main() -> None:
-        retries: list[Retry] = []
+        retries: list[RetryTold] = []
         kept: list[ModelEvent] = []
 
-        def forget(retry: Retry) -> None:
+        def forget(retry: RetryTold) -> None:
             retries.append(retry)
             kept.clear()
 
-        first, second, pauses = failing(Cut(1), Cut(2)), failing(Cut(3)), Pauses()
+        first, second, pauses = failing(CutReply(1), CutReply(2)), failing(CutReply(3)), Pauses()
         retrying = Retrying(first, [(second, "second")], retries=Retries(tries=2), sleep=pauses, chance=lambda: 0.0)
         async for event in retrying.stream(ASKED, forget):
             kept += [event]
         assert text_of(kept) == "I am second"
-        assert [type(event) for event in kept[-2:]] == [Usage, Ended]
+        assert [type(event) for event in kept[-2:]] == [Usage, ReplyEnded]
         assert [(retry.model, retry.pause_s) for retry in retries] == [
             ("first", 0.25),
             ("second", 0.0),

@@ -9,9 +9,9 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     ModelEvent,
     Opaque,
+    ReplyEnded,
     Request,
     Text,
     Thought,
@@ -19,13 +19,23 @@ from fledge.models.base import (
     Usage,
     UserMessage,
 )
-from fledge.models.scripted import Answer, Cut, Failure, Reply, Rule, ScriptedModel, in_order, last_text, use
+from fledge.models.scripted import (
+    Answer,
+    CutReply,
+    Rule,
+    ScriptedFailure,
+    ScriptedModel,
+    ScriptedReply,
+    in_order,
+    last_text,
+    use,
+)
 from tests.models.asking import HELLO, ask, calls_of, run, text_of
 
 RULES = [
     Rule("weather", "sunny"),
     Rule(re.compile(r"^\d+$"), lambda request: f"number {last_text(request)}"),
-    Rule(lambda request: len(request.messages) > 2, Reply("long talk")),
+    Rule(lambda request: len(request.messages) > 2, ScriptedReply("long talk")),
     Rule("read", use("read", path="x")),
 ]
 
@@ -70,19 +80,19 @@ def test_a_request_that_no_answer_is_left_for_is_wrong() -> None:
 
 
 def test_a_reply_has_every_kind_of_event() -> None:
-    reply = Reply("hello", (use("read", path="x"),), "hm", "sealed", Usage(1, 2), model="real")
+    reply = ScriptedReply("hello", (use("read", path="x"),), "hm", "sealed", Usage(1, 2), model="real")
     assert said_to("x", ScriptedModel(lambda request: reply)) == [
         Thought("hm"),
         Text("hello"),
         Opaque("sealed"),
         Call("call_0", "read", '{"path":"x"}'),
         Usage(1, 2),
-        Ended("tools", "real"),
+        ReplyEnded("tools", "real"),
     ]
 
 
 def test_calls_without_an_id_are_named_by_their_place() -> None:
-    model = ScriptedModel(lambda request: Reply(calls=(use("a"), Call("mine", "b", "{}"), use("c"))))
+    model = ScriptedModel(lambda request: ScriptedReply(calls=(use("a"), Call("mine", "b", "{}"), use("c"))))
     before = AssistantMessage("", (Call("x", "a", "{}"), Call("y", "a", "{}")))
     messages = (UserMessage("q"), before, ToolMessage("x", "a", "1"), ToolMessage("y", "a", "2"))
     request = Request(model="m", messages=messages)
@@ -103,11 +113,11 @@ async def waited(request: Request) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "events"),
     [
-        ("text", [Text("text"), Usage(2, 2), Ended("end", "m")]),
-        (use("t"), [Call("call_0", "t", "{}"), Usage(2, 1), Ended("tools", "m")]),
-        (Reply(stop="length"), [Usage(2, 1), Ended("length", "m")]),
+        ("text", [Text("text"), Usage(2, 2), ReplyEnded("end", "m")]),
+        (use("t"), [Call("call_0", "t", "{}"), Usage(2, 1), ReplyEnded("tools", "m")]),
+        (ScriptedReply(stop="length"), [Usage(2, 1), ReplyEnded("length", "m")]),
         (Broke("quota", "no"), [Broke("quota", "no")]),
-        ([Text("a"), Ended("end", "b")], [Text("a"), Ended("end", "b")]),
+        ([Text("a"), ReplyEnded("end", "b")], [Text("a"), ReplyEnded("end", "b")]),
     ],
 )
 def test_an_answer_may_be_said_in_many_ways(answer: Answer, events: list[ModelEvent]) -> None:
@@ -134,12 +144,14 @@ def test_pieces_and_pauses() -> None:
     [
         ("auth", [Broke("auth", "scripted auth")]),
         (Broke("retryable", "slow", 3.0, 429), [Broke("retryable", "slow", 3.0, 429)]),
-        (Cut(0), [Broke("interrupted", "scripted cut")]),
-        (Cut(1), [Text("ab"), Broke("interrupted", "scripted cut")]),
-        (Cut(1, "retryable"), [Text("ab"), Broke("retryable", "scripted cut")]),
+        (CutReply(0), [Broke("interrupted", "scripted cut")]),
+        (CutReply(1), [Text("ab"), Broke("interrupted", "scripted cut")]),
+        (CutReply(1, "retryable"), [Text("ab"), Broke("retryable", "scripted cut")]),
     ],
 )
-def test_the_nth_request_fails_as_told_and_the_others_do_not(failure: Failure, events: list[ModelEvent]) -> None:
+def test_the_nth_request_fails_as_told_and_the_others_do_not(
+    failure: ScriptedFailure, events: list[ModelEvent]
+) -> None:
     model = ScriptedModel(lambda request: "abc", failures={2: failure}, piece_chars=2)
     assert text_of(run(ask(model))) == "abc"
     assert run(ask(model)) == events

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fledge.models.base import Call, Usage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests import images
 from tests.models.anthropic_server import AnthropicServer
 from tests.models.asking import SCHEMA, run
@@ -54,8 +54,8 @@ def talk(server: Server, client: Callable[[Server], Any], body: Callable[[Any], 
 
 def test_the_openai_sdk_talks_by_responses_with_a_tool_and_hands_the_reasoning_back() -> None:
     replies: list[Answer] = [
-        Reply("I look. ", CALLS, "one\n\ntwo", usage=Usage(10, 5, 3, 2, 4)),
-        Reply("done", thinking="three"),
+        ScriptedReply("I look. ", CALLS, "one\n\ntwo", usage=Usage(10, 5, 3, 2, 4)),
+        ScriptedReply("done", thinking="three"),
     ]
     settings = {
         "model": "gpt-5.6-terra",
@@ -90,12 +90,12 @@ def test_the_openai_sdk_talks_by_responses_with_a_tool_and_hands_the_reasoning_b
 @pytest.mark.parametrize(
     ("reply", "status", "reason"),
     [
-        (Reply("cut", stop="length"), "incomplete", "max_output_tokens"),
-        (Reply("no", stop="refused"), "completed", None),
+        (ScriptedReply("cut", stop="length"), "incomplete", "max_output_tokens"),
+        (ScriptedReply("no", stop="refused"), "completed", None),
     ],
 )
 def test_the_openai_sdk_reads_replies_that_were_cut_short_or_refused(
-    reply: Reply, status: str, reason: str | None
+    reply: ScriptedReply, status: str, reason: str | None
 ) -> None:
     async def body(sdk: Any) -> None:
         stream = await sdk.responses.create(model="gpt-4.1", input=[ASKED], store=False, stream=True)
@@ -139,7 +139,7 @@ def test_the_openai_sdk_talks_by_chat_completions_with_a_tool(
     server: type[Server], model: str, extra: str | None
 ) -> None:
     thinking = "" if extra is None else "let me think"
-    replies: list[Answer] = [Reply("I look. ", CALLS, thinking, usage=Usage(10, 5, 3)), Reply("done")]
+    replies: list[Answer] = [ScriptedReply("I look. ", CALLS, thinking, usage=Usage(10, 5, 3)), ScriptedReply("done")]
     settings = {
         "model": model,
         "stream": True,
@@ -200,7 +200,10 @@ def handed_back(server: type[Server], deltas: list[Any]) -> list[Any]:
 )
 @pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")  # the SDK's, of models that will be retired
 def test_the_anthropic_sdk_talks_with_a_tool_and_hands_the_thinking_back(model: str, thinking: dict[str, Any]) -> None:
-    replies: list[Answer] = [Reply("I look. ", CALLS, "let me think", usage=Usage(10, 5, 3, 2)), Reply("done")]
+    replies: list[Answer] = [
+        ScriptedReply("I look. ", CALLS, "let me think", usage=Usage(10, 5, 3, 2)),
+        ScriptedReply("done"),
+    ]
     settings = {
         "model": model,
         "max_tokens": 4096,
@@ -239,7 +242,7 @@ def test_the_openai_sdk_sends_images_by_chat_completions() -> None:
         stream = await sdk.chat.completions.create(model="gpt-4.1", stream=True, messages=messages)
         assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]) == "a cat"
 
-    talk(OpenAIServer([Reply("a cat")]), openai_client, body)
+    talk(OpenAIServer([ScriptedReply("a cat")]), openai_client, body)
 
 
 def test_the_openai_sdk_sends_images_by_responses_in_messages_and_results() -> None:
@@ -254,7 +257,7 @@ def test_the_openai_sdk_sends_images_by_responses_in_messages_and_results() -> N
         stream = await sdk.responses.create(model="gpt-4.1", input=items, store=False, stream=True)
         assert [event async for event in stream][-1].response.output_text == "a cat"
 
-    talk(ResponsesServer([Reply("a cat")]), openai_client, body)
+    talk(ResponsesServer([ScriptedReply("a cat")]), openai_client, body)
 
 
 def test_the_anthropic_sdk_sends_images_in_messages_and_results() -> None:
@@ -269,4 +272,4 @@ def test_the_anthropic_sdk_sends_images_in_messages_and_results() -> None:
         async with sdk.messages.stream(model="claude-opus-5", max_tokens=4096, messages=messages) as stream:
             assert await stream.get_final_text() == "a cat"
 
-    talk(AnthropicServer([Reply("a cat")]), anthropic_client, body)
+    talk(AnthropicServer([ScriptedReply("a cat")]), anthropic_client, body)

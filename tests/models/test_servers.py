@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from fledge.models.base import Request, UserMessage
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from tests import images
 from tests.models.asking import ANTHROPIC, OPENAI, PROTOCOLS, READ, RESPONSES, Protocol, ask, calls_of, run
 from tests.models.responses_server import encrypted
@@ -51,7 +51,7 @@ WRONG_IMAGE_IDS = ["empty", "no base64", "another kind", "another format", "too 
 
 
 async def post(protocol: Protocol, body: Any, headers: dict[str, str]) -> tuple[int, str]:
-    async with protocol.serve([Reply("ok")]) as server, aiohttp.ClientSession() as session:
+    async with protocol.serve([ScriptedReply("ok")]) as server, aiohttp.ClientSession() as session:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         async with session.post(
             f"http://127.0.0.1:{server.port}{server.path}", data=io.BytesIO(data), headers=headers

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.spawn import Request
+from fledge.orchestrator.spawn import SpawnRequest
+from fledge.orchestrator.spawn_params import Caller
 from fledge.store.base import Session
 
 MODEL = "openai/gpt-5"
@@ -29,7 +29,7 @@ class FakeHost:
         self._has_sandbox, self._runtimes, self._channel = has_sandbox, runtimes, channel
         self._state = state
         self.bound: list[str] = []
-        self.made: list[Request] = []
+        self.made: list[SpawnRequest] = []
         self.cannot_make = ""
 
     @property
@@ -73,7 +73,7 @@ class FakeHost:
             raise Refused("error", "nothing can be made here")
         return self._state / leaf
 
-    async def make(self, request: Request) -> None:
+    async def make(self, request: SpawnRequest) -> None:
         if self.cannot_make:
             raise OSError(self.cannot_make)
         self.made.append(request)

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fledge.channels.inbound import inbound
 from fledge.core.hook import HookEvent
-from fledge.core.route import Address, Message
+from fledge.core.route import Address, ChannelMessage
 from fledge.errors import NotArrived
-from fledge.orchestrator import hook_calls, outbox
+from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Rules
-from fledge.store.base import Post
+from fledge.store.base import OutboxPost
 from fledge.testing import Script, Stage
 from tests.orchestrator.stage import MAIN, Theatre, World
 
@@ -20,7 +20,7 @@ class Outside:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.arrived: list[tuple[float, Message]] = []
+        self.arrived: list[tuple[float, ChannelMessage]] = []
         self.tried: list[tuple[float, str]] = []
         self.events: list[HookEvent] = []
         self.answers: dict[str, Address] = {}
@@ -31,8 +31,8 @@ class Outside:
         self.wait_s = 0.0
         world.performer.calls = self.call
 
-    async def call(self, post: Post) -> Address | None:
-        message, call = outbox.message_of(post), hook_calls.call_of(post)
+    async def call(self, post: OutboxPost) -> Address | None:
+        message, call = outbox.message_of(post), outbox.call_of(post)
         if call is not None:
             self.events.append(call.event)
             return self.answers.get(call.listener)

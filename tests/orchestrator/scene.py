@@ -17,10 +17,10 @@ from fledge.core.policy import YieldTerms
 from fledge.core.run import Ended, Run, Terms
 from fledge.core.turn import TurnEnd
 from fledge.errors import FledgeError, Refused
-from fledge.orchestrator import control, due, effects, spawn, turns
+from fledge.orchestrator import control, effects, recover, spawn, turns
 from fledge.orchestrator.effects import Killing
-from fledge.orchestrator.turns import Drive, Goes
-from fledge.store.base import Counts, Entry, Row, Session, Spec
+from fledge.orchestrator.turns import Drive, TurnContinues
+from fledge.store.base import Counts, Entry, InboxRow, Session, Spec
 from tests.model.world import LIMITS, MAIN, World
 
 PROGRAM = "agent:main:script"
@@ -89,7 +89,7 @@ class Scene(World):
         self.finish(main, "it is under way")
         return self.start(key)
 
-    def finish(self, drive: Drive, text: str = "done") -> Goes:
+    def finish(self, drive: Drive, text: str = "done") -> TurnContinues:
         """The final reply; its driver exits if there is nothing more to do."""
         goes = self.commit(lambda c: turns.finish(c, drive, text))
         if goes == "over":
@@ -104,7 +104,7 @@ class Scene(World):
         self.commit(lambda c: turns.fail(c, drive, error, cause))
         self.exit(drive)
 
-    def wait(self, drive: Drive, asked: Any = None, wait_s: float | None = None) -> Goes:
+    def wait(self, drive: Drive, asked: Any = None, wait_s: float | None = None) -> TurnContinues:
         """The driver yields; it exits if it has to wait."""
         goes = self.commit(lambda c: turns.wait(c, drive, YieldTerms(asked, wait_s)))
         if goes == "over":
@@ -144,7 +144,7 @@ class Scene(World):
         return self.commit(lambda c: control.read_result(c, key))
 
     def come_due(self, key: str) -> bool:
-        return self.commit(lambda c: due.come_due(c, key))
+        return self.commit(lambda c: recover.come_due(c, key))
 
     def complete_late(self, key: str, words: str) -> None:
         """A foreign runtime's complete, after the outcome was fixed."""
@@ -177,15 +177,15 @@ class Scene(World):
     def counts(self, key: str) -> Counts:
         return self.read(lambda tx: tx.sessions.counts(key))
 
-    def unread(self, key: str) -> list[Row]:
+    def unread(self, key: str) -> list[InboxRow]:
         return self.read(lambda tx: tx.inbox.unread(key))
 
-    def row(self, key: str) -> Row:
+    def row(self, key: str) -> InboxRow:
         found = self.read(lambda tx: tx.inbox.get(key))
         assert found is not None, f"no row {key}"
         return found
 
-    def outcome_row(self, key: str) -> Row:
+    def outcome_row(self, key: str) -> InboxRow:
         return self.row(f"announce:v1:{key}:{self.run(key).run_id}")
 
     def entries(self, key: str) -> list[Entry]:
@@ -253,7 +253,7 @@ def scene_fixture() -> Iterator[Scene]:
 
 def for_a_program(scene: Scene) -> Drive:
     scene.commit(lambda c: spawn.open_program(c, PROGRAM))
-    request = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=PROGRAM), limits=LIMITS)
+    request = spawn.SpawnRequest(spec=Spec(task="work"), terms=Terms(parent=PROGRAM), limits=LIMITS)
     return scene.start(scene.commit(lambda c: spawn.spawn(c, request)).key)
 
 

@@ -21,7 +21,7 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit, Listener, Rules
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Engine
-from fledge.store.base import Post, Spec, Store, Tx
+from fledge.store.base import OutboxPost, Spec, Store, Tx
 from fledge.testing import START, InlineStore, Script, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 
 T = TypeVar("T")
@@ -95,10 +95,10 @@ class Performer(ScriptedPerformer):
         self._now = now
         self.called: list[tuple[float, str]] = []
         self.cleaned: list[float] = []
-        self.calls: Callable[[Post], Awaitable[Address | None]] = super().call
+        self.calls: Callable[[OutboxPost], Awaitable[Address | None]] = super().call
         self.removes: Callable[[tuple[str, ...]], Awaitable[None]] = super().remove
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         self.called.append((self._now(), post.key.split(":")[1]))
         return await self.calls(post)
 
@@ -143,7 +143,7 @@ class World:
         await self.clock.sleep(START + at - self.clock.now())
 
     async def spawn(self, task: str, parent: str = MAIN, **terms: Any) -> str:
-        request = spawn.Request(
+        request = spawn.SpawnRequest(
             spec=Spec(task=task, label=task), terms=Terms(parent=parent, **terms), limits=LIMITS, generations=None
         )
         return (await self.engine.commit(lambda c: spawn.spawn(c, request))).key

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pytest
 
 from fledge.channels.inbound import heard
-from fledge.core.hook import Ended
+from fledge.core.hook import SubagentEnded
 from fledge.core.route import Address
-from fledge.orchestrator import bindings, control, hook_calls, outbox, spawn
+from fledge.orchestrator import bindings, control, outbox, spawn
 from fledge.orchestrator.commit import Commit, Listener, Rules
 from fledge.store.base import Route
 from fledge.testing import Stage
@@ -48,11 +48,11 @@ def in_thread(scene: Scene, address: Address = OPS, **terms: Any) -> str:
     return child.session
 
 
-def ended(scene: Scene) -> list[Ended]:
+def ended(scene: Scene) -> list[SubagentEnded]:
     """What was posted to whoever listens to ends."""
     posts = scene.read(lambda tx: tx.outbox.due(1e12, 99))
-    calls = [call for post in posts if (call := hook_calls.call_of(post)) is not None]
-    return [call.event for call in calls if isinstance(call.event, Ended)]
+    calls = [call for post in posts if (call := outbox.call_of(post)) is not None]
+    return [call.event for call in calls if isinstance(call.event, SubagentEnded)]
 
 
 def route(scene: Scene, key: str) -> Route | None:
@@ -281,7 +281,7 @@ def test_a_binding_ends_a_while_after_the_last_word_or_at_its_age_and_says_so(
         await world.clock.sleep(2)
         assert await world.look(lambda tx: tx.routes.get(key)) is None
         (event,) = outside.events
-        assert isinstance(event, Ended)
+        assert isinstance(event, SubagentEnded)
         assert (event.reason, event.outcome, event.address) == (why, "reset", OPS)
         farewell = outside.arrived[-1][1]
         assert (farewell.about, farewell.address) == ("notice", OPS)

@@ -74,7 +74,7 @@ def test_a_session_of_a_program_finds_a_place_whatever_the_program_has(scene: Sc
     wide = policy.Limits(max_depth=3, max_children=99)
 
     def ask(mode: Mode) -> str:
-        request = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, mode=mode), limits=wide)
+        request = spawn.SpawnRequest(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, mode=mode), limits=wide)
         return scene.commit(lambda c: spawn.spawn(c, request)).key
 
     o = scene.start(ask("session"))

@@ -283,7 +283,7 @@ def test_a_result_read_while_its_cleanup_is_still_due_does_not_count_as_undelive
     """Read after it was given up, but before the folders it left are removed."""
     scene.commit(lambda c: spawn.open_program(c, PROGRAM))
     terms = Terms(parent=PROGRAM, leaves=("attachments/a",))
-    request = spawn.Request(spec=Spec(task="work"), terms=terms, limits=LIMITS)
+    request = spawn.SpawnRequest(spec=Spec(task="work"), terms=terms, limits=LIMITS)
     drive = scene.start(scene.commit(lambda c: spawn.spawn(c, request)).key)
     scene.finish(drive, "the answer")
     scene.clock.advance(1800.0)
@@ -304,7 +304,7 @@ def test_reading_through_a_handle_is_traced_as_any_delivery(scene: Scene) -> Non
 
 def test_reading_the_result_of_a_plan_that_expired_leaves_nothing_unread(scene: Scene) -> None:
     scene.commit(lambda c: spawn.open_program(c, PROGRAM))
-    request = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, plan=True), limits=LIMITS)
+    request = spawn.SpawnRequest(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, plan=True), limits=LIMITS)
     drive = scene.start(scene.commit(lambda c: spawn.spawn(c, request)).key)
     scene.finish(drive, "1. look")
     scene.pass_time(24 * 3600.0)

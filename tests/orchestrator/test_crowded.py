@@ -8,7 +8,7 @@ import pytest
 
 from fledge.core.inbox import Drop, QueueMode, QueueSettings
 from fledge.core.transcript import Spoken, Told, from_body
-from fledge.orchestrator import control, deliver, turns
+from fledge.orchestrator import control, inbox, turns
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, refused
 from tests.statements import proves
@@ -101,10 +101,10 @@ def test_notices_do_not_push_out_messages_nor_messages_notices(drop: Drop) -> No
     with crowded(drop=drop) as scene:
         sent = say(scene, 3)
         for number in range(3):
-            scene.commit(partial(deliver.notice, session=MAIN, key=f"n{number}", words=f"notice {number}"))
+            scene.commit(partial(inbox.notice, session=MAIN, key=f"n{number}", words=f"notice {number}"))
         assert {row.state for row in scene.unread(MAIN)} == {"unread"}
         assert len(scene.unread(MAIN)) == 6
-        scene.commit(lambda c: deliver.notice(c, MAIN, "n3", "notice 3"))
+        scene.commit(lambda c: inbox.notice(c, MAIN, "n3", "notice 3"))
         assert states(scene, *sent, "n0", "n1", "n2", "n3") == [*["unread"] * 3, "dropped", *["unread"] * 3]
 
 
@@ -144,10 +144,10 @@ def test_followup_tells_the_line_with_the_first_of_those_that_stayed() -> None:
 def test_senders_of_different_origins_do_not_push_each_other_out_nor_read_each_others_lines() -> None:
     with crowded(cap=1) as scene:
         for key, origin in (("a", "mail"), ("b", "chat"), ("c", "mail"), ("d", "chat")):
-            put = partial(deliver.put_message, session=MAIN, key=key, kind="send", source=None, words=f"says {key}")
+            put = partial(inbox.put_message, session=MAIN, key=key, kind="send", source=None, words=f"says {key}")
             scene.commit(partial(put, origin=origin))
         assert states(scene, *"abcd") == ["dropped", "dropped", "unread", "unread"]
-        scene.commit(lambda c: deliver.wake(c, MAIN))
+        scene.commit(lambda c: inbox.wake(c, MAIN))
         scene.start(MAIN)
         assert [text.splitlines()[-1] for _, text in spoken(scene)] == ["- says a", "says c"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fledge.core.documents import SLACK_S, Version
-from fledge.orchestrator import documents
+from fledge.orchestrator import transcripts
 from fledge.store.base import Tx
 from fledge.testing import START, Script, Stage
 from tests.orchestrator.stage import MAIN, Theatre, World
@@ -24,7 +24,7 @@ def writes(seconds: float, workspace: str = WORK, begin_after: float = 0.0) -> S
 
     async def script(stage: Stage) -> None:
         await stage.sleep(begin_after)
-        await stage.engine.commit(lambda c: documents.begin_work(c, stage.session, workspace))
+        await stage.engine.commit(lambda c: transcripts.begin_work(c, stage.session, workspace))
         await stage.sleep(seconds)
         await stage.say("done")
 
@@ -34,11 +34,11 @@ def writes(seconds: float, workspace: str = WORK, begin_after: float = 0.0) -> S
 async def verdict(world: World, changed_at: float, workspace: str = WORK, name: str = "SOUL.md") -> bool:
     """Whether a version that changed then is taken in now; another version each time."""
     found = {name: Version(f"changed at {changed_at}", START + changed_at)}
-    return not await world.engine.commit(lambda c: documents.judge_all(c, MAIN, workspace, found))
+    return not await world.engine.commit(lambda c: transcripts.judge_documents(c, MAIN, workspace, found))
 
 
 def spans(tx: Tx) -> list[tuple[float, float]]:
-    return [(begun - START, ended - START) for begun, ended in documents.known(tx, WORK).spans]
+    return [(begun - START, ended - START) for begun, ended in transcripts.known_workspace(tx, WORK).spans]
 
 
 @proves("3.prompt.21")
@@ -109,12 +109,14 @@ def test_a_version_that_was_left_out_stays_so_and_is_told_once_until_it_is_accep
         await world.spawn("a")
         await world.sleep_until(6)
         for _ in range(2):
-            out = await world.engine.commit(lambda c: documents.judge_all(c, MAIN, WORK, found))
+            out = await world.engine.commit(lambda c: transcripts.judge_documents(c, MAIN, WORK, found))
             assert out == {"SOUL.md"}
-        assert await world.look(lambda tx: documents.left_out(tx, WORK)) == ["SOUL.md"]
-        taken = await world.engine.commit(lambda c: documents.accept(c, WORK, {"SOUL.md": "evil", "USER.md": "kind"}))
+        assert await world.look(lambda tx: transcripts.left_out_documents(tx, WORK)) == ["SOUL.md"]
+        taken = await world.engine.commit(
+            lambda c: transcripts.accept_documents(c, WORK, {"SOUL.md": "evil", "USER.md": "kind"})
+        )
         assert taken == ["SOUL.md"]
-        assert await world.engine.commit(lambda c: documents.judge_all(c, MAIN, WORK, found)) == frozenset()
-        assert await world.look(lambda tx: documents.left_out(tx, WORK)) == []
+        assert await world.engine.commit(lambda c: transcripts.judge_documents(c, MAIN, WORK, found)) == frozenset()
+        assert await world.look(lambda tx: transcripts.left_out_documents(tx, WORK)) == []
 
     theatre.act(body, {"a": writes(20)})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fledge.core.events import Asked
+from fledge.core.events import YieldCondition
 from fledge.core.run import Delivered
 from fledge.errors import StaleWrite
 from fledge.orchestrator import control
@@ -335,7 +335,7 @@ def test_a_final_text_waits_until_every_unread_result_was_read(theatre: Theatre)
 @proves("2.nested.12")
 @proves("4.yield.2")
 @pytest.mark.parametrize(("asked", "read"), [("all", 3), ("any", 1), (2, 2)])
-def test_a_nested_yield_finishes_with_every_lane_one_wide(theatre: Theatre, asked: Asked, read: int) -> None:
+def test_a_nested_yield_finishes_with_every_lane_one_wide(theatre: Theatre, asked: YieldCondition, read: int) -> None:
     seen: list[int] = []
 
     async def top(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from fledge.core.run import Delivered, Undelivered
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import control, effects, spawn
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Post
+from fledge.store.base import OutboxPost
 from fledge.testing import Stage
 from tests.orchestrator.stage import MAIN, PROGRAM, Theatre, World, in_turns, rules, works
 from tests.statements import proves
@@ -93,10 +93,10 @@ def test_the_ended_hook_is_called_once_for_a_run_that_answers_a_message_after_it
     theatre.act(body, rules=rules(hooks=(ENDED,)))
 
 
-def failing(times: int) -> Callable[[Post], Awaitable[None]]:
+def failing(times: int) -> Callable[[OutboxPost], Awaitable[None]]:
     left = iter(range(times))
 
-    async def call(post: Post) -> None:
+    async def call(post: OutboxPost) -> None:
         if next(left, None) is not None:
             raise ConnectionError("nobody listens")
 
@@ -120,7 +120,7 @@ def test_a_hook_that_raises_is_tried_after_one_two_and_four_seconds_and_then_giv
 
 def test_a_hook_that_hangs_delays_nothing_else_and_is_not_called_again_meanwhile(theatre: Theatre) -> None:
     async def body(world: World) -> None:
-        async def hang(post: Post) -> None:
+        async def hang(post: OutboxPost) -> None:
             if post.key.startswith(f"hook:{SPAWNED}"):
                 await world.clock.sleep(50)
 
@@ -140,7 +140,7 @@ def test_a_hook_that_hangs_delays_nothing_else_and_is_not_called_again_meanwhile
 @proves("0.twice.5", "What leaves for hooks goes out at least once, under a stable id")
 def test_closing_does_not_wait_for_a_hook_that_hangs_and_the_next_engine_calls_it_again(theatre: Theatre) -> None:
     async def body(world: World) -> None:
-        async def hang(post: Post) -> None:
+        async def hang(post: OutboxPost) -> None:
             await world.clock.sleep(1000)
 
         world.performer.calls = hang

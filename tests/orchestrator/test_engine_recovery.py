@@ -86,7 +86,7 @@ def test_a_driver_that_returns_without_an_end_ends_its_run_with_an_error(tmp_pat
         engine = Engine(store, Absent(works(0, "noted")), clock=VirtualClock(), ids=SeededIds(1))
         async with engine:
             await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-            request = spawn.Request(spec=Spec(task="a"), terms=Terms(parent=MAIN))
+            request = spawn.SpawnRequest(spec=Spec(task="a"), terms=Terms(parent=MAIN))
             run = await engine.commit(lambda c: spawn.spawn(c, request))
             await asyncio.sleep(10)
             ended = (await store.read(lambda tx: tx.runs.load(run.key))).ended
@@ -480,7 +480,7 @@ def test_a_kill_that_was_undecided_at_the_crash_is_decided_by_the_next_process(t
 
 @proves("2.phases.7", "After a crash a reservation that was never answered is deleted with all it prepared")
 def test_a_reservation_of_a_dead_process_is_gone_and_its_parents_count_is_right(theatre: Theatre) -> None:
-    request = spawn.Request(
+    request = spawn.SpawnRequest(
         spec=Spec(task="half made"), terms=Terms(parent=MAIN, leaves=("/made/for/it",)), limits=LIMITS
     )
 
@@ -505,7 +505,7 @@ def test_a_reservation_of_a_dead_process_is_gone_and_its_parents_count_is_right(
 
 
 def test_a_reservation_that_is_never_prepared_is_gone_after_thirty_seconds(theatre: Theatre) -> None:
-    request = spawn.Request(spec=Spec(task="half made"), terms=Terms(parent=MAIN), limits=LIMITS)
+    request = spawn.SpawnRequest(spec=Spec(task="half made"), terms=Terms(parent=MAIN), limits=LIMITS)
 
     async def body(world: World) -> None:
         key = (await world.engine.commit(lambda c: spawn.reserve(c, request))).key

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from fledge.core.inbox import QueueSettings
-from fledge.orchestrator import deliver, turns
+from fledge.orchestrator import inbox, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.turns import Drive
 from tests.model.world import MAIN
@@ -55,8 +55,8 @@ def _two_words_apart(scene: Scene) -> Drive:
 
     def say(c: Commit) -> None:
         for number in range(2):
-            deliver.put_message(c, MAIN, f"w{number}", "send", "agent:bob:main", "hello", f"exchange:{number}")
-        deliver.wake(c, MAIN)
+            inbox.put_message(c, MAIN, f"w{number}", "send", "agent:bob:main", "hello", f"exchange:{number}")
+        inbox.wake(c, MAIN)
 
     scene.commit(say)
     drive = scene.start(MAIN)

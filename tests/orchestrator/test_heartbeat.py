@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from fledge.core.heartbeat import HeartbeatSettings
 from fledge.core.keys import project_key
-from fledge.orchestrator import control, deliver, exchanges, heartbeat, spawn
+from fledge.orchestrator import control, exchanges, heartbeat, inbox, spawn
 from fledge.orchestrator.heartbeat import time_of_day
-from fledge.store.base import Heartbeat
+from fledge.store.base import HeartbeatRow
 from fledge.testing import START
 from tests.model.world import MAIN
 from tests.orchestrator.scene import PROGRAM, Scene, scene_fixture
@@ -35,7 +35,7 @@ def in_honolulu() -> Iterator[None]:
     time.tzset()
 
 
-def wanted(scene: Scene, key: str = MAIN) -> Heartbeat | None:
+def wanted(scene: Scene, key: str = MAIN) -> HeartbeatRow | None:
     return scene.read(lambda tx: tx.heartbeats.get(key))
 
 
@@ -91,11 +91,11 @@ def test_a_session_that_outlives_its_run_has_its_own(scene: Scene) -> None:
 
 
 def test_a_wake_for_what_was_read_meanwhile_is_let_go(scene: Scene) -> None:
-    scene.commit(lambda c: deliver.notice(c, MAIN, "n", "something is odd"))
+    scene.commit(lambda c: inbox.notice(c, MAIN, "n", "something is odd"))
     scene.send(MAIN, "good morning", None)
     main = scene.start(MAIN)
     assert scene.unread(MAIN) == []
-    assert wanted(scene) == Heartbeat(MAIN)
+    assert wanted(scene) == HeartbeatRow(MAIN)
     scene.finish(main)
     scene.pass_time(10.0)
     assert scene.claimable() == []
@@ -106,7 +106,7 @@ def test_a_wake_beside_a_turn_that_comes_anyway_is_that_turn(scene: Scene) -> No
     scene.send(MAIN, "good morning", None)
     scene.pass_time(0.25)
     assert scene.start(MAIN).heartbeat == ""
-    assert wanted(scene) == Heartbeat(MAIN)
+    assert wanted(scene) == HeartbeatRow(MAIN)
 
 
 def test_a_turn_that_comes_anyway_and_finds_nothing_to_read_is_the_heartbeats_own(scene: Scene) -> None:
@@ -114,7 +114,7 @@ def test_a_turn_that_comes_anyway_and_finds_nothing_to_read_is_the_heartbeats_ow
     scene.commit(lambda c: exchanges.enqueue(c, MAIN, MAIN))
     scene.pass_time(0.25)
     assert scene.start(MAIN).heartbeat == "action"
-    assert wanted(scene) == Heartbeat(MAIN)
+    assert wanted(scene) == HeartbeatRow(MAIN)
 
 
 def test_a_heartbeat_that_begins_is_the_periodic_one_too_if_that_is_due(scene: Scene) -> None:
@@ -125,7 +125,7 @@ def test_a_heartbeat_that_begins_is_the_periodic_one_too_if_that_is_due(scene: S
     scene.pass_time(60.0)
     scene.clock.advance(125.0)
     assert scene.start(MAIN).heartbeat == "interval"
-    assert wanted(scene) == Heartbeat(MAIN, beat_at=began + 240.0)
+    assert wanted(scene) == HeartbeatRow(MAIN, beat_at=began + 240.0)
     assert not scene.let_time_act()
 
 
@@ -160,7 +160,7 @@ def test_what_other_sessions_and_the_system_say_moves_no_heartbeat(scene: Scene)
     scene.commit(lambda c: spawn.open_conversation(c, docs, "/src/docs"))
     scene.send(docs, "from a session")
     scene.finish(scene.start(docs), "well")
-    scene.commit(lambda c: deliver.notice(c, docs, "n", "something is odd"))
+    scene.commit(lambda c: inbox.notice(c, docs, "n", "something is odd"))
     scene.finish(scene.start(docs), "indeed")
     assert scene.read(lambda tx: tx.transcripts.last_spoken_at(docs)) is None
 
@@ -181,11 +181,11 @@ def test_a_wake_that_is_held_stays_wanted_when_a_turn_is_over_that_leaves_nothin
 
 def test_a_wake_beside_a_turn_that_waits_for_its_next_try_is_let_go_and_asked_for_at_its_end(scene: Scene) -> None:
     scene.fail(scene.main())
-    scene.commit(lambda c: deliver.notice(c, MAIN, "n", "something is odd"))
+    scene.commit(lambda c: inbox.notice(c, MAIN, "n", "something is odd"))
     assert wanted(scene) is None
     ask(scene)
     scene.pass_time(0.25)
-    assert wanted(scene) == Heartbeat(MAIN)
+    assert wanted(scene) == HeartbeatRow(MAIN)
     scene.stop()
     found = wanted(scene)
     assert found is not None
@@ -216,6 +216,6 @@ def test_a_heartbeat_says_why_to_its_driver(scene: Scene) -> None:
     assert (found.cause, found.due_at) == ("action", None)
     main = scene.start(MAIN)
     assert main.heartbeat == "action"
-    assert wanted(scene) == Heartbeat(MAIN)
+    assert wanted(scene) == HeartbeatRow(MAIN)
     scene.finish(main, "HEARTBEAT_OK")
     assert scene.said(MAIN)[-1] == "a heartbeat: nothing needed attention"

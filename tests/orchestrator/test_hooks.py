@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fledge.core.hook import DeliveryTarget, Ended, Spawned
+from fledge.core.hook import DeliveryTarget, SubagentEnded, SubagentSpawned
 from fledge.core.route import Address, origin_of
-from fledge.orchestrator import bindings, control, deliver, due, hook_calls, spawn
+from fledge.orchestrator import bindings, control, inbox, outbox, recover, spawn
 from fledge.orchestrator.commit import Listener, Rules
-from fledge.store.base import Post
+from fledge.store.base import OutboxPost
 from fledge.testing import Script, Stage
 from tests.orchestrator.outside import NEWS, OPS, Outside, delegate, hear, played
 from tests.orchestrator.scene import Scene
@@ -41,7 +41,7 @@ def test_every_listener_of_a_hook_gets_a_row_of_its_own_once_a_run(theatre: Thea
         keys = [f"hook:{SPAWNED}:a:{key}", f"hook:{SPAWNED}:b:{key}", f"hook:{ENDED}:b:{key}"]
         posts = await world.look(lambda tx: [tx.outbox.get(one) for one in keys])
         assert [post.state for post in posts if post is not None] == ["sent"] * 3
-        assert [type(event) for event in outside.events] == [Spawned, Spawned, Ended]
+        assert [type(event) for event in outside.events] == [SubagentSpawned, SubagentSpawned, SubagentEnded]
 
     played(theatre, play, {"child": works(1)}, TOLD)
 
@@ -53,7 +53,7 @@ def test_spawned_says_who_was_spawned_by_whom_and_where_it_was_asked_for(theatre
         (key,) = await world.look(lambda tx: tx.runs.children(MAIN))
         run = await world.run(key)
         event = outside.events[0]
-        assert event == Spawned(
+        assert event == SubagentSpawned(
             child_session_key=key,
             requester_session_key=MAIN,
             agent_id="main",
@@ -80,7 +80,7 @@ def test_ended_says_how_it_came_out(theatre: Theatre, script: Script, reason: st
     async def play(world: World, outside: Outside) -> None:
         key = await world.spawn("child", timeout_s=5.0)
         await world.clock.sleep(60)
-        (event,) = [one for one in outside.events if isinstance(one, Ended)]
+        (event,) = [one for one in outside.events if isinstance(one, SubagentEnded)]
         assert (event.target_session_key, event.target_kind, event.reason, event.outcome) == (
             key,
             "subagent",
@@ -102,16 +102,16 @@ def test_a_killed_run_ends_its_hook_as_killed_and_a_failed_one_with_its_error() 
         scene.finish(main, "NO_REPLY")
         scene.read_main()
         events = [
-            call.event for post in scene.read(lambda tx: tx.outbox.due(1e12, 9)) if (call := hook_calls.call_of(post))
+            call.event for post in scene.read(lambda tx: tx.outbox.due(1e12, 9)) if (call := outbox.call_of(post))
         ]
-        told = [(one.reason, one.outcome, one.error) for one in events if isinstance(one, Ended)]
+        told = [(one.reason, one.outcome, one.error) for one in events if isinstance(one, SubagentEnded)]
         assert told == [("killed", "killed", "killed"), ("error", "error", "no model")]
 
 
 def test_a_listener_that_fails_is_tried_as_often_as_it_was_set_and_holds_up_no_other(theatre: Theatre) -> None:
     async def play(world: World, outside: Outside) -> None:
-        async def failing(post: Post) -> Address | None:
-            call = hook_calls.call_of(post)
+        async def failing(post: OutboxPost) -> Address | None:
+            call = outbox.call_of(post)
             if call is not None and call.listener == "b":
                 raise OSError("b is down")
             return None
@@ -152,7 +152,7 @@ def test_a_hook_may_send_an_answer_elsewhere_and_the_trace_says_so(theatre: Thea
         scene.finish(child, "done")
         row = scene.outcome_row(child.session)
         assert (row.session, row.state, scene.phase(child.session)) == (None, "unread", "announcing")
-        scene.commit(lambda c: deliver.aimed(c, child.session, NEWS))
+        scene.commit(lambda c: inbox.aimed(c, child.session, NEWS))
         row = scene.outcome_row(child.session)
         assert (row.session, row.origin, row.route) == (MAIN, origin_of(NEWS), "hook")
         scene.read_main()
@@ -165,8 +165,8 @@ def test_without_an_answer_it_goes_where_it_would_have_gone(theatre: Theatre, ho
     async def play(world: World, outside: Outside) -> None:
         asked: list[float] = []
 
-        async def call(post: Post) -> Address | None:
-            if hook_calls.call_of(post) is None:
+        async def call(post: OutboxPost) -> Address | None:
+            if outbox.call_of(post) is None:
                 return await outside.call(post)
             asked.append(world.at())
             if how == "fails":
@@ -195,7 +195,7 @@ def test_the_first_of_several_to_name_an_address_counts_and_silence_waits_for_al
             posts = {post.key: post for post in scene.read(lambda tx: tx.outbox.due(1e12, 9))}
             for listener, answer in (("one", first), ("two", second)):
                 post = posts[f"hook:{TARGET}:{listener}:{child.session}"]
-                scene.commit(partial(due.sent, post=post, answer=answer))
+                scene.commit(partial(recover.post_sent, post=post, answer=answer))
                 if listener == "one":
                     waits = scene.outcome_row(child.session).session is None
                     assert waits is (first is None)
@@ -235,7 +235,7 @@ def test_a_nested_requester_is_told_without_anybody_being_asked(theatre: Theatre
 
 def test_an_answer_that_waits_for_a_hook_outlives_a_crash_and_its_requester(theatre: Theatre) -> None:
     async def hanging(world: World) -> None:
-        async def hang(post: Post) -> Address | None:
+        async def hang(post: OutboxPost) -> Address | None:
             await asyncio.sleep(1000)
             return None
 
@@ -260,7 +260,7 @@ def test_a_requester_that_is_deleted_while_a_hook_is_asked_is_lost_as_usual() ->
         scene.finish(child, "done")
         scene.delete()
         (post,) = scene.read(lambda tx: tx.outbox.due(1e12, 9))
-        scene.commit(lambda c: due.sent(c, post, NEWS))
+        scene.commit(lambda c: recover.post_sent(c, post, NEWS))
         assert scene.phase(child.session) == "announce_deferred"
 
 
@@ -289,7 +289,7 @@ def test_a_conversation_that_waits_is_woken_once_the_hook_of_its_last_child_has_
         scene.finish(child, "done")
         assert scene.claimable() == []
         (post,) = scene.read(lambda tx: tx.outbox.due(1e12, 9))
-        scene.commit(lambda c: due.sent(c, post, NEWS))
+        scene.commit(lambda c: recover.post_sent(c, post, NEWS))
         assert scene.claimable() == [MAIN]
 
 

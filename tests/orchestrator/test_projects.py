@@ -4,7 +4,7 @@ import pytest
 
 from fledge.core.keys import project_key
 from fledge.errors import Refused
-from fledge.orchestrator import sight, spawn
+from fledge.orchestrator import spawn, visibility
 from fledge.store.base import Session
 from tests.model.world import MAIN
 from tests.orchestrator.scene import PROGRAM, Scene, scene_fixture
@@ -69,6 +69,6 @@ def test_main_means_the_projects_conversation_to_what_belongs_to_it(scene: Scene
     scene.send(DOCS, "hello", None)
     child = scene.spawn(scene.start(DOCS))
     sessions = (DOCS, child, MAIN, PROGRAM, "agent:main:nobody")
-    meant = scene.read(lambda tx: [sight.key_meant(tx, session, " Main ") for session in sessions])
+    meant = scene.read(lambda tx: [visibility.key_meant(tx, session, " Main ") for session in sessions])
     assert meant == [DOCS, DOCS, MAIN, MAIN, MAIN]
-    assert scene.read(lambda tx: sight.key_meant(tx, child, MAIN)) == MAIN
+    assert scene.read(lambda tx: visibility.key_meant(tx, child, MAIN)) == MAIN

@@ -61,7 +61,7 @@ async def _silent(stage: Stage) -> None:
 
 
 def _spawn_for_program(c: Commit) -> None:
-    spawn.spawn(c, spawn.Request(spec=Spec(task="work"), terms=Terms(parent=PROGRAM)))
+    spawn.spawn(c, spawn.SpawnRequest(spec=Spec(task="work"), terms=Terms(parent=PROGRAM)))
 
 
 def _kill_all(tx: Tx, engine: Engine) -> None:

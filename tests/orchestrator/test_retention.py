@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from fledge.orchestrator import talk
+from fledge.orchestrator import messages
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
 
@@ -106,8 +106,8 @@ def test_what_is_undelivered_stays_its_days_and_its_run_as_long(scene: Scene) ->
 
 
 def _say(scene: Scene, name: str) -> None:
-    sending = talk.Sending(id=name, sender=MAIN, target=BOB, message="hello", opens=True)
-    scene.commit(lambda c: talk.begin(c, sending))
+    sending = messages.Sending(id=name, sender=MAIN, target=BOB, message="hello", opens=True)
+    scene.commit(lambda c: messages.begin_exchange(c, sending))
 
 
 def _known(scene: Scene) -> list[str]:

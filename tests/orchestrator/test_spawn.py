@@ -38,15 +38,17 @@ def scene() -> Iterator[Scene]:
     scene.close()
 
 
-def request(parent: str, limits: policy.Limits = TWO_DEEP, spec: Spec | None = None, **terms: Any) -> spawn.Request:
-    return spawn.Request(spec=spec or Spec(task="work"), terms=Terms(parent=parent, **terms), limits=limits)
+def request(
+    parent: str, limits: policy.Limits = TWO_DEEP, spec: Spec | None = None, **terms: Any
+) -> spawn.SpawnRequest:
+    return spawn.SpawnRequest(spec=spec or Spec(task="work"), terms=Terms(parent=parent, **terms), limits=limits)
 
 
 def spawned(scene: Scene, parent: str, limits: policy.Limits = TWO_DEEP, **terms: Any) -> Run:
     return scene.commit(lambda c: spawn.spawn(c, request(parent, limits, **terms)))
 
 
-def refusal(scene: Scene, asked: spawn.Request) -> tuple[str, str]:
+def refusal(scene: Scene, asked: spawn.SpawnRequest) -> tuple[str, str]:
     """Status and reason of a spawn that must be refused and must change nothing."""
     before = scene.dump()
     with pytest.raises(Refused) as error:
@@ -272,7 +274,7 @@ def test_opening_a_conversation_or_a_program_twice_changes_nothing(scene: Scene)
 # ---- stops -----------------------------------------------------------------------------------------------------------
 
 
-def asked_by(drive: Drive) -> spawn.Request:
+def asked_by(drive: Drive) -> spawn.SpawnRequest:
     return replace(request(drive.session), generations=drive.generations)
 
 
@@ -442,7 +444,7 @@ def test_a_call_that_is_being_prepared_is_not_answered_twice(scene: Scene) -> No
 # ---- forks -----------------------------------------------------------------------------------------------------------
 
 
-def forking(parent: str, tokens: int = 0, **spec: Any) -> spawn.Request:
+def forking(parent: str, tokens: int = 0, **spec: Any) -> spawn.SpawnRequest:
     asked = request(parent, spec=Spec(task="go on", **spec))
     return replace(asked, forks=True, fork_tokens=tokens)
 

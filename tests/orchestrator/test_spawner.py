@@ -12,8 +12,8 @@ from fledge.config import with_settings
 from fledge.core.run import Run
 from fledge.errors import Refused
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn_params import Caller, SpawnParams
 from fledge.orchestrator.spawner import Spawner
 from fledge.store.sqlite import SqliteStore
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual

@@ -4,8 +4,8 @@ from contextlib import closing
 from functools import partial
 
 from fledge.core.prompts import BLOCK_ROWS, children_block
-from fledge.orchestrator.sight import Looker, result_text
 from fledge.orchestrator.views import child_rows, children_shown
+from fledge.orchestrator.visibility import Looker, result_text
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
 

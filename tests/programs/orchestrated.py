@@ -19,7 +19,7 @@ from fledge.api.views import forest, timeline
 from fledge.commands import lines
 from fledge.core.transcript import Told, from_body
 from fledge.models.base import Request, ToolMessage
-from fledge.models.scripted import Reply, use
+from fledge.models.scripted import ScriptedReply, use
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
 from fledge.testing import ScriptedModel
@@ -29,27 +29,29 @@ CONFIG = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
 HALF_WAY = "half-way"
 
 
-async def script(request: Request) -> Reply:
+async def script(request: Request) -> ScriptedReply:
     """What each agent says; it follows from the request alone, so a restarted program hears the same."""
     last, system = request.messages[-1], request.system
     if "# Subagent Context" not in system:
         if last.text != "begin":
-            return Reply("Three are under way." if isinstance(last, ToolMessage) else "Noted.")
+            return ScriptedReply("Three are under way." if isinstance(last, ToolMessage) else "Noted.")
         plan = use("sessions_spawn", task="plan the release", label="planner", planMode=True)
-        return Reply(calls=(use("sessions_spawn", task="see to the work", label="orchestrator"), plan))
+        return ScriptedReply(calls=(use("sessions_spawn", task="see to the work", label="orchestrator"), plan))
     if "see to the work" in system:
         if "What you waited for" in last.text or (isinstance(last, ToolMessage) is False and "worker" in last.text):
-            return Reply("SUMMARY: the workers have reported.")
+            return ScriptedReply("SUMMARY: the workers have reported.")
         if isinstance(last, ToolMessage):
-            return Reply(calls=(use("sessions_yield"),))
-        return Reply(calls=tuple(use("sessions_spawn", task=f"be worker {n}", label=f"worker {n}") for n in "123"))
+            return ScriptedReply(calls=(use("sessions_yield"),))
+        return ScriptedReply(
+            calls=tuple(use("sessions_spawn", task=f"be worker {n}", label=f"worker {n}") for n in "123")
+        )
     if "plan the release" in system:
-        return Reply("SUMMARY: released." if "APPROVED" in last.text else "1. Test. 2. Release.")
+        return ScriptedReply("SUMMARY: released." if "APPROVED" in last.text else "1. Test. 2. Release.")
     if "be worker 3" in system:
         await asyncio.sleep(600)
     elif "be worker 2" in system:
         await asyncio.sleep(1.5 if "shorter" in last.text else 600)
-    return Reply("SUMMARY: done.")
+    return ScriptedReply("SUMMARY: done.")
 
 
 async def play(state: str) -> None:

@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from fledge.core.policy import Budget, Spent
 from fledge.core.transcript import Body, Replied, Resulted, from_body
 from fledge.errors import Refused
-from fledge.models.base import AssistantMessage, Message, Model, Request, ToolMessage
-from fledge.models.scripted import Answer, Script, ScriptedModel, use
+from fledge.models.base import AssistantMessage, Model, ModelMessage, Request, ToolMessage
+from fledge.models.scripted import Answer, ModelScript, ScriptedModel, use
 from fledge.orchestrator import budget, spawn, steps
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.runtime.feed import Feed, Subscription
 from fledge.runtime.profile import Profile
-from fledge.store.base import Approval, Post, Tx
+from fledge.store.base import Approval, OutboxPost, Tx
 from fledge.testing import InlineStore, SeededIds, run_virtual
 from fledge.tools.base import Tool, tool
 from fledge.tools.registry import ToolSet
@@ -43,12 +43,12 @@ def said(request: Request) -> int:
     return sum(isinstance(message, AssistantMessage) for message in request.messages)
 
 
-def in_turn(*answers: Answer) -> Script:
+def in_turn(*answers: Answer) -> ModelScript:
     """The first answer to a transcript without replies, the next to one with a single reply, and so on."""
     return lambda request: answers[min(said(request), len(answers) - 1)]
 
 
-def cast(**scripts: Script) -> Script:
+def cast(**scripts: ModelScript) -> ModelScript:
     """A script for each label; a session without one answers at once."""
 
     def script(request: Request) -> Answer | Awaitable[Answer]:
@@ -63,12 +63,12 @@ def worker(*answers: Answer, **model: Any) -> ScriptedModel:
     return ScriptedModel(cast(worker=in_turn(*answers)), **model)
 
 
-def asked(model: ScriptedModel, label: str = "worker") -> list[tuple[Message, ...]]:
+def asked(model: ScriptedModel, label: str = "worker") -> list[tuple[ModelMessage, ...]]:
     """What the model was asked on behalf of a session, request by request."""
     return [request.messages for request in model.requests if request.system == label]
 
 
-def results(messages: Sequence[Message]) -> list[tuple[str, str, bool]]:
+def results(messages: Sequence[ModelMessage]) -> list[tuple[str, str, bool]]:
     """The tool results a model sees: name, text, whether it is an error."""
     return [(said.name, said.text, said.is_error) for said in messages if isinstance(said, ToolMessage)]
 
@@ -152,7 +152,7 @@ class OneProfile:
     async def remove(self, leaves: tuple[str, ...]) -> None:
         raise AssertionError(f"nothing was made: {leaves}")
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: OutboxPost) -> None:
         self.sent.append(post.key)
 
 
@@ -171,7 +171,7 @@ class Desk(World):
     ) -> None:
         super().__init__(store, start, seed, {}, rules)
         self.profiles = OneProfile(model, tools, settings)
-        self.agent = Agent(self.profiles, Feed())
+        self.agent = AgentLoop(self.profiles, Feed())
         self.engine = Engine(store, self.agent, clock=self.clock, ids=SeededIds(seed), rules=rules)
 
     def listen(self) -> Subscription:

@@ -11,17 +11,17 @@ from fledge.core.transcript import Replied, Resulted, Spoken
 from fledge.models.base import (
     AssistantMessage,
     Call,
-    Ended,
     ModelEvent,
+    ReplyEnded,
     Request,
     Text,
     ToolMessage,
     Usage,
     UserMessage,
 )
-from fledge.models.scripted import Reply, ScriptedModel
+from fledge.models.scripted import ScriptedModel, ScriptedReply
 from fledge.orchestrator import control
-from fledge.store.base import Ran, Tx
+from fledge.store.base import TurnRan, Tx
 from fledge.testing import START
 from fledge.tools.base import tool
 from tests.orchestrator.stage import rules
@@ -39,7 +39,7 @@ def office(tmp_path: Path) -> Office:
 
 def test_a_turn_reads_thinks_works_and_thinks_again_until_a_reply_calls_nothing(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply("let me look", (use("look", word="here"),)), use("look", word="there"), "found it")
+    model = worker(ScriptedReply("let me look", (use("look", word="here"),)), use("look", word="there"), "found it")
 
     async def body(desk: Desk) -> tuple[str, list[type[object]]]:
         key = await desk.work()
@@ -70,7 +70,7 @@ def test_the_model_is_asked_with_the_profiles_words_and_tools(office: Office) ->
 
 def test_calls_of_one_reply_run_at_the_same_time(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("a"), use("b"), use("c"))), "done")
+    model = worker(ScriptedReply(calls=(use("a"), use("b"), use("c"))), "done")
 
     async def body(desk: Desk) -> float:
         return (await desk.outcome(await desk.work()))[2]
@@ -81,7 +81,7 @@ def test_calls_of_one_reply_run_at_the_same_time(office: Office) -> None:
 
 def test_the_model_sees_results_in_the_order_of_its_calls_whatever_order_they_came_in(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("slow"), use("quick"), use("middling"))), "done")
+    model = worker(ScriptedReply(calls=(use("slow"), use("quick"), use("middling"))), "done")
 
     async def body(desk: Desk) -> list[str]:
         return [name for name, _, _ in await desk.results(await desk.work())]
@@ -96,7 +96,7 @@ def test_results_that_are_ready_together_are_one_commit(
     office: Office, seconds: tuple[float, float], lengths: list[int]
 ) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("a"), use("b"))), "done")
+    model = worker(ScriptedReply(calls=(use("a"), use("b"))), "done")
 
     async def body(desk: Desk) -> list[int]:
         growth = desk.growth()
@@ -108,7 +108,7 @@ def test_results_that_are_ready_together_are_one_commit(
 
 def test_results_of_one_commit_stand_in_the_order_of_their_calls(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=tuple(use(name) for name in "edcba")), "done")
+    model = worker(ScriptedReply(calls=tuple(use(name) for name in "edcba")), "done")
 
     async def body(desk: Desk) -> list[str]:
         return [name for name, _, _ in await desk.results(await desk.work())]
@@ -148,20 +148,20 @@ def test_a_run_of_two_model_calls_and_one_tool_call_takes_six_commits(office: Of
 def test_what_a_turn_ran_with_is_recorded_with_its_first_reply_and_no_commit_more(office: Office) -> None:
     model = worker(use("look"), "done")
 
-    async def body(desk: Desk) -> Ran | None:
+    async def body(desk: Desk) -> TurnRan | None:
         key = await desk.spawn("worker")
         assert await desk.look(lambda tx: tx.turns.last_ran(key)) is None
         await desk.ended(key)
         return await desk.look(lambda tx: tx.turns.last_ran(key))
 
     ran = office.act(body, model, Kit().tool("look"), Kit().tool("act"), thinking="low", boxed=True)
-    assert ran == Ran("scripted-1", "low", ("act", "look"), True, "/nowhere")
+    assert ran == TurnRan("scripted-1", "low", ("act", "look"), True, "/nowhere")
 
 
 @proves("0.ran.1", "The model that is reported is the one that answered")
 def test_the_model_that_really_answered_and_what_it_used_are_recorded(office: Office) -> None:
-    first = Reply(calls=(use("look"),), usage=Usage(10, 2, 300, 40), model="other-1-2026")
-    model = worker(first, Reply("done", usage=Usage(5, 1), thinking="hm", opaque="sig"))
+    first = ScriptedReply(calls=(use("look"),), usage=Usage(10, 2, 300, 40), model="other-1-2026")
+    model = worker(first, ScriptedReply("done", usage=Usage(5, 1), thinking="hm", opaque="sig"))
 
     async def body(desk: Desk) -> list[Replied]:
         return await desk.replies(await desk.work())
@@ -179,7 +179,7 @@ def test_the_model_that_really_answered_and_what_it_used_are_recorded(office: Of
 
 
 def test_thinking_and_what_its_provider_wants_back_go_back_to_the_model(office: Office) -> None:
-    model = worker(Reply(calls=(use("look"),), thinking="hm", opaque="sig"), "done")
+    model = worker(ScriptedReply(calls=(use("look"),), thinking="hm", opaque="sig"), "done")
 
     async def body(desk: Desk) -> None:
         await desk.work()
@@ -211,7 +211,7 @@ class Recorded:
             if len(self.seen) == 1:
                 yield Call("1", "look", "{}")
             yield Text("done")
-            yield Ended("end", "m")
+            yield ReplyEnded("end", "m")
             await asyncio.sleep(1000)
         finally:
             await asyncio.sleep(0.5)
@@ -238,7 +238,7 @@ def test_a_stream_is_closed_by_the_turn_that_read_it_before_anything_else_is_don
 @proves("4.send.1")
 def test_a_message_joins_at_the_step_boundary_and_only_after_all_results(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("quick"), use("slow"))), "done")
+    model = worker(ScriptedReply(calls=(use("quick"), use("slow"))), "done")
 
     async def body(desk: Desk) -> list[type[object]]:
         key = await desk.spawn("worker")
@@ -288,7 +288,7 @@ def test_the_answer_of_a_child_is_read_by_its_requesters_model_once(office: Offi
 @proves("4.steer.6", "… and open calls of the old attempt closed with `interrupted`")
 def test_a_steer_closes_open_calls_as_interrupted_and_a_new_attempt_never_runs_them(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("quick"), use("slow"))), "as you wish")
+    model = worker(ScriptedReply(calls=(use("quick"), use("slow"))), "as you wish")
 
     async def body(desk: Desk) -> list[tuple[str, str, bool]]:
         key = await desk.spawn("worker")
@@ -321,7 +321,7 @@ def test_a_steer_while_the_model_thinks_leaves_nothing_of_the_reply(office: Offi
 @proves("2.kill.3")
 def test_a_kill_cancels_running_tools_and_leaves_no_task_behind(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("a"), use("b"), use("quick"))), "never said")
+    model = worker(ScriptedReply(calls=(use("a"), use("b"), use("quick"))), "never said")
 
     async def body(desk: Desk) -> tuple[str, str | None, float]:
         await desk.rest()
@@ -382,7 +382,7 @@ def test_a_kill_while_the_model_thinks_leaves_no_task_behind(office: Office) -> 
 def test_a_timeout_in_the_middle_of_tool_calls_counts_them(office: Office) -> None:
     kit = Kit()
     calls = (use("quick"), use("slow"), use("slow"), use("push"))
-    model = worker(Reply("I look", calls), "never said")
+    model = worker(ScriptedReply("I look", calls), "never said")
 
     async def body(desk: Desk) -> str:
         return await desk.result(await desk.work(timeout_s=30))
@@ -394,7 +394,7 @@ def test_a_timeout_in_the_middle_of_tool_calls_counts_them(office: Office) -> No
 
 @proves("2.frozen.18")
 def test_an_approved_call_that_is_under_way_at_a_timeout_counts(office: Office) -> None:
-    model = worker(Reply("I push", (use("push"),)), "never said")
+    model = worker(ScriptedReply("I push", (use("push"),)), "never said")
 
     async def body(desk: Desk) -> str:
         key = await desk.spawn("worker", timeout_s=30)
@@ -413,7 +413,9 @@ def test_an_approved_call_that_is_under_way_at_a_timeout_counts(office: Office) 
 @proves("4.steer.8", "At a timeout open calls are closed the same way")
 def test_a_timeout_cancels_running_tools_and_keeps_what_was_done(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply("first I look", (use("quick"),)), Reply("then I wait", (use("slow"),)), "never said")
+    model = worker(
+        ScriptedReply("first I look", (use("quick"),)), ScriptedReply("then I wait", (use("slow"),)), "never said"
+    )
 
     async def body(desk: Desk) -> str:
         await desk.rest()
@@ -432,7 +434,7 @@ def test_a_timeout_cancels_running_tools_and_keeps_what_was_done(office: Office)
 
 def test_an_engine_that_closes_cancels_tools_and_leaves_no_task_behind(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("a"), use("b"))), "done")
+    model = worker(ScriptedReply(calls=(use("a"), use("b"))), "done")
     before: list[int] = []
 
     async def body(desk: Desk) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
 from fledge.models.base import ToolMessage, UserMessage
-from fledge.models.scripted import Reply, ScriptedModel
+from fledge.models.scripted import ScriptedModel, ScriptedReply
 from fledge.runtime.agent import UNKNOWN_OUTCOME
 from fledge.store.base import Tx
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
@@ -70,7 +70,7 @@ def test_a_committed_reply_is_never_asked_for_again(office: Office) -> None:
 @proves("2.phases.12")
 def test_a_call_with_a_result_is_kept_and_the_others_are_run(office: Office) -> None:
     kit = Kit()
-    answers = Reply(calls=(use("quick"), use("slow"))), "done"
+    answers = ScriptedReply(calls=(use("quick"), use("slow"))), "done"
     models = [worker(*answers), worker(*answers)]
     tools = kit.tool("quick", 1, kind="repeatable"), kit.tool("slow", 10, kind="repeatable")
     key = office.act(crash_at(5), models[0], *tools, ends="crashed")
@@ -84,7 +84,7 @@ def test_what_was_begun_and_may_not_be_repeated_is_not_run_again_and_its_outcome
     office: Office,
 ) -> None:
     kit = Kit()
-    answers = Reply(calls=(use("once"), use("again"), use("look"))), "I had better look"
+    answers = ScriptedReply(calls=(use("once"), use("again"), use("look"))), "I had better look"
     models = [worker(*answers), worker(*answers)]
     tools = kit.tool("once", 10), kit.tool("again", 10, kind="repeatable"), kit.tool("look", 10, kind="read_only")
     key = office.act(crash_at(5), models[0], *tools, ends="crashed")
@@ -145,7 +145,7 @@ def test_a_conversations_turn_goes_on_where_it_stood(office: Office) -> None:
 
 def test_an_engine_that_was_closed_in_order_is_resumed_like_one_that_crashed(office: Office) -> None:
     kit = Kit()
-    answers = Reply(calls=(use("quick"), use("once"))), "done"
+    answers = ScriptedReply(calls=(use("quick"), use("once"))), "done"
     models = [worker(*answers), worker(*answers)]
     tools = kit.tool("quick", 1), kit.tool("once", 10)
     key = office.act(crash_at(5), models[0], *tools)

@@ -13,7 +13,7 @@ from fledge.models.base import (
     Request,
     Text,
 )
-from fledge.models.scripted import Cut, Failure, Reply, Rule, ScriptedModel
+from fledge.models.scripted import CutReply, Rule, ScriptedFailure, ScriptedModel, ScriptedReply
 from fledge.store.base import Tx
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
 from tests.statements import proves
@@ -36,7 +36,9 @@ def office(tmp_path: Path) -> Office:
         ("overflow", "the model could not answer (overflow): scripted overflow"),
     ],
 )
-def test_trouble_with_the_model_ends_a_run_as_an_error_in_words(office: Office, failure: Failure, error: str) -> None:
+def test_trouble_with_the_model_ends_a_run_as_an_error_in_words(
+    office: Office, failure: ScriptedFailure, error: str
+) -> None:
     model = worker("half of a reply", failures={1: failure}, piece_chars=4)
 
     async def body(desk: Desk) -> tuple[str, str | None, float]:
@@ -64,7 +66,7 @@ def test_a_stream_that_just_stops_is_a_reply_that_was_cut(office: Office) -> Non
 
 def test_a_cut_stream_runs_none_of_the_calls_it_had_named(office: Office) -> None:
     kit = Kit()
-    model = ScriptedModel(cast(main=in_turn(Reply("wait", (use("look"),)), "done")), failures={1: Cut(2)})
+    model = ScriptedModel(cast(main=in_turn(ScriptedReply("wait", (use("look"),)), "done")), failures={1: CutReply(2)})
 
     async def body(desk: Desk) -> list[type[object]]:
         await desk.send("go")
@@ -190,7 +192,7 @@ def test_a_huge_output_is_cut_and_says_so(office: Office) -> None:
 
 def test_one_bad_call_does_not_keep_the_others_from_running(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("nope"), use("look"), use("breaks"), use("look", word="again"))), "I see")
+    model = worker(ScriptedReply(calls=(use("nope"), use("look"), use("breaks"), use("look", word="again"))), "I see")
 
     async def body(desk: Desk) -> None:
         await desk.work()
@@ -201,7 +203,7 @@ def test_one_bad_call_does_not_keep_the_others_from_running(office: Office) -> N
 
 @proves("4.tools.11", "Calls with the same provider id keep their own results")
 def test_calls_with_the_same_provider_id_keep_their_own_results(office: Office) -> None:
-    model = worker(Reply(calls=(Call("x", "a", "{}"), Call("x", "b", "{}"))), Call("x", "a", "{}"), "done")
+    model = worker(ScriptedReply(calls=(Call("x", "a", "{}"), Call("x", "b", "{}"))), Call("x", "a", "{}"), "done")
 
     async def body(desk: Desk) -> None:
         await desk.work()

@@ -8,7 +8,7 @@ import pytest
 
 from fledge.errors import NotFound, Refused
 from fledge.models.base import Call, UserMessage
-from fledge.models.scripted import Reply, ScriptedModel
+from fledge.models.scripted import ScriptedModel, ScriptedReply
 from fledge.orchestrator import control, steps
 from fledge.store.base import Approval
 from fledge.testing import START
@@ -39,7 +39,7 @@ async def questions(desk: Desk, count: int) -> list[Approval]:
 
 
 def test_a_question_names_the_call_and_until_when_it_can_be_answered(office: Office) -> None:
-    model = worker(Reply("may I?", (use("look"), use("push", word="it"))), "done")
+    model = worker(ScriptedReply("may I?", (use("look"), use("push", word="it"))), "done")
 
     async def body(desk: Desk) -> tuple[Approval, str]:
         key = await desk.spawn("worker")
@@ -313,7 +313,7 @@ def test_a_conversation_that_is_stopped_while_a_person_is_asked_forgets_the_ques
 def test_several_questions_of_one_step_are_answered_each_for_itself(office: Office) -> None:
     kit = Kit()
     model = worker(
-        Reply(calls=(use("push", word="a"), use("look"), use("push", word="b"), use("push", word="c"))), "ok"
+        ScriptedReply(calls=(use("push", word="a"), use("look"), use("push", word="b"), use("push", word="c"))), "ok"
     )
 
     async def body(desk: Desk) -> None:
@@ -342,7 +342,7 @@ def test_several_questions_of_one_step_are_answered_each_for_itself(office: Offi
 
 
 def test_questions_of_one_step_are_listed_in_the_order_of_its_calls(office: Office) -> None:
-    model = worker(Reply(calls=tuple(use("push", word=str(n)) for n in range(8))), "ok")
+    model = worker(ScriptedReply(calls=tuple(use("push", word=str(n)) for n in range(8))), "ok")
 
     async def body(desk: Desk) -> list[int]:
         await desk.spawn("worker")
@@ -354,7 +354,7 @@ def test_questions_of_one_step_are_listed_in_the_order_of_its_calls(office: Offi
 
 def test_of_several_questions_some_may_be_answered_and_some_expire(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("push", word="a"), use("push", word="b"))), "ok")
+    model = worker(ScriptedReply(calls=(use("push", word="a"), use("push", word="b"))), "ok")
 
     async def body(desk: Desk) -> None:
         key = await desk.spawn("worker")
@@ -370,7 +370,7 @@ def test_of_several_questions_some_may_be_answered_and_some_expire(office: Offic
 
 def test_an_answer_that_comes_before_the_turn_has_let_go_is_not_missed(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply(calls=(use("slow"), use("push"))), "done")
+    model = worker(ScriptedReply(calls=(use("slow"), use("push"))), "done")
 
     async def body(desk: Desk) -> float:
         key = await desk.spawn("worker")
@@ -452,7 +452,7 @@ def test_a_tool_that_is_not_there_is_told_at_once_and_no_person_is_asked(office:
 @proves("8.exec.1")
 def test_a_spawn_that_starts_a_program_is_asked_for_where_exec_is(office: Office) -> None:
     native, foreign = use("sessions_spawn", task="x"), use("sessions_spawn", task="x", runtime="claude")
-    model = worker(Reply("two children", (native, foreign)), "done")
+    model = worker(ScriptedReply("two children", (native, foreign)), "done")
 
     async def body(desk: Desk) -> Approval:
         await desk.spawn("worker")

@@ -8,7 +8,7 @@ import pytest
 from fledge.core.policy import Budget, Spent
 from fledge.core.run import Terms
 from fledge.models.base import Usage
-from fledge.models.scripted import Failure, Reply, ScriptedModel
+from fledge.models.scripted import ScriptedFailure, ScriptedModel, ScriptedReply
 from fledge.orchestrator import budget, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Spec
@@ -31,7 +31,7 @@ async def spawn_with(desk: Desk, label: str = "worker", parent: str = PROGRAM, *
     """Spawn a run that has a budget from the start."""
 
     def decide(c: Commit) -> str:
-        request = spawn.Request(spec=Spec(task=label, label=label), terms=Terms(parent=parent), limits=LIMITS)
+        request = spawn.SpawnRequest(spec=Spec(task=label, label=label), terms=Terms(parent=parent), limits=LIMITS)
         key = spawn.spawn(c, request).key
         budget.give(c, key, Budget(**ceilings))
         return key
@@ -39,8 +39,8 @@ async def spawn_with(desk: Desk, label: str = "worker", parent: str = PROGRAM, *
     return await desk.engine.commit(decide)
 
 
-def reply(total: int, *calls: Any) -> Reply:
-    return Reply("" if calls else "done", calls, usage=Usage(total - 1, 1))
+def reply(total: int, *calls: Any) -> ScriptedReply:
+    return ScriptedReply("" if calls else "done", calls, usage=Usage(total - 1, 1))
 
 
 @proves("3.budgets.3", "An estimate is reserved in the commit that opens a model step, and settled after it")
@@ -66,7 +66,7 @@ def test_a_step_is_set_aside_while_it_runs_and_settled_with_its_reply(office: Of
 
 @proves("3.budgets.1")
 def test_money_is_set_aside_and_settled_like_tokens(office: Office) -> None:
-    model = worker(Reply("done", usage=Usage(20, 4)), latency_s=10)
+    model = worker(ScriptedReply("done", usage=Usage(20, 4)), latency_s=10)
 
     async def body(desk: Desk) -> None:
         key = await spawn_with(desk, usd=1000.0)
@@ -104,7 +104,7 @@ def test_eighty_percent_are_told_once(office: Office, ceiling: int, told: list[s
 @proves("3.budgets.7", "At 100 % the run ends `error: budget` with partial work")
 def test_a_budget_that_is_used_up_refuses_the_next_step_and_keeps_what_was_done(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply("first", (use("look"),)), Reply("second", (use("look"),)), "never said")
+    model = worker(ScriptedReply("first", (use("look"),)), ScriptedReply("second", (use("look"),)), "never said")
 
     async def body(desk: Desk) -> tuple[str, str | None, str]:
         feed = desk.listen()
@@ -245,7 +245,7 @@ def test_a_crash_gives_back_what_was_set_aside(office: Office) -> None:
 @proves("3.budgets.5")
 @pytest.mark.parametrize("how", ["kill", "timeout", "error", "crash of the last kind"])
 def test_a_run_that_ends_in_the_middle_of_a_step_gives_back_what_it_had_set_aside(office: Office, how: str) -> None:
-    failures: dict[int, Failure] = {1: "auth"} if how == "error" else {}
+    failures: dict[int, ScriptedFailure] = {1: "auth"} if how == "error" else {}
 
     def model() -> ScriptedModel:
         return worker("done", latency_s=10, failures=failures)
@@ -297,7 +297,7 @@ def test_a_steered_step_gives_back_what_it_had_set_aside(office: Office) -> None
 def test_a_conversations_turn_that_ends_in_the_middle_of_a_step_gives_back_what_it_had_set_aside(
     office: Office, how: str
 ) -> None:
-    failures: dict[int, Failure] = {1: "auth"} if how == "error" else {}
+    failures: dict[int, ScriptedFailure] = {1: "auth"} if how == "error" else {}
 
     def model() -> ScriptedModel:
         return ScriptedModel(cast(), latency_s=10, failures=failures)

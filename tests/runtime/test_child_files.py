@@ -20,8 +20,8 @@ from fledge.errors import BadInput, Refused
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, ScriptedModel, last_text, use
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.asked import Caller, SpawnParams
-from fledge.orchestrator.changes import Changes
+from fledge.orchestrator.engine import Changes
+from fledge.orchestrator.spawn_params import Caller, SpawnParams
 from fledge.store.base import Tx
 from fledge.testing import START, VirtualClock, run_virtual
 from tests.runtime.desk import said

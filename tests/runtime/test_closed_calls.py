@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fledge.config import parse
-from fledge.models.scripted import Reply, ScriptedModel, use
+from fledge.models.scripted import ScriptedModel, ScriptedReply, use
 from fledge.orchestrator import control
-from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger, SendParams
+from fledge.orchestrator.spawn_params import SpawnParams
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.profile import Profile
@@ -75,7 +75,10 @@ async def close_the_call(desk: Desk, how: str, key: str) -> None:
 @pytest.mark.parametrize("what", ["result", "spawn", "kill", "send"])
 def test_a_job_for_a_closed_call_changes_nothing(office: Office, how: str, what: str) -> None:
     box = Box()
-    script = cast(worker=in_turn(Reply("", (use("hold"),)), "done"), older=in_turn(Reply("", (use("wait"),)), "old"))
+    script = cast(
+        worker=in_turn(ScriptedReply("", (use("hold"),)), "done"),
+        older=in_turn(ScriptedReply("", (use("wait"),)), "old"),
+    )
     model = ScriptedModel(script, latency_s=1.0)
 
     async def wait() -> str:
@@ -109,7 +112,7 @@ def test_what_is_done_for_an_open_call_is_done(office: Office) -> None:
         await desk.ended(key)
         return [await desk.label(child) for child in await desk.look(lambda tx: tx.runs.children(key))]
 
-    model = ScriptedModel(cast(worker=in_turn(Reply("", (use("hold"),)), "done")))
+    model = ScriptedModel(cast(worker=in_turn(ScriptedReply("", (use("hold"),)), "done")))
     assert office.act(body, model, box.holding("spawn")) == ["child"]
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from fledge.core.policy import Spent
 from fledge.core.transcript import Noted, Resulted
-from fledge.models.base import AssistantMessage, Message, Request, ToolMessage, Usage, UserMessage
-from fledge.models.scripted import Answer, Failure, Reply, ScriptedModel, last_text
+from fledge.models.base import AssistantMessage, ModelMessage, Request, ToolMessage, Usage, UserMessage
+from fledge.models.scripted import Answer, ScriptedFailure, ScriptedModel, ScriptedReply, last_text
 from fledge.runtime.context import COMPACT_PROMPT
 from tests.runtime.desk import MAIN, PROGRAM, Desk, Kit, Office, cast, use
 
@@ -31,13 +31,13 @@ def looks(kit: Kit, count: int, note: str = "NOTES") -> ScriptedModel:
 
     def script(request: Request) -> Answer:
         if is_compaction(request):
-            return Reply(f"{note} {len(request.messages)}", usage=Usage(500, 50))
+            return ScriptedReply(f"{note} {len(request.messages)}", usage=Usage(500, 50))
         return "done" if len(kit.done) >= count else use("look")
 
     return ScriptedModel(cast(worker=script))
 
 
-def whole(messages: Sequence[Message]) -> bool:
+def whole(messages: Sequence[ModelMessage]) -> bool:
     """True if every call is followed at once by its result, and no result stands alone."""
     waiting: list[str] = []
     for message in messages:
@@ -98,7 +98,7 @@ def test_nothing_is_lost_and_no_call_is_torn_from_its_result_however_often_it_is
         if is_compaction(request):
             return "NOTES"
         done = len(kit.done)
-        return "done" if done >= 24 else Reply(f"said {next(number)}", (use("look"), use("look")))
+        return "done" if done >= 24 else ScriptedReply(f"said {next(number)}", (use("look"), use("look")))
 
     model = ScriptedModel(cast(worker=script))
 
@@ -251,7 +251,7 @@ def test_a_note_that_cannot_be_had_leaves_the_transcript_as_it_is(office: Office
 
 def overflows(kit: Kit, *at: int) -> ScriptedModel:
     model = looks(kit, 2)
-    troubles: dict[int, Failure] = dict.fromkeys(at, "overflow")
+    troubles: dict[int, ScriptedFailure] = dict.fromkeys(at, "overflow")
     return ScriptedModel(model._script, failures=troubles)
 
 
@@ -298,10 +298,10 @@ def test_a_note_is_paid_for_like_any_other_step(office: Office) -> None:
 
     def script(request: Request) -> Answer:
         if is_compaction(request):
-            return Reply("NOTES", usage=Usage(500, 50))
+            return ScriptedReply("NOTES", usage=Usage(500, 50))
         if len(kit.done) < 4:
-            return Reply(calls=(use("look"),), usage=Usage(9, 1))
-        return Reply("done", usage=Usage(9, 1))
+            return ScriptedReply(calls=(use("look"),), usage=Usage(9, 1))
+        return ScriptedReply("done", usage=Usage(9, 1))
 
     async def body(desk: Desk) -> tuple[Spent, Spent]:
         await desk.give(PROGRAM, tokens=1_000_000)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fledge.core.images import REQUEST_BYTES, ImageEntry
 from fledge.core.transcript import Body, CallEntry, Line, Noted, Replied, Resulted, Spoken, Told, in_order, open_calls
-from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
+from fledge.models.base import AssistantMessage, Call, ModelMessage, ToolMessage, UserMessage
 from fledge.runtime import context
 from tests.statements import proves
 
@@ -47,7 +47,7 @@ def result(entry: int, index: int = 0, text: str = "found") -> Resulted:
     ],
 )
 def test_each_entry_is_one_message_and_what_is_only_for_the_record_is_none(
-    bodies: tuple[Body, ...], seen: tuple[Message, ...]
+    bodies: tuple[Body, ...], seen: tuple[ModelMessage, ...]
 ) -> None:
     # The first two entries are not there any more.
     lines = [Line(seq, body) for seq, body in enumerate(bodies, 3)]
@@ -187,7 +187,7 @@ def texts_of(lines: Sequence[Line]) -> set[int]:
     return {line.seq for line in in_order(lines) if not isinstance(line.body, Noted)}
 
 
-def is_whole(messages: Sequence[Message], open_ones: int) -> bool:
+def is_whole(messages: Sequence[ModelMessage], open_ones: int) -> bool:
     """True if each call has its result right behind it; only the last reply may lack some."""
     missing = 0
     for message in messages:
@@ -264,7 +264,7 @@ def test_messages_and_results_carry_their_images() -> None:
 
 @proves("3.images.17", "Images, and data that goes back to a provider, count in the estimate of a request")
 def test_images_and_opaque_data_count_in_the_length_of_a_request() -> None:
-    def length(message: Message) -> int:
+    def length(message: ModelMessage) -> int:
         return context.length("", [message])
 
     plain = length(UserMessage("x"))

@@ -9,10 +9,9 @@ from fledge.core.announce import status_label
 from fledge.core.asking import CONTINUE_WORDS, dropped_words
 from fledge.core.run import Ended
 from fledge.core.transcript import Replied, Resulted, Spoken
-from fledge.models.base import AssistantMessage, Call, ModelEvent, Text, Usage, UserMessage
-from fledge.models.base import Ended as Stopped
-from fledge.models.scripted import Reply, ScriptedModel
-from fledge.orchestrator import commission, sight, views
+from fledge.models.base import AssistantMessage, Call, ModelEvent, ReplyEnded, Text, Usage, UserMessage
+from fledge.models.scripted import ScriptedModel, ScriptedReply
+from fledge.orchestrator import messages, views, visibility
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, cast, in_turn, use, worker
 from tests.runtime.test_output_schema import spawned, told
 from tests.statements import proves
@@ -23,13 +22,13 @@ def office(tmp_path: Path) -> Office:
     return Office(tmp_path)
 
 
-def cut(text: str) -> Reply:
-    return Reply(text, stop="length")
+def cut(text: str) -> ScriptedReply:
+    return ScriptedReply(text, stop="length")
 
 
 def lost_call(*before: ModelEvent) -> list[ModelEvent]:
     """A reply that the limit cut inside a call of `write`."""
-    return [*before, Usage(10, 20), Stopped("length", "scripted-1", "write")]
+    return [*before, Usage(10, 20), ReplyEnded("length", "scripted-1", "write")]
 
 
 async def result(desk: Desk, key: str) -> str:
@@ -47,7 +46,7 @@ def test_a_reply_that_the_limit_cut_is_continued_and_both_parts_are_the_result(o
     async def body(desk: Desk) -> tuple[str, str, list[str]]:
         key = await desk.work()
         await desk.rest()
-        history = await desk.look(lambda tx: sight.session_history(tx, key, 10))
+        history = await desk.look(lambda tx: visibility.session_history(tx, key, 10))
         return (await desk.outcome(key))[0], await result(desk, key), [shown.text for shown in history.messages]
 
     assert office.act(body, model) == ("ok", "half a sentence", ["worker", "half a sentence"])
@@ -97,11 +96,11 @@ def test_a_conversation_posts_both_parts_as_one_reply(office: Office) -> None:
     model = ScriptedModel(cast(main=in_turn(cut("half a sen"), cut("tence and"))))
 
     async def body(desk: Desk) -> tuple[Any, str, list[str]]:
-        accepted = await desk.engine.commit(lambda c: commission.accept(c, MAIN, "go"))
-        await desk.until(lambda tx: commission.standing(tx, accepted.run_id).status != "pending")
-        stands = await desk.look(lambda tx: commission.standing(tx, accepted.run_id))
+        accepted = await desk.engine.commit(lambda c: messages.accept_request(c, MAIN, "go"))
+        await desk.until(lambda tx: messages.request_standing(tx, accepted.run_id).status != "pending")
+        stands = await desk.look(lambda tx: messages.request_standing(tx, accepted.run_id))
         status = await desk.look(lambda tx: views.session_status(tx, MAIN, desk.engine.rules, desk.clock.now()))
-        history = await desk.look(lambda tx: sight.session_history(tx, MAIN, 10))
+        history = await desk.look(lambda tx: visibility.session_history(tx, MAIN, 10))
         return stands.status, status.note, [shown.text for shown in history.messages]
 
     assert office.act(body, model) == ("ok", "cut at the token limit", ["go", "half a sentence and"])
@@ -110,7 +109,7 @@ def test_a_conversation_posts_both_parts_as_one_reply(office: Office) -> None:
 @proves("2.asking.3", "A call that the token limit cut is dropped, and the model reads that it was")
 def test_a_call_that_the_limit_cut_is_dropped_and_made_again(office: Office) -> None:
     kit = Kit()
-    model = worker(lost_call(Text("I write. ")), Reply("", (use("write"),)), "done")
+    model = worker(lost_call(Text("I write. ")), ScriptedReply("", (use("write"),)), "done")
 
     async def body(desk: Desk) -> tuple[str, str, list[str]]:
         key = await desk.work()
@@ -148,15 +147,15 @@ def test_a_call_that_is_cut_twice_ends_the_run_with_an_error_and_partial_work(of
 @pytest.mark.parametrize(
     ("second", "outcome"),
     [
-        (Reply("at last"), ("ok", None)),
+        (ScriptedReply("at last"), ("ok", None)),
         (
-            Reply(thinking="still thinking", stop="length"),
+            ScriptedReply(thinking="still thinking", stop="length"),
             ("error", "cut at the token limit: all 16384 tokens went into thinking, and no words came"),
         ),
     ],
 )
-def test_a_reply_that_only_thinks_is_asked_for_once_more(office: Office, second: Reply, outcome: Any) -> None:
-    answers = [Reply(thinking="hm", stop="length", usage=Usage(1, 2)), second]
+def test_a_reply_that_only_thinks_is_asked_for_once_more(office: Office, second: ScriptedReply, outcome: Any) -> None:
+    answers = [ScriptedReply(thinking="hm", stop="length", usage=Usage(1, 2)), second]
     model = ScriptedModel(cast(worker=lambda request: answers.pop(0)))
 
     async def body(desk: Desk) -> tuple[Any, dict[str, int]]:
@@ -176,17 +175,17 @@ def test_a_refusal_ends_a_run_with_an_error(office: Office) -> None:
     async def body(desk: Desk) -> tuple[str, str | None]:
         return (await desk.outcome(await desk.work()))[:2]
 
-    model = worker(Reply("I cannot help with that.", stop="refused"))
+    model = worker(ScriptedReply("I cannot help with that.", stop="refused"))
     assert office.act(body, model) == ("error", "the model refused to answer: I cannot help with that.")
 
 
 def test_a_refusal_closes_the_turn_of_a_conversation_and_is_not_asked_for_again(office: Office) -> None:
-    model = ScriptedModel(cast(main=in_turn(Reply("", stop="refused"))))
+    model = ScriptedModel(cast(main=in_turn(ScriptedReply("", stop="refused"))))
 
     async def body(desk: Desk) -> tuple[str, str | None]:
-        accepted = await desk.engine.commit(lambda c: commission.accept(c, MAIN, "go"))
+        accepted = await desk.engine.commit(lambda c: messages.accept_request(c, MAIN, "go"))
         await desk.clock.sleep(300)
-        stands = await desk.look(lambda tx: commission.standing(tx, accepted.run_id))
+        stands = await desk.look(lambda tx: messages.request_standing(tx, accepted.run_id))
         return stands.status, stands.error
 
     assert office.act(body, model) == ("error", "the model refused to answer: no reason given")

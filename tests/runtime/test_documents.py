@@ -16,7 +16,7 @@ import fledge
 from fledge.channels.terminal import HERE
 from fledge.clock import SystemClock
 from fledge.core.keys import main_key
-from fledge.core.route import TERMINAL, Message
+from fledge.core.route import TERMINAL, ChannelMessage
 from fledge.models.base import Call, Request
 from fledge.models.scripted import Answer, ScriptedModel, use
 from fledge.orchestrator import bindings, spawn
@@ -109,9 +109,9 @@ class Heard:
     """The terminal, as a list."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[ChannelMessage] = []
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: ChannelMessage) -> None:
         self.messages.append(message)
 
     async def close(self) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fledge.models.base import Broke
-from fledge.models.scripted import Reply
-from fledge.runtime.feed import Feed, Kind, TurnEvent
+from fledge.models.scripted import ScriptedReply
+from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
 from tests.runtime.desk import Desk, Kit, Office, use, worker
 
 
@@ -128,7 +128,7 @@ def test_emitting_to_nobody_costs_nothing() -> None:
 
 
 def test_a_turn_is_told_in_the_order_it_happens(office: Office) -> None:
-    model = worker(Reply("let me look", (use("look"),)), "found it", piece_chars=4)
+    model = worker(ScriptedReply("let me look", (use("look"),)), "found it", piece_chars=4)
 
     async def body(desk: Desk) -> list[TurnEvent]:
         feed = desk.listen()
@@ -157,9 +157,9 @@ def test_a_turn_is_told_in_the_order_it_happens(office: Office) -> None:
 
 
 def test_a_turn_tells_at_which_entry_it_stands_where_words_begin_and_end(office: Office) -> None:
-    model = worker(Reply("let me look", (use("look"),)), "found it")
+    model = worker(ScriptedReply("let me look", (use("look"),)), "found it")
 
-    async def body(desk: Desk) -> tuple[list[tuple[Kind, int]], list[tuple[int, str]]]:
+    async def body(desk: Desk) -> tuple[list[tuple[TurnEventKind, int]], list[tuple[int, str]]]:
         feed = desk.listen()
         key = await desk.work()
         told = [(told.kind, told.entry) for told in feed.waiting() if told.session == key and told.entry]
@@ -184,7 +184,7 @@ def test_a_tool_that_starts_is_told_with_its_arguments(office: Office) -> None:
         key = await desk.work()
         return [told.arguments for told in feed.waiting() if told.session == key and told.kind == "tool:start"]
 
-    model = worker(Reply("", (use("look", where="under the bed"),)), "found it")
+    model = worker(ScriptedReply("", (use("look", where="under the bed"),)), "found it")
     assert office.act(body, model, Kit().tool("look", 1, says="here")) == ['{"where":"under the bed"}']
 
 
@@ -209,7 +209,7 @@ def test_usage_is_told_in_words_and_as_numbers(office: Office) -> None:
 
 
 def test_tools_that_run_side_by_side_are_told_apart_by_their_calls(office: Office) -> None:
-    model = worker(Reply(calls=(use("slow"), use("quick"))), "done")
+    model = worker(ScriptedReply(calls=(use("slow"), use("quick"))), "done")
 
     async def body(desk: Desk) -> list[tuple[str, str]]:
         feed = desk.listen()
@@ -231,7 +231,7 @@ def test_a_turn_that_could_not_be_answered_ends_with_an_error_and_not_with_an_en
 
 
 def test_a_listener_that_never_reads_holds_no_turn(office: Office) -> None:
-    model = worker(Reply("word " * 1000, (use("look"),)), "done", piece_chars=1)
+    model = worker(ScriptedReply("word " * 1000, (use("look"),)), "done", piece_chars=1)
 
     async def body(desk: Desk) -> tuple[float, int]:
         feed = desk.agent.feed.listen(size=5)

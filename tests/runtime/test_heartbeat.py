@@ -16,8 +16,8 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.route import Address
 from fledge.core.transcript import Noted, Replied, Spoken, Told
 from fledge.models.base import Request, Usage, UserMessage
-from fledge.models.scripted import Answer, Reply, ScriptedModel
-from fledge.orchestrator import bindings, control, deliver, heartbeat
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply
+from fledge.orchestrator import bindings, control, heartbeat, inbox
 from fledge.orchestrator.commit import Rules
 from tests.orchestrator.stage import WIDE
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, said, use
@@ -49,7 +49,7 @@ def answers(main: Answer | Callable[[Request], Answer] = QUIET) -> ScriptedModel
 
 
 async def notice(desk: Desk, words: str = "something is odd", key: str = "n") -> None:
-    await desk.engine.commit(lambda c: deliver.notice(c, MAIN, key, words))
+    await desk.engine.commit(lambda c: inbox.notice(c, MAIN, key, words))
 
 
 async def request(desk: Desk, session: str = MAIN) -> None:
@@ -156,7 +156,7 @@ def test_a_stuck_run_is_told_as_a_heartbeat(office: Office) -> None:
 @proves("5.heartbeat.3", "Budget warnings reach an idle session as a heartbeat turn")
 def test_a_budget_that_is_nearly_used_up_is_told_as_a_heartbeat(office: Office) -> None:
     def script(request: Request) -> Answer:
-        return QUIET if request.system == "main" else Reply("done", usage=Usage(850, 0))
+        return QUIET if request.system == "main" else ScriptedReply("done", usage=Usage(850, 0))
 
     model = ScriptedModel(script)
 
@@ -368,7 +368,7 @@ def test_a_live_run_reads_notices_at_its_own_boundaries_and_has_no_heartbeat(off
     async def body(desk: Desk) -> list[str]:
         key = await desk.spawn("worker")
         await desk.sleep_until(1)
-        await desk.engine.commit(lambda c: deliver.notice(c, key, "n", "something is odd"))
+        await desk.engine.commit(lambda c: inbox.notice(c, key, "n", "something is odd"))
         await desk.ended(key)
         return await desk.heard(key)
 

@@ -14,7 +14,7 @@ import pytest
 from fledge.core.run import Ok
 from fledge.core.transcript import Body, Spoken, Told
 from fledge.models.base import Broke, Request, UserMessage
-from fledge.models.scripted import Answer, Reply, ScriptedModel
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply
 from fledge.orchestrator import views
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, said, use
@@ -159,7 +159,7 @@ async def crowd(request: Request) -> Answer:
     if request.system.startswith("w"):
         return words(request.system)
     if said(request) == 0:
-        return Reply("let me see", (use("slow"),))
+        return ScriptedReply("let me see", (use("slow"),))
     return "NO_REPLY" if request.system == "main" else "all read"
 
 

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from fledge.config import Config
 from fledge.errors import Refused
 from fledge.models.catalog import Catalog, shipped
-from fledge.models.choosing import Standing, default_model, first_model, standing, standings
+from fledge.models.choosing import ServiceStanding, default_model, first_model, standing, standings
 from fledge.models.names import Registry
 from fledge.models.providers import BUILT_IN, Provider
-from fledge.runtime.model_choice import Choice, choose_by_key
+from fledge.runtime.model_choice import ChosenModel, choose_by_key
 from tests.cli.test_choosing import Listing, OllamaServer
 from tests.models.openai_server import tool_then_answer
 from tests.models.raw_server import RawServer, chunked, saying
 from tests.statements import proves
 
 
-async def chosen_beside(base_url: str) -> Choice:
+async def chosen_beside(base_url: str) -> ChosenModel:
     """What is chosen without any key where the Ollama of this machine is at another address."""
     registry = Registry({})
     registry.add_provider(replace(BUILT_IN["ollama"], base_url=base_url))
@@ -31,7 +31,7 @@ def test_without_any_key_a_local_ollama_is_asked_for_its_first_model_with_tools(
     async def main() -> None:
         async with OllamaServer(tool_then_answer) as server:
             chosen = await chosen_beside(server.base_url)
-            assert chosen == Choice("ollama/qwen3:8b", "ollama", "a local Ollama answers and no key is set")
+            assert chosen == ChosenModel("ollama/qwen3:8b", "ollama", "a local Ollama answers and no key is set")
 
     asyncio.run(main())
 
@@ -140,7 +140,7 @@ def test_of_a_vendor_that_lists_many_models_none_is_guessed() -> None:
         models = ("one", "two")
 
     async def main(provider: Provider) -> str | None:
-        return await first_model(Standing(provider, "it is set", ""), shipped(), {})
+        return await first_model(ServiceStanding(provider, "it is set", ""), shipped(), {})
 
     async def beside() -> None:
         async with Vendor(tool_then_answer) as server:

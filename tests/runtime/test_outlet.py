@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from fledge.config import check, parse
-from fledge.core.route import Message
+from fledge.core.route import ChannelMessage
 from fledge.errors import BadInput, NotArrived
 from fledge.runtime.outlet import Outlet, channels_of
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
-from fledge.store.base import Post
+from fledge.store.base import OutboxPost
 from tests.channels.receiver import SECRET, Receiver
 from tests.test_config_keys import refusal
 
@@ -24,7 +24,7 @@ class Wall:
         self.seen: list[str] = []
         self.closed = False
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: ChannelMessage) -> None:
         if message.text == "no":
             raise OSError("the wall is full")
         self.seen.append(message.text)
@@ -33,9 +33,9 @@ class Wall:
         self.closed = True
 
 
-def post(text: str = "hi", channel: str = "wall") -> Post:
-    message = Message(id="m", channel=channel, to="u", about="reply", session_key="s", text=text, posted_at=0.0)
-    return Post("m", "message", None, msgspec.json.encode(message).decode(), 0, 0.0, channel)
+def post(text: str = "hi", channel: str = "wall") -> OutboxPost:
+    message = ChannelMessage(id="m", channel=channel, to="u", about="reply", session_key="s", text=text, posted_at=0.0)
+    return OutboxPost("m", "message", None, msgspec.json.encode(message).decode(), 0, 0.0, channel)
 
 
 def test_a_message_goes_to_its_channel_and_what_that_raises_is_passed_on() -> None:
@@ -59,7 +59,7 @@ def test_words_for_a_terminal_where_nobody_sits_stay_in_the_transcript() -> None
 
 def test_what_nobody_can_send_is_not_lost_in_silence() -> None:
     with pytest.raises(NotArrived, match=r"^nothing can send smoke$"):
-        asyncio.run(Outlet({}).call(Post("x", "smoke", None, "{}", 0, 0.0)))
+        asyncio.run(Outlet({}).call(OutboxPost("x", "smoke", None, "{}", 0, 0.0)))
 
 
 # ---- from settings ---------------------------------------------------------------------------------------------------

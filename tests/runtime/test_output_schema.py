@@ -28,7 +28,7 @@ def office(tmp_path: Path) -> Office:
 
 async def spawned(desk: Desk, label: str = "worker", parent: str = PROGRAM, **terms: Any) -> str:
     spec = Spec(task=label, label=label, output_schema=SCHEMA)
-    request = spawn.Request(spec=spec, terms=Terms(parent=parent, **terms), limits=LIMITS)
+    request = spawn.SpawnRequest(spec=spec, terms=Terms(parent=parent, **terms), limits=LIMITS)
     return (await desk.engine.commit(lambda c: spawn.spawn(c, request))).key
 
 

@@ -14,7 +14,7 @@ from fledge.core.run import Failing, Queued, Retry, Terms
 from fledge.core.transcript import Spoken
 from fledge.models.base import Broke, Request
 from fledge.models.retry import Retrying
-from fledge.models.scripted import Answer, Reply, Script, ScriptedModel
+from fledge.models.scripted import Answer, ModelScript, ScriptedModel, ScriptedReply
 from fledge.orchestrator import spawn, views
 from fledge.orchestrator.commit import Rules
 from fledge.store.base import Spec
@@ -24,7 +24,7 @@ from tests.runtime.test_cut_replies import result
 from tests.statements import proves
 
 DOWN = Broke("retryable", "HTTP 503: down", status=503)
-STEP = Reply("I look. ", (use("look"),))
+STEP = ScriptedReply("I look. ", (use("look"),))
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def office(tmp_path: Path) -> Office:
 class Provider:
     """Answers by a script, except between two moments after it was first asked. Remembers when it was asked."""
 
-    def __init__(self, script: Script, seconds: float, trouble: Broke = DOWN, after_s: float = 0.0) -> None:
+    def __init__(self, script: ModelScript, seconds: float, trouble: Broke = DOWN, after_s: float = 0.0) -> None:
         self._script, self._from_s, self._until_s, self._trouble = script, after_s, after_s + seconds, trouble
         self.asked_s: list[float] = []
         self._first_at: float | None = None
@@ -180,7 +180,7 @@ def test_a_thousand_children_that_pause_leave_the_lane_to_others(office: Office)
     down = Broke("retryable", "HTTP 529: overloaded", status=529)
 
     async def body(desk: Desk) -> tuple[int, int]:
-        request = spawn.Request(
+        request = spawn.SpawnRequest(
             spec=Spec(task="worker", label="worker"),
             terms=Terms(parent=MAIN),
             limits=replace(LIMITS, max_children=2 * count),

@@ -55,7 +55,7 @@ def look(
             except (Refused, BadInput) as error:
                 found.append(error)
         elif not await stage.engine.store.read(lambda tx: tx.runs.children(MAIN)):
-            request = spawn.Request(
+            request = spawn.SpawnRequest(
                 spec=Spec(task="look around", label="eyes", **child.get("spec", {})),
                 terms=Terms(parent=MAIN, **child.get("terms", {})),
                 facts=child.get("facts", SessionFacts()),

@@ -10,7 +10,7 @@ from fledge.core.progress import StepLimits
 from fledge.core.route import Address
 from fledge.core.transcript import Spoken
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, ScriptedModel, use
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, use
 from fledge.orchestrator.outbox import message_of
 from fledge.store.base import Route
 from fledge.tools.base import Tool, tool
@@ -57,7 +57,7 @@ def test_a_run_that_spins_is_told_at_thirty_and_ends_at_a_hundred(office: Office
         status, error, _ = await desk.outcome(key)
         return status, error, await notices(desk, key), await desk.result(key)
 
-    model = ScriptedModel(cast(worker=lambda request: Reply("I look again", (use("look"),))))
+    model = ScriptedModel(cast(worker=lambda request: ScriptedReply("I look again", (use("look"),))))
     status, error, told, result = office.act(body, model, look())
     assert (status, error) == ("error", SPUN.format(100))
     assert len(asked(model)) == 101

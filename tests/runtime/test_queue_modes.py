@@ -13,13 +13,13 @@ import pytest
 
 from fledge.channels.inbound import heard
 from fledge.core.inbox import QueueMode
-from fledge.core.route import Address, Message
+from fledge.core.route import Address, ChannelMessage
 from fledge.core.run import Delivered
 from fledge.core.transcript import Replied, Spoken, Told
 from fledge.errors import Interrupted
 from fledge.models.base import Request, UserMessage
-from fledge.models.scripted import Answer, Reply, ScriptedModel
-from fledge.orchestrator import deliver, outbox, turns
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply
+from fledge.orchestrator import inbox, outbox, turns
 from fledge.store.base import Tx
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import rules
@@ -45,7 +45,7 @@ async def script(request: Request) -> Answer:
         await asyncio.sleep(float(request.system))
         return f"the answer at {request.system}"
     await asyncio.sleep(3)
-    return Reply("let me see", (use("slow"),)) if said(request) == 0 else f"words {said(request)}"
+    return ScriptedReply("let me see", (use("slow"),)) if said(request) == 0 else f"words {said(request)}"
 
 
 async def begin(desk: Desk, who: Who) -> str:
@@ -256,7 +256,7 @@ def test_results_that_were_in_stay_and_only_open_calls_are_closed(office: Office
     kit = Kit()
 
     def plan(request: Request) -> Answer:
-        return Reply("both", (use("quick"), use("slow"))) if said(request) == 0 else "done"
+        return ScriptedReply("both", (use("quick"), use("slow"))) if said(request) == 0 else "done"
 
     async def body(desk: Desk) -> list[tuple[str, str, bool]]:
         await desk.send("go")
@@ -333,7 +333,7 @@ def test_a_notice_interrupts_nothing(office: Office) -> None:
     async def body(desk: Desk) -> list[tuple[str, str, bool]]:
         await desk.send("go")
         await desk.sleep_until(5)
-        await desk.engine.commit(lambda c: deliver.notice(c, MAIN, "n", "by the way"))
+        await desk.engine.commit(lambda c: inbox.notice(c, MAIN, "n", "by the way"))
         await at_rest(desk, MAIN)
         return await desk.results(MAIN)
 
@@ -416,7 +416,7 @@ def test_what_somebody_says_elsewhere_does_not_join_a_turn_and_each_is_answered_
         assert found == ["ann at 0", "ann at 6", "bob at 5", "ann", "bob"]
 
 
-def _post(tx: Tx, key: str) -> Message:
+def _post(tx: Tx, key: str) -> ChannelMessage:
     post = tx.outbox.get(key)
     assert post is not None
     message = outbox.message_of(post)
@@ -430,7 +430,7 @@ def _post(tx: Tx, key: str) -> Message:
 def test_what_was_thought_before_an_interrupt_is_refused_until_the_driver_has_read(scene: Scene) -> None:
     main = scene.main()
     scene.send(MAIN, "wait")
-    assert scene.commit(lambda c: deliver.interrupt(c, MAIN))
+    assert scene.commit(lambda c: inbox.interrupt(c, MAIN))
     assert scene.said(MAIN)[-1] == "wait"
     for write in (
         lambda c: turns.finish(c, main, "too early"),
@@ -446,14 +446,14 @@ def test_what_was_thought_before_an_interrupt_is_refused_until_the_driver_has_re
 
 
 def test_nothing_is_interrupted_where_no_step_is_under_way(scene: Scene) -> None:
-    assert not scene.commit(lambda c: deliver.interrupt(c, MAIN))
+    assert not scene.commit(lambda c: inbox.interrupt(c, MAIN))
     main = scene.main()
-    assert not scene.commit(lambda c: deliver.interrupt(c, MAIN)), "nothing came in"
+    assert not scene.commit(lambda c: inbox.interrupt(c, MAIN)), "nothing came in"
     scene.finish(main)
     o = scene.orchestrator()
     scene.send(o.session, "wait")
     scene.kill(o.session)
-    assert not scene.commit(lambda c: deliver.interrupt(c, o.session))
+    assert not scene.commit(lambda c: inbox.interrupt(c, o.session))
     w = scene.read(lambda tx: tx.drivers.get(o.session))
     assert w is not None
     assert w.interrupts == 0
@@ -462,7 +462,7 @@ def test_nothing_is_interrupted_where_no_step_is_under_way(scene: Scene) -> None
 def test_the_work_of_a_foreign_runtime_is_one_whole_and_is_not_called_off(scene: Scene) -> None:
     o = scene.orchestrator(wakeable=False)
     scene.send(o.session, "wait")
-    assert not scene.commit(lambda c: deliver.interrupt(c, o.session))
+    assert not scene.commit(lambda c: inbox.interrupt(c, o.session))
     scene.finish(o)
 
 
@@ -471,6 +471,6 @@ def test_a_reservation_goes_with_the_call_that_an_interrupt_closes(scene: Scene)
     main = scene.main()
     key = scene.reserve(main)
     scene.send(MAIN, "wait")
-    assert scene.commit(lambda c: deliver.interrupt(c, MAIN))
+    assert scene.commit(lambda c: inbox.interrupt(c, MAIN))
     assert scene.read(lambda tx: tx.runs.find(key)) is None
     assert scene.counts(MAIN).unsettled == 0

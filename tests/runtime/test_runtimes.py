@@ -13,22 +13,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fledge.core.goods import Artifact, Goods
+from fledge.core.handover import Artifact, Handover
 from fledge.core.run import Failed, Killed, Ok, Run, Terms, TimedOut
 from fledge.core.transcript import Replied, Told, from_body
 from fledge.models.base import Request, UserMessage
-from fledge.models.scripted import Reply, ScriptedModel, use
+from fledge.models.scripted import ScriptedModel, ScriptedReply, use
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.asked import NATIVE
-from fledge.orchestrator.changes import Changes
-from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.engine import Changes, Engine
+from fledge.orchestrator.spawn_params import NATIVE
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.runtime.base import Faltered, Runtime, Work
 from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Session, Spec, Tx
+from fledge.store.base import OutboxPost, Session, Spec, Tx
 from fledge.testing import START, InlineStore, SeededIds, VirtualClock, run_virtual, threads_ignored
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
@@ -84,23 +83,23 @@ async def played(work: Work) -> str:
     raise Faltered("no such thing")
 
 
-def thought(request: Request) -> Reply:
+def thought(request: Request) -> ScriptedReply:
     heard = [message.text for message in request.messages if isinstance(message, UserMessage)]
     if request.system == "main" or any("completed" in text for text in heard[-1:]):
-        return Reply("noted")
+        return ScriptedReply("noted")
     match heard[-1]:
         case text if "redirected" in text:
-            return Reply("redirected it is")
+            return ScriptedReply("redirected it is")
         case text if "again" in text:
-            return Reply("heard: again")
+            return ScriptedReply("heard: again")
         case "answer":
-            return Reply("the answer")
+            return ScriptedReply("the answer")
         case "hang":
-            return Reply(calls=(use("wait"),))
+            return ScriptedReply(calls=(use("wait"),))
         case "huge":
-            return Reply("x" * 300_000)
+            return ScriptedReply("x" * 300_000)
         case "odd":
-            return Reply("a\ufffd\x1b[31mb")
+            return ScriptedReply("a\ufffd\x1b[31mb")
     raise AssertionError(heard)
 
 
@@ -123,7 +122,7 @@ class House:
         }
         self.now = START
         self.acts = 0
-        self.handed_over: Goods | None = None
+        self.handed_over: Handover | None = None
 
     def runtime(self, name: str) -> Runtime | None:
         return self.runtimes.get(name)
@@ -134,8 +133,8 @@ class House:
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         return self.folder, {"PATH": os.environ["PATH"]}
 
-    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
-        return None if self.handed_over is None else lambda thorough: self.handed_over or Goods()
+    def handover(self, session: Session, run: Run | None) -> Callable[[bool], Handover] | None:
+        return None if self.handed_over is None else lambda thorough: self.handed_over or Handover()
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         return Profile(
@@ -149,14 +148,14 @@ class House:
     async def remove(self, leaves: tuple[str, ...]) -> None:
         raise AssertionError(leaves)
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: OutboxPost) -> None:
         raise AssertionError(post)
 
     @asynccontextmanager
     async def opened(self, crash: bool = False) -> AsyncIterator["Room"]:
         self.acts += 1
         store = InlineStore(self.folder / "state")
-        agent, clock = Agent(self, places=self), VirtualClock(self.now)
+        agent, clock = AgentLoop(self, places=self), VirtualClock(self.now)
         engine = Engine(store, agent, clock=clock, ids=SeededIds(self.acts))
         await engine.__aenter__()
         await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
@@ -173,12 +172,12 @@ class House:
 
 
 class Room:
-    def __init__(self, engine: Engine, kind: str, agent: Agent, house: House) -> None:
+    def __init__(self, engine: Engine, kind: str, agent: AgentLoop, house: House) -> None:
         self.engine, self.kind, self.agent, self.house = engine, kind, agent, house
         self._changes = Changes(engine)
 
     async def spawn(self, task: str, **terms: Any) -> str:
-        request = spawn.Request(
+        request = spawn.SpawnRequest(
             spec=Spec(task=task, label=task, runtime=self.kind),
             terms=Terms(parent=MAIN, wakeable=self.kind == NATIVE, **terms),
         )
@@ -359,7 +358,7 @@ def test_a_crash_in_the_middle_ends_readably_or_goes_on(house: House) -> None:
 
 
 def test_files_of_foreign_work_are_handed_over_too(foreign: House) -> None:
-    foreign.handed_over = Goods("/w/artifacts", (Artifact("a.txt", 3, "ab12"),))
+    foreign.handed_over = Handover("/w/artifacts", (Artifact("a.txt", 3, "ab12"),))
 
     async def body() -> None:
         async with foreign.opened() as room:

@@ -7,7 +7,7 @@ import pytest
 
 from fledge.core.transcript import Spoken
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, ScriptedModel
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply
 from fledge.orchestrator import views
 from tests.runtime.desk import MAIN, Desk, Kit, Office, said, use
 from tests.statements import proves
@@ -87,7 +87,7 @@ def test_the_last_of_several_tools_has_its_time_after_the_others_are_done(office
     def both(request: Request) -> Answer:
         if request.system == "main":
             return "NO_REPLY"
-        return Reply(calls=(use("slow"), use("quick"))) if said(request) == 0 else "done"
+        return ScriptedReply(calls=(use("slow"), use("quick"))) if said(request) == 0 else "done"
 
     async def body(desk: Desk) -> int:
         await desk.spawn("worker", stuck_after_s=300.0)

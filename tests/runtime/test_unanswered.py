@@ -6,10 +6,10 @@ import pytest
 
 from fledge.channels.inbound import heard
 from fledge.core.route import Address
+from fledge.core.standing import UnansweredTurn
 from fledge.models.base import Broke, Request
 from fledge.models.scripted import Answer, ScriptedModel
-from fledge.orchestrator import control, deliver, views
-from fledge.orchestrator.standing import Unanswered
+from fledge.orchestrator import control, inbox, views
 from fledge.store.base import Tx
 from fledge.testing import START
 from tests.runtime.desk import MAIN, Desk, Office
@@ -40,7 +40,7 @@ class Failing:
         return Broke("bad_request", "no such model") if self.desk.at() < self.until else "here I am"
 
 
-async def late(desk: Desk) -> list[Unanswered]:
+async def late(desk: Desk) -> list[UnansweredTurn]:
     return await desk.look(lambda tx: views.unanswered(tx, desk.clock.now()))
 
 
@@ -83,7 +83,7 @@ def test_an_open_turn_shows_as_unanswered_after_half_an_hour_and_people_are_told
 def test_what_is_answered_in_the_end_is_unanswered_no_more(office: Office) -> None:
     failing = Failing(until=2000.0)
 
-    async def body(desk: Desk) -> list[Unanswered]:
+    async def body(desk: Desk) -> list[UnansweredTurn]:
         failing.desk = desk
         await desk.send("are you there?")
         await desk.sleep_until(1950.0)
@@ -97,7 +97,7 @@ def test_what_is_answered_in_the_end_is_unanswered_no_more(office: Office) -> No
 def test_a_stop_answers_it(office: Office) -> None:
     failing = Failing()
 
-    async def body(desk: Desk) -> list[Unanswered]:
+    async def body(desk: Desk) -> list[UnansweredTurn]:
         failing.desk = desk
         await desk.send("are you there?")
         await desk.sleep_until(HALF_AN_HOUR_S + 60)
@@ -148,7 +148,7 @@ def test_only_somebody_who_speaks_up_hurries_the_next_try(office: Office, kind: 
         await desk.send("are you there?")
         await desk.sleep_until(140.0)  # the next try is due at 182
         if kind == "notice":
-            await desk.engine.commit(lambda c: deliver.notice(c, MAIN, "n", "by the way"))
+            await desk.engine.commit(lambda c: inbox.notice(c, MAIN, "n", "by the way"))
         elif kind == "completion":
             await desk.spawn("worker")
         else:

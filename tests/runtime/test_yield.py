@@ -10,8 +10,8 @@ import pytest
 from fledge.core.policy import MAX_WAKES, NOTHING_TO_WAIT_FOR
 from fledge.core.transcript import Resulted
 from fledge.core.turn import Turn
-from fledge.models.base import Call, Message, Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, Reply, ScriptedModel, last_text, use
+from fledge.models.base import Call, ModelMessage, Request, ToolMessage, UserMessage
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, last_text, use
 from fledge.runtime.context import COMPACT_PROMPT
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.sessions import yield_tool
@@ -39,7 +39,7 @@ def hatch(desk: Desk) -> Tool:
     return spawn
 
 
-def last_words(messages: Sequence[Message]) -> str:
+def last_words(messages: Sequence[ModelMessage]) -> str:
     """The last thing that a model was told, tool results apart."""
     return next(message.text for message in reversed(messages) if isinstance(message, UserMessage))
 
@@ -85,9 +85,9 @@ def test_such_a_yield_names_children_that_ended_silently_once(office: Office) ->
 @proves("2.nested.10")
 def test_a_silent_child_is_not_named_again_when_the_wake_that_named_it_was_summarised(office: Office) -> None:
     answers: list[Answer] = [
-        Reply("", (use("hatch", labels=["quiet"]), YIELD)),
+        ScriptedReply("", (use("hatch", labels=["quiet"]), YIELD)),
         *[use("look")] * 4,
-        Reply("", (use("hatch", labels=["loud"]), YIELD)),
+        ScriptedReply("", (use("hatch", labels=["loud"]), YIELD)),
         "done",
     ]
     steps = iter(answers)
@@ -129,7 +129,7 @@ def test_a_yield_that_waits_says_so(office: Office) -> None:
         return await end_of(desk, await desk.work())
 
     calls = (use("hatch", labels=["loud"]), use("sessions_yield", message="for the loud one"))
-    model = ScriptedModel(cast(worker=in_turn(Reply("", calls), "done")))
+    model = ScriptedModel(cast(worker=in_turn(ScriptedReply("", calls), "done")))
     assert office.act(body, model, yield_tool()) == ("ok", 1)
     assert results(asked(model)[-1])[-1] == ("sessions_yield", "for the loud one", False)
 
@@ -141,7 +141,7 @@ def test_a_message_that_came_during_the_step_is_answered_beside_the_wait(office:
     def script(request: Request) -> Answer:
         heard = [message.text for message in request.messages if isinstance(message, UserMessage)]
         if "how far?" not in heard:
-            return Reply("", (use("hatch", labels=["child"]), use("slow"), YIELD))
+            return ScriptedReply("", (use("hatch", labels=["child"]), use("slow"), YIELD))
         return "SUMMARY: all in" if any("found it" in text for text in heard) else "half way"
 
     async def body(desk: Desk) -> tuple[list[bool], int, str]:
@@ -214,7 +214,7 @@ def test_at_its_deadline_a_yield_says_who_answered_and_who_is_missing(office: Of
     calls = (use("hatch", labels=["first", "second", "third"]), waits)
     model = ScriptedModel(
         cast(
-            worker=in_turn(Reply("", calls), "done"),
+            worker=in_turn(ScriptedReply("", calls), "done"),
             first=in_turn(use("sleep"), "slow"),
             third=in_turn("NO_REPLY"),
         )
@@ -287,7 +287,7 @@ def test_of_two_yields_in_one_step_the_last_counts_and_both_say_what_came_of_it(
         return await desk.results(await desk.work())
 
     calls = (use("sessions_yield", **{"for": 99}), use("hatch", labels=["loud"]), use("sessions_yield", message="well"))
-    told = office.act(body, ScriptedModel(cast(worker=in_turn(Reply("", calls), "done"))), yield_tool())
+    told = office.act(body, ScriptedModel(cast(worker=in_turn(ScriptedReply("", calls), "done"))), yield_tool())
     assert told == [("hatch", "hatched", False), ("sessions_yield", "well", False), ("sessions_yield", "well", False)]
 
 
@@ -305,7 +305,9 @@ def test_a_yield_whose_arguments_do_not_fit_is_an_error_like_any_other_call(offi
 def test_a_yield_that_a_crash_found_open_is_carried_out_after_it(office: Office) -> None:
     kit = Kit()
     calls = (use("hatch", labels=["loud"]), use("slowly"), YIELD)
-    model = ScriptedModel(cast(worker=in_turn(Reply("", calls), "done"), loud=in_turn(use("sleep"), "found it")))
+    model = ScriptedModel(
+        cast(worker=in_turn(ScriptedReply("", calls), "done"), loud=in_turn(use("sleep"), "found it"))
+    )
     tools = (yield_tool(), kit.tool("slowly", 10, kind="repeatable"), kit.tool("sleep", 30, kind="repeatable"))
 
     async def first(desk: Desk) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from fledge.core.freeze import said
-from fledge.core.route import INTERNAL, Address, Message, is_apart
+from fledge.core.freeze import classify_reply
+from fledge.core.route import INTERNAL, Address, ChannelMessage, is_apart
 from fledge.core.transcript import Body, Replied, Spoken, Told
 from fledge.core.turn import TurnEnd
 from fledge.store.base import Tx
 
-_message = msgspec.json.Decoder(Message).decode
+_message = msgspec.json.Decoder(ChannelMessage).decode
 
 
 class Closed(Struct, frozen=True):
@@ -52,7 +52,7 @@ def unsound(tx: Tx, closed: Iterable[Closed], posted: Iterable[str]) -> list[str
         nudges = sum(isinstance(body, Spoken) and body.row.startswith("nudge:") for body in turn.bodies)
         if turn.is_talk and nudges > 1:
             wrong.append(f"{name} was asked for words {nudges} times")
-        texts = [said(body.text) for body in turn.bodies if isinstance(body, Replied)]
+        texts = [classify_reply(body.text) for body in turn.bodies if isinstance(body, Replied)]
         mute = turn.is_talk and turn.heard and set(texts) <= {"empty"} and not is_apart(turn.origin)
         if mute and turn.ended.kind == "replied":
             wrong.append(f"{name} ended without words")

@@ -8,14 +8,14 @@ from fledge.core.freeze import HEARTBEAT_OK
 from fledge.core.heartbeat import PROMPT
 from fledge.core.run import Instant
 from fledge.models.base import AssistantMessage, Request, UserMessage
-from fledge.store.base import Heartbeat, Tx
+from fledge.store.base import HeartbeatRow, Tx
 from tests.sim.schedule import Schedule
 
 CLOSE_S = 1e-3
 """How far a beat may be from a whole number of periods: times are floats."""
 
 
-def unsound(tx: Tx, plan: Schedule, beats: Mapping[str, tuple[Heartbeat, Heartbeat]], now: Instant) -> list[str]:
+def unsound(tx: Tx, plan: Schedule, beats: Mapping[str, tuple[HeartbeatRow, HeartbeatRow]], now: Instant) -> list[str]:
     """What is wrong with what a commit did to the wishes of conversations."""
     wrong: list[str] = []
     for session, (before, after) in beats.items():
@@ -23,7 +23,7 @@ def unsound(tx: Tx, plan: Schedule, beats: Mapping[str, tuple[Heartbeat, Heartbe
     return wrong
 
 
-def _moved(tx: Tx, plan: Schedule, before: Heartbeat, after: Heartbeat, now: Instant) -> list[str]:
+def _moved(tx: Tx, plan: Schedule, before: HeartbeatRow, after: HeartbeatRow, now: Instant) -> list[str]:
     wrong: list[str] = []
     every_s = plan.rules.heartbeat.every_s
     if before.beat_at is not None and after.beat_at is not None and after.beat_at != before.beat_at:
@@ -48,7 +48,7 @@ def _is_taken_up(tx: Tx, session: str) -> bool:
     )
 
 
-def _may_go(tx: Tx, before: Heartbeat, after: Heartbeat) -> bool:
+def _may_go(tx: Tx, before: HeartbeatRow, after: HeartbeatRow) -> bool:
     """A turn that is open takes it in; what was wanted of it was read meanwhile; or it is switched off."""
     if tx.turns.get(after.session) is not None:
         return True

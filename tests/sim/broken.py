@@ -10,14 +10,14 @@ from fledge.core.progress import Progress
 from fledge.core.run import Instant, Waiting
 from fledge.core.turn import OpenTurn, Wait
 from fledge.errors import StaleWrite
-from fledge.store.base import Counts, Driver, EntryKind, Heartbeat, Place, Post, RowKind, Used
+from fledge.store.base import Counts, Driver, EntryKind, HeartbeatRow, InboxRowKind, OutboxPost, QueuePlace, Used
 from tests.sim.people import MAIN, OTHER
 from tests.sim.watch import Posted, Spy
 
 
 class LosesRows(Spy):
     def inbox_put(
-        self, key: str, session: str | None, kind: RowKind, source: str | None, body: str, at: Instant, **more: Any
+        self, key: str, session: str | None, kind: InboxRowKind, source: str | None, body: str, at: Instant, **more: Any
     ) -> bool:
         return kind == "outcome" or super().inbox_put(key, session, kind, source, body, at, **more)
 
@@ -33,7 +33,7 @@ class ForgetsToCount(Spy):
 
 
 class KnowsNoWidths(Spy):
-    def queue_claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:
+    def queue_claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[QueuePlace]:
         return self._tx.queue.claimable(dict.fromkeys(widths, 99), at, limit)
 
 
@@ -68,12 +68,12 @@ class CallsNoHooks(Spy):
 
 
 class TriesOnce(Spy):
-    def outbox_due(self, at: Instant, limit: int) -> list[Post]:
+    def outbox_due(self, at: Instant, limit: int) -> list[OutboxPost]:
         return [post for post in self._tx.outbox.due(at, limit) if not post.tries]
 
 
 class ChangesBodies(Spy):
-    def outbox_due(self, at: Instant, limit: int) -> list[Post]:
+    def outbox_due(self, at: Instant, limit: int) -> list[OutboxPost]:
         posts = self._tx.outbox.due(at, limit)
         return [replace(post, body=_changed(post.body)) if post.tries else post for post in posts]
 
@@ -91,12 +91,12 @@ class KnowsNoOrder(Spy):
 
 
 class ForgetsWhatWasLost(Spy):
-    def outbox_undelivered(self, lane: str | None = None) -> list[Post]:
+    def outbox_undelivered(self, lane: str | None = None) -> list[OutboxPost]:
         return []
 
 
 class MakesUpForBeats(Spy):
-    def heartbeats_save(self, heartbeat: Heartbeat) -> None:
+    def heartbeats_save(self, heartbeat: HeartbeatRow) -> None:
         before = self._tx.heartbeats.get(heartbeat.session)
         if before is not None and before.beat_at is not None and heartbeat.beat_at not in (None, before.beat_at):
             heartbeat = replace(heartbeat, beat_at=before.beat_at + 25.0)
@@ -104,7 +104,7 @@ class MakesUpForBeats(Spy):
 
 
 class BeatsTwice(Spy):
-    def heartbeats_save(self, heartbeat: Heartbeat) -> None:
+    def heartbeats_save(self, heartbeat: HeartbeatRow) -> None:
         before = self._tx.heartbeats.get(heartbeat.session)
         over = before is not None and before.cause == "interval" and not heartbeat.cause
         if over and heartbeat.beat_at is not None:
@@ -113,14 +113,14 @@ class BeatsTwice(Spy):
 
 
 class SkipsBeats(Spy):
-    def heartbeats_save(self, heartbeat: Heartbeat) -> None:
+    def heartbeats_save(self, heartbeat: HeartbeatRow) -> None:
         wanted = heartbeat.cause == "interval" and heartbeat.due_at is not None
         super().heartbeats_save(replace(heartbeat, cause="", due_at=None, reason="") if wanted else heartbeat)
 
 
 class LosesLateWords(Spy):
     def inbox_put(
-        self, key: str, session: str | None, kind: RowKind, source: str | None, body: str, at: Instant, **more: Any
+        self, key: str, session: str | None, kind: InboxRowKind, source: str | None, body: str, at: Instant, **more: Any
     ) -> bool:
         return kind == "late" or super().inbox_put(key, session, kind, source, body, at, **more)
 
@@ -137,7 +137,7 @@ class ForgetsExchanges(Spy):
 
 class AnnouncesTwice(Spy):
     def inbox_put(
-        self, key: str, session: str | None, kind: RowKind, source: str | None, body: str, at: Instant, **more: Any
+        self, key: str, session: str | None, kind: InboxRowKind, source: str | None, body: str, at: Instant, **more: Any
     ) -> bool:
         if kind == "outcome":
             super().inbox_put(f"{key}:again", session, kind, source, body, at, **more)

@@ -10,24 +10,24 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
-from fledge.core.goods import Goods
+from fledge.core.handover import Handover
 from fledge.core.progress import StepLimits
 from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.errors import Refused
 from fledge.models.base import Model
 from fledge.models.retry import Retrying
-from fledge.orchestrator import bindings, hook_calls
-from fledge.orchestrator.asked import Caller
+from fledge.orchestrator import bindings, outbox
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
-from fledge.orchestrator.spawn import Request
+from fledge.orchestrator.spawn import SpawnRequest
+from fledge.orchestrator.spawn_params import Caller
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.base import Runtime
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Session, Spec
+from fledge.store.base import OutboxPost, Session, Spec
 from fledge.tools.base import Tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
@@ -117,7 +117,7 @@ class Cast:
     async def remove(self, leaves: tuple[str, ...]) -> None:
         raise AssertionError(leaves)
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """To whoever is outside."""
         return await self._outlet.call(post)
 
@@ -132,7 +132,7 @@ class Cast:
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         return Path("/nowhere"), {}
 
-    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+    def handover(self, session: Session, run: Run | None) -> Callable[[bool], Handover] | None:
         return None
 
     # ---- what children may be given
@@ -161,7 +161,7 @@ class Cast:
     def own_folder(self, leaf: str, workspace: Path) -> Path:
         raise Refused("error", "nothing can be made here")
 
-    async def make(self, request: Request) -> None:
+    async def make(self, request: SpawnRequest) -> None:
         raise AssertionError(request)
 
     def check_model(self, name: str, thinking: str | None) -> None:
@@ -175,7 +175,7 @@ class Cast:
         prepared. A program has no channel."""
         label = self._witness.label(run.key)
         if self._plan.beyond.listens:
-            asked = await engine.store.read(lambda tx: hook_calls.spawning(tx, run))
+            asked = await engine.store.read(lambda tx: outbox.spawning_event(tx, run))
             address = await self._outlet.bind(asked)
             await engine.commit(lambda c: bindings.bind(c, run.key, address, asked.to))
             return

@@ -8,12 +8,12 @@ import msgspec
 
 from fledge.core.announce import announce_key
 from fledge.core.exchange import MAX_HOPS
-from fledge.core.route import Message
+from fledge.core.route import ChannelMessage
 from fledge.core.run import Failed, Killed, Ok, Run, TimedOut
 from fledge.core.transcript import Replied, from_body
-from fledge.orchestrator.asked import NATIVE
-from fledge.orchestrator.hook_calls import post_key
-from fledge.store.base import Post, Tx
+from fledge.orchestrator.outbox import hook_post_key
+from fledge.orchestrator.spawn_params import NATIVE
+from fledge.store.base import OutboxPost, Tx
 from tests.sim import answers
 from tests.sim.outside import Outside
 from tests.sim.schedule import Schedule
@@ -22,7 +22,7 @@ from tests.sim.workers import Done
 
 NEWS = ("audit", "endpoint")
 """Who listens to `subagent_spawned` and `subagent_ended`."""
-_message = msgspec.json.Decoder(Message).decode
+_message = msgspec.json.Decoder(ChannelMessage).decode
 
 
 def judge(tx: Tx, plan: Schedule, ledger: Noted, outside: Outside, runs: dict[str, Run]) -> list[str]:
@@ -60,7 +60,7 @@ def _posts(tx: Tx, ledger: Noted, outside: Outside) -> list[str]:
     return wrong + [f"{key} arrived, and was never posted" for key in sorted(unknown)]
 
 
-def _was_patient(post: Post) -> bool:
+def _was_patient(post: OutboxPost) -> bool:
     """Everything was tried that was allowed, or it came too late."""
     return post.tries >= post.retries or post.expires_at is not None
 
@@ -101,9 +101,9 @@ def _hooks(ledger: Noted, runs: Iterable[Run]) -> list[str]:
     for run in runs:
         killed = run.ended is not None and isinstance(run.ended.outcome, Killed)
         for name in NEWS:
-            if post_key("subagent_spawned", name, run.key) not in ledger.posted:
+            if hook_post_key("subagent_spawned", name, run.key) not in ledger.posted:
                 wrong.append(f"{name} was not told that {run.key} was spawned")
-            ended = post_key("subagent_ended", name, run.key) in ledger.posted
+            ended = hook_post_key("subagent_ended", name, run.key) in ledger.posted
             if not ended and (run.terms.mode == "run" or killed):
                 wrong.append(f"{name} was not told that {run.key} ended")
     return wrong

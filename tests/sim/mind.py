@@ -18,12 +18,12 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     ModelEvent,
+    ProviderErrorKind,
+    ReplyEnded,
     Request,
     Text,
     ToolMessage,
-    Trouble,
     Usage,
     UserMessage,
 )
@@ -33,7 +33,7 @@ from tests.sim.deaf import whatever_happens
 from tests.sim.schedule import dice
 
 LATENCIES_S = (0.0, 0.1, 0.5, 1.0, 3.0, 12.0)
-TROUBLES: tuple[Trouble, ...] = ("retryable", "interrupted", "auth", "refused")
+TROUBLES: tuple[ProviderErrorKind, ...] = ("retryable", "interrupted", "auth", "refused")
 
 
 class Who(Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class Mind:
         for index, call in enumerate(calls):
             yield Call(f"call_{index}", call.name, call.arguments)
         yield Usage(100 + 20 * len(request.messages), 50)
-        yield Ended("tools" if calls else "end", "simulated")
+        yield ReplyEnded("tools" if calls else "end", "simulated")
 
     async def close(self) -> None:
         return

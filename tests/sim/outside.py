@@ -14,11 +14,11 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from fledge.core.hook import DeliveryTarget, Ended, HookEvent, Spawned, Spawning
-from fledge.core.route import Message
+from fledge.core.hook import DeliveryTarget, HookEvent, SubagentEnded, SubagentSpawned, SubagentSpawning
+from fledge.core.route import ChannelMessage
 from fledge.errors import NotArrived, Undeliverable
 from fledge.hooks import Hooks, Listening
-from fledge.orchestrator.hook_calls import post_key
+from fledge.orchestrator.outbox import hook_post_key
 from fledge.runtime.outlet import Outlet
 from tests.sim.schedule import CHANNELS, Schedule, dice
 
@@ -87,7 +87,7 @@ class Outside:
             return throw.choice(answers)
 
         @hooks.on("subagent_spawning", name="binder", timeout_s=HOOK_S)
-        async def binder(event: Spawning) -> object:
+        async def binder(event: SubagentSpawning) -> object:
             name = call_id("binder", event)
             await self.reached(name, event)
             throw = dice(self._seed, "binder", name)
@@ -146,21 +146,21 @@ class Outside:
 def call_id(listener: str, event: HookEvent) -> str:
     """The id of a hook's call, as whoever gets only the event knows it."""
     match event:
-        case Ended():
-            return post_key("subagent_ended", listener, event.target_session_key)
-        case Spawned():
-            return post_key("subagent_spawned", listener, event.child_session_key)
-        case Spawning():
-            return post_key("subagent_spawning", listener, event.child_session_key)
+        case SubagentEnded():
+            return hook_post_key("subagent_ended", listener, event.target_session_key)
+        case SubagentSpawned():
+            return hook_post_key("subagent_spawned", listener, event.child_session_key)
+        case SubagentSpawning():
+            return hook_post_key("subagent_spawning", listener, event.child_session_key)
         case _:
-            return post_key("subagent_delivery_target", listener, event.child_session_key)
+            return hook_post_key("subagent_delivery_target", listener, event.child_session_key)
 
 
 class _Channel:
     def __init__(self, outside: Outside, name: str) -> None:
         self._outside, self._name = outside, name
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: ChannelMessage) -> None:
         self._outside.refuse(message.id)
         await self._outside.reached(message.id, message, self._outside.is_up(self._name))
 

@@ -113,14 +113,14 @@ def _writes(schedule: Schedule, throw: random.Random, number: int, tx: Tx) -> li
     return [words] * throw.choice([1, 1, 2])
 
 
-def program_spawn(schedule: Schedule, number: int) -> spawn.Request:
+def program_spawn(schedule: Schedule, number: int) -> spawn.SpawnRequest:
     limits = schedule.config.agents.defaults.subagents
     terms = Terms(
         parent=PROGRAM,
         timeout_s=30.0 if number % 3 == 0 else 0.0,
         archive_after_s=limits.archive_after_minutes * 60.0,
     )
-    return spawn.Request(
+    return spawn.SpawnRequest(
         spec=Spec(task=f"the program's {number}", label=f"p{number}"),
         terms=terms,
         limits=policy.Limits(limits.max_spawn_depth, limits.max_children_per_agent),

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.store.base import Tx
 from fledge.testing import InlineStore, SeededIds, VirtualClock
 from tests.sim.cast import Cast
@@ -48,7 +48,7 @@ class Process:
             witness.died,
         )
         ids = SeededIds(witness.plan.seed * 1000 + witness.life)
-        self.engine = Engine(self.store, Agent(cast, places=cast), clock=clock, ids=ids, rules=cast.rules(rules))
+        self.engine = Engine(self.store, AgentLoop(cast, places=cast), clock=clock, ids=ids, rules=cast.rules(rules))
 
     def look(self, view: Callable[[Tx], T]) -> T:
         """What the rows say now, to somebody outside."""

@@ -26,8 +26,8 @@ from fledge.core.run import (
     Waiting,
 )
 from fledge.core.transcript import Replied, Resulted, from_body, joined
-from fledge.orchestrator.asked import NATIVE
-from fledge.store.base import Row, Tx
+from fledge.orchestrator.spawn_params import NATIVE
+from fledge.store.base import InboxRow, Tx
 from tests.sim.people import PROGRAM, ROOTS, walk
 from tests.sim.schedule import Schedule
 from tests.sim.watch import Noted
@@ -121,7 +121,7 @@ def is_settled(tx: Tx, run: Run) -> bool:
 def overlooked(tx: Tx, schedule: Schedule, now: Instant) -> list[str]:
     """What could be done now, though whoever should do it has nothing else to do."""
     claimable = [place.session for place in tx.queue.claimable(schedule.rules.widths, now, 99)]
-    due = [*tx.runs.due(now, 99), *tx.heartbeats.due(now, 99), *tx.commissions.overdue(now, 99)]
+    due = [*tx.runs.due(now, 99), *tx.heartbeats.due(now, 99), *tx.requests.overdue(now, 99)]
     return [f"{key} could be claimed" for key in claimable] + [f"{key} is due" for key in due]
 
 
@@ -243,7 +243,7 @@ def _one_run(tx: Tx, run: Run, runs: dict[str, Run], ledger: Noted) -> list[str]
     return wrong + _answer(tx, run)
 
 
-def _rows(tx: Tx, events: list[ev.Event]) -> dict[str, Row]:
+def _rows(tx: Tx, events: list[ev.Event]) -> dict[str, InboxRow]:
     """Every completion of a run: one for each id it ever had and each kind at most."""
     first = events[0]
     assert isinstance(first, ev.Admitted)
@@ -268,7 +268,7 @@ def _silenced(tx: Tx, run: Run, events: Iterable[ev.Event], runs: dict[str, Run]
     return False
 
 
-def _may_be_silent(tx: Tx, run: Run, row: Row, events: list[ev.Event], runs: dict[str, Run]) -> bool:
+def _may_be_silent(tx: Tx, run: Run, row: InboxRow, events: list[ev.Event], runs: dict[str, Run]) -> bool:
     if row.kind == "plan":
         answered = any(isinstance(event, ev.PlanApproved | ev.PlanRejected) for event in events)
         expired = isinstance(run.ended and run.ended.outcome, Failed)

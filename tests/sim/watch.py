@@ -20,7 +20,7 @@ from fledge.core.route import Address
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
 from fledge.core.turn import OpenTurn, TurnEnd
-from fledge.store.base import EntryKind, Heartbeat, RowKind, Spec, Tx, Used
+from fledge.store.base import EntryKind, HeartbeatRow, InboxRowKind, Spec, Tx, Used
 from fledge.testing import InlineStore
 from tests.sim.answers import Closed
 from tests.sim.schedule import Death, Schedule, dice
@@ -68,7 +68,7 @@ class Noted(Struct):
     """Posts that somebody tried again, or took off the list of what was given up."""
     exchanges: dict[str, Exchange] = field(default_factory=dict)
     """Messages between sessions, as they last stood."""
-    beats: dict[str, tuple[Heartbeat, Heartbeat]] = field(default_factory=dict)
+    beats: dict[str, tuple[HeartbeatRow, HeartbeatRow]] = field(default_factory=dict)
     """Of one commit: what was wanted of a conversation before it and after it."""
     came_due: Counter[str] = field(default_factory=Counter)
     """By session: how often the time of its periodic heartbeat came."""
@@ -159,7 +159,7 @@ class Spy:
         self._noted.forgotten.add(key)
 
     def inbox_put(
-        self, key: str, session: str | None, kind: RowKind, source: str | None, body: str, at: Instant, **more: Any
+        self, key: str, session: str | None, kind: InboxRowKind, source: str | None, body: str, at: Instant, **more: Any
     ) -> bool:
         new = self._tx.inbox.put(key, session, kind, source, body, at, **more)
         if new and kind == "send" and session is not None:
@@ -248,9 +248,9 @@ class Spy:
         self._noted.exchanges[exchange.id] = exchange
         self._say(f"exchange {exchange.id} {exchange.kind}: {exchange.stage}, {exchange.hops} hops")
 
-    def heartbeats_save(self, heartbeat: Heartbeat) -> None:
+    def heartbeats_save(self, heartbeat: HeartbeatRow) -> None:
         session = heartbeat.session
-        before = self._tx.heartbeats.get(session) or Heartbeat(session)
+        before = self._tx.heartbeats.get(session) or HeartbeatRow(session)
         if session in self._noted.beats:
             before = self._noted.beats[session][0]
         self._noted.came_due[session] += before.beat_at not in (None, heartbeat.beat_at) and bool(heartbeat.beat_at)

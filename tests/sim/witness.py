@@ -13,7 +13,7 @@ from fledge.core.reconcile import STOP_S
 from fledge.core.run import Ending, Stopping
 from fledge.core.transcript import Line, Replied, from_body
 from fledge.core.transcript import Noted as Note
-from fledge.models.base import AssistantMessage, Message, Request, UserMessage
+from fledge.models.base import AssistantMessage, ModelMessage, Request, UserMessage
 from fledge.orchestrator import transcripts
 from fledge.runtime import context
 from fledge.store.base import Tx
@@ -176,7 +176,7 @@ class Witness:
             faults.append("asked after it was killed")
         return len(replied), faults
 
-    def _was_posted(self, stored: Sequence[Message], request: Request) -> bool:
+    def _was_posted(self, stored: Sequence[ModelMessage], request: Request) -> bool:
         """What is told by a post enters a transcript while its session thinks of something else."""
         rest = iter(stored)
         return self.plan.rules.deliver == "send" and all(message in rest for message in request.messages)

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Gone, Instant, Run
-from fledge.store.base import Counts, Place, RowState, SessionFacts, Spec, Store, Tx
+from fledge.store.base import Counts, QueuePlace, RowState, SessionFacts, Spec, Store, Tx
 from tests.core.samples import AT, TERMS
 
 pytest.register_assert_rewrite(
     "tests.store.conformance",
-    "tests.store.conformance_commissions",
+    "tests.store.conformance_requests",
     "tests.store.conformance_exchanges",
     "tests.store.conformance_inbox",
     "tests.store.conformance_lanes",
@@ -180,7 +180,7 @@ def close_row(tx: Tx, key: str, state: RowState, at: Instant) -> bool:
     return is_closed
 
 
-def names(places: Sequence[Place]) -> list[str]:
+def names(places: Sequence[QueuePlace]) -> list[str]:
     """The sessions at these places."""
     return [place.session for place in places]
 

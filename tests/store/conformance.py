@@ -11,16 +11,15 @@ import pytest
 
 from fledge.core import events as ev
 from fledge.core.documents import Workspace
-from fledge.core.goods import Goods
+from fledge.core.handover import Handover
 from fledge.core.lifecycle import born
 from fledge.core.progress import Progress
 from fledge.core.route import Address
 from fledge.core.turn import TurnEnd
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
-from fledge.store.base import Counts, EntryKind, Heartbeat, Place, Ran, Route, Spec, Tx
+from fledge.store.base import Counts, EntryKind, HeartbeatRow, QueuePlace, Route, Spec, TurnRan, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, change_turn, child, conversation, follow, queue
-from tests.store.conformance_commissions import CommissionConformance
 from tests.store.conformance_documents import DocumentConformance
 from tests.store.conformance_engines import EngineConformance
 from tests.store.conformance_exchanges import ExchangeConformance
@@ -30,6 +29,7 @@ from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
 from tests.store.conformance_outgoing import OriginConformance, OutboxConformance, RouteConformance
 from tests.store.conformance_people import ApprovalConformance, BudgetConformance, CoverConformance
+from tests.store.conformance_requests import CommissionConformance
 from tests.store.conformance_rows import RowConformance
 from tests.store.conformance_runs import RunConformance, TextConformance
 from tests.store.conformance_sessions import (
@@ -79,8 +79,8 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "child_settled": lambda tx: tx.sessions.child_settled(MAIN),
     "append": lambda tx: tx.transcripts.append("talk", AT, [("note", "x")]),
     "open_turn": lambda tx: tx.turns.open("other", {}, AT),
-    "keep_goods": lambda tx: tx.sessions.keep_goods("talk", Goods("/x")),
-    "turn_ran": lambda tx: tx.turns.ran("talk", Ran("m")),
+    "keep_goods": lambda tx: tx.sessions.keep_handover("talk", Handover("/x")),
+    "turn_ran": lambda tx: tx.turns.ran("talk", TurnRan("m")),
     "save_turn": lambda tx: change_turn(tx, "talk", drained=1, progress=Progress(1)),
     "close_turn": lambda tx: tx.turns.close("talk", TurnEnd("replied"), AT),
     "put_row": lambda tx: tx.inbox.put("new", "talk", "send", None, "x", AT),
@@ -90,7 +90,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "trace": lambda tx: tx.deliveries.note("row", "run", AT, "{}"),
     "enqueue": lambda tx: tx.queue.put("talk", "main", "talk", False),
     "dequeue": lambda tx: tx.queue.remove("waits"),
-    "claim": lambda tx: tx.queue.claim(Place("waits", "subagent", 1, False), "owner", AT),
+    "claim": lambda tx: tx.queue.claim(QueuePlace("waits", "subagent", 1, False), "owner", AT),
     "progress": lambda tx: tx.drivers.progress("driven", AT, True),
     "release": lambda tx: tx.drivers.release("driven", 1),
     "supersede": lambda tx: tx.drivers.supersede("driven", AT),
@@ -107,7 +107,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "interrupt": lambda tx: tx.drivers.interrupt("driven"),
     "drop_row": lambda tx: tx.inbox.drop("row", AT),
     "line_told": _tell_line,
-    "save_heartbeat": lambda tx: tx.heartbeats.save(Heartbeat("talk", beat_at=AT)),
+    "save_heartbeat": lambda tx: tx.heartbeats.save(HeartbeatRow("talk", beat_at=AT)),
     "save_workspace": lambda tx: tx.workspaces.save(Workspace("/w")),
     "begin_work": lambda tx: tx.workspaces.begin_work("talk", "/w", AT),
 }

@@ -1,6 +1,6 @@
 """What every store promises of heartbeats: what is wanted of a conversation by itself, and when it is due."""
 
-from fledge.store.base import Heartbeat, RowKind, Tx
+from fledge.store.base import HeartbeatRow, InboxRowKind, Tx
 from tests.core.samples import AT
 from tests.store.bench import Bench, admit, change_turn, conversation
 
@@ -9,8 +9,8 @@ class HeartbeatConformance:
     """Heartbeats."""
 
     def test_what_is_wanted_is_as_it_was_saved_last(self, bench: Bench) -> None:
-        first = Heartbeat("a", "default", "something came in", AT + 1)
-        last = Heartbeat("a", "action", "somebody asked", None, "quiet-hours", AT + 9, "Look!", AT)
+        first = HeartbeatRow("a", "default", "something came in", AT + 1)
+        last = HeartbeatRow("a", "action", "somebody asked", None, "quiet-hours", AT + 9, "Look!", AT)
         bench.do(lambda tx: tx.heartbeats.save(first))
         assert bench.see(lambda tx: tx.heartbeats.get("a")) == first
         bench.do(lambda tx: tx.heartbeats.save(last))
@@ -18,10 +18,10 @@ class HeartbeatConformance:
 
     def test_wakes_and_beats_are_due_from_their_time_on_the_longest_overdue_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
-            tx.heartbeats.save(Heartbeat("a", "default", "", 20.0))
-            tx.heartbeats.save(Heartbeat("b", beat_at=10.0))
-            tx.heartbeats.save(Heartbeat("c", "action", "", 30.0, beat_at=15.0))
-            tx.heartbeats.save(Heartbeat("d", "action", ""))
+            tx.heartbeats.save(HeartbeatRow("a", "default", "", 20.0))
+            tx.heartbeats.save(HeartbeatRow("b", beat_at=10.0))
+            tx.heartbeats.save(HeartbeatRow("c", "action", "", 30.0, beat_at=15.0))
+            tx.heartbeats.save(HeartbeatRow("d", "action", ""))
 
         bench.do(job)
 
@@ -54,7 +54,7 @@ class HeartbeatConformance:
             conversation(tx, "s", "stays")
             admit(tx, "run")
             for session in ("s", "run", "stays"):
-                tx.heartbeats.save(Heartbeat(session, "default", "", AT))
+                tx.heartbeats.save(HeartbeatRow(session, "default", "", AT))
             tx.sessions.delete("s")
             tx.runs.forget("run")
 
@@ -63,10 +63,10 @@ class HeartbeatConformance:
 
     def test_the_newest_unread_row_can_be_asked_for_by_kind(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[list[str]]:
-            rows: tuple[tuple[str, RowKind], ...] = (("n1", "notice"), ("n2", "notice"), ("s", "send"))
+            rows: tuple[tuple[str, InboxRowKind], ...] = (("n1", "notice"), ("n2", "notice"), ("s", "send"))
             for key, kind in rows:
                 tx.inbox.put(key, "s", kind, None, "x", AT)
-            kinds: tuple[RowKind | None, ...] = (None, "notice", "send", "task")
+            kinds: tuple[InboxRowKind | None, ...] = (None, "notice", "send", "task")
             return [[row.key for row in tx.inbox.newest_unread("s", kind)] for kind in kinds]
 
         assert bench.do(job) == [["s"], ["n2"], ["s"], []]

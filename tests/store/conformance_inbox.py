@@ -6,14 +6,14 @@ import pytest
 
 from fledge.core.run import Path
 from fledge.errors import FledgeError, StoreError
-from fledge.store.base import COMPLETIONS, Row, RowKind, RowState, Tx
+from fledge.store.base import COMPLETIONS, InboxRow, InboxRowKind, RowState, Tx
 from fledge.store.inbox import KEPT
 from tests.core.samples import AT
 from tests.statements import proves
 from tests.store.bench import MAIN, Bench, admit, close_row, conversation
 
 RUN: Final = "agent:main:subagent:r"
-KINDS: Final[tuple[RowKind, ...]] = get_args(RowKind)
+KINDS: Final[tuple[InboxRowKind, ...]] = get_args(InboxRowKind)
 STATES: Final[tuple[RowState, ...]] = tuple(state for state in get_args(RowState) if state != "dropped")
 """Of completions: they are never dropped."""
 PATHS: Final[tuple[Path, ...]] = get_args(Path)
@@ -26,7 +26,7 @@ def send(tx: Tx, *keys: str, to: str = MAIN) -> None:
         assert tx.inbox.put(key, to, "send", "someone", f"says {key}", AT)
 
 
-def announce(tx: Tx, *keys: str, to: str | None = MAIN, kind: RowKind = "outcome", run: str = RUN) -> None:
+def announce(tx: Tx, *keys: str, to: str | None = MAIN, kind: InboxRowKind = "outcome", run: str = RUN) -> None:
     """Put completions into an inbox."""
     for key in keys:
         assert tx.inbox.put(key, to, kind, run, "{}", AT)
@@ -83,21 +83,21 @@ class InboxConformance:
         plain = bench.see(lambda tx: tx.inbox.get("plain"))
         assert plain is not None
         first = plain.seq
-        assert plain == Row(first, "plain", MAIN, "notice", None, "", "unread", "direct", "words é\x00", None, AT)
+        assert plain == InboxRow(first, "plain", MAIN, "notice", None, "", "unread", "direct", "words é\x00", None, AT)
         whole, nobodys = bench.see(lambda tx: [tx.inbox.get("whole"), tx.inbox.get("nobody's")])
         assert whole is not None
         assert nobodys is not None
         assert first < whole.seq < nobodys.seq
-        assert whole == Row(
+        assert whole == InboxRow(
             whole.seq, "whole", MAIN, "plan", RUN, "chat", "unread", "steered", "{}", "t-1", arrived_at=AT + 1
         )
-        assert nobodys == Row(
+        assert nobodys == InboxRow(
             nobodys.seq, "nobody's", None, "late", RUN, "", "unread", "queued", "{}", None, arrived_at=AT + 2
         )
         assert bench.see(lambda tx: tx.inbox.get("unknown")) is None
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_a_row_of_every_kind_says_whether_it_announces(self, bench: Bench, kind: RowKind) -> None:
+    def test_a_row_of_every_kind_says_whether_it_announces(self, bench: Bench, kind: InboxRowKind) -> None:
         bench.do(lambda tx: tx.inbox.put("row", MAIN, kind, RUN, "{}", AT))
         row = bench.see(lambda tx: tx.inbox.get("row"))
         assert row is not None
@@ -276,7 +276,7 @@ class InboxConformance:
             tx.inbox.readdress("row", "other", "queued")
             assert tx.inbox.unread(MAIN) == []
             assert [one.key for one in tx.inbox.unread("other")] == ["before", "row", "after"]
-            assert tx.inbox.get("row") == Row(
+            assert tx.inbox.get("row") == InboxRow(
                 row.seq, "row", "other", "outcome", RUN, "chat", "unread", "queued", "{}", "t", arrived_at=AT
             )
             tx.inbox.readdress("row", None)
@@ -297,7 +297,7 @@ class InboxConformance:
             row = tx.inbox.get("row")
             assert row is not None
             tx.inbox.rewrite("row", '{"new":1}', "t-2")
-            assert tx.inbox.get("row") == Row(
+            assert tx.inbox.get("row") == InboxRow(
                 row.seq, "row", MAIN, "outcome", RUN, "", "unread", "direct", '{"new":1}', "t-2", arrived_at=AT
             )
             tx.inbox.rewrite("row", "{}", None)
@@ -330,7 +330,7 @@ class InboxConformance:
             tx.inbox.put("mail", MAIN, "send", None, "x", AT, origin="mail")
             tx.inbox.put("notice", MAIN, "notice", None, "x", AT)
             tx.inbox.consume("read", AT)
-            cases: list[tuple[str, RowKind, str]] = [
+            cases: list[tuple[str, InboxRowKind, str]] = [
                 (MAIN, "send", ""),
                 (MAIN, "send", "mail"),
                 (MAIN, "notice", ""),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core.run import Queued
 from fledge.errors import NotFound, StaleWrite
-from fledge.store.base import Driver, Place, Tx
+from fledge.store.base import Driver, QueuePlace, Tx
 from tests.core.samples import AT
 from tests.statements import proves
 from tests.store.bench import MAIN, Bench, admit, claim, conversation, queue
@@ -77,7 +77,7 @@ class LeaseConformance:
         assert bench.do(again) == 0
 
     def test_a_place_is_claimed_once_and_whoever_comes_second_is_stale(self, bench: Bench) -> None:
-        def job(tx: Tx) -> Place:
+        def job(tx: Tx) -> QueuePlace:
             queue(tx, "a")
             return tx.queue.claimable({}, AT, 1)[0]
 
@@ -90,7 +90,7 @@ class LeaseConformance:
         assert session.epoch == 1
 
     def test_a_claim_of_who_was_dequeued_is_stale(self, bench: Bench) -> None:
-        def job(tx: Tx) -> Place:
+        def job(tx: Tx) -> QueuePlace:
             queue(tx, "a")
             place = tx.queue.claimable({}, AT, 1)[0]
             tx.queue.remove("a")

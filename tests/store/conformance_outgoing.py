@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fledge.core.route import Address
 from fledge.core.turn import TurnEnd
 from fledge.errors import Refused
-from fledge.store.base import Post, Route, Tx
+from fledge.store.base import OutboxPost, Route, Tx
 from tests.core.samples import AT
 from tests.statements import proves
 from tests.store.bench import MAIN, Bench, admit, change_turn, conversation
@@ -38,15 +38,15 @@ class OutboxConformance:
         assert due(bench, 99.0) == ["a", "b", "c", "d"]
         assert due(bench, 99.0, limit=2) == ["a", "b"]
         assert due(bench, 99.0, limit=0) == []
-        assert bench.see(lambda tx: tx.outbox.due(10.0, 9)) == [Post("a", "hook", RUN, "body a é", 0, 10.0)]
+        assert bench.see(lambda tx: tx.outbox.due(10.0, 9)) == [OutboxPost("a", "hook", RUN, "body a é", 0, 10.0)]
         assert bench.see(lambda tx: tx.outbox.count_waiting()) == 4
 
     def test_a_post_is_found_with_all_that_was_said_of_it(self, bench: Bench) -> None:
-        def job(tx: Tx) -> list[Post | None]:
+        def job(tx: Tx) -> list[OutboxPost | None]:
             tx.outbox.post("a", "message", None, "{}", 10.0, lane="ops", retries=5, expires_at=99.0)
             return [tx.outbox.get("a"), tx.outbox.get("never posted")]
 
-        assert bench.do(job) == [Post("a", "message", None, "{}", 0, 10.0, "ops", 5, 99.0, "waiting", ""), None]
+        assert bench.do(job) == [OutboxPost("a", "message", None, "{}", 0, 10.0, "ops", 5, 99.0, "waiting", ""), None]
 
     @proves("0.twice.5")
     @pytest.mark.parametrize("became", ["waiting", "sent", "undelivered", "dismissed"])
@@ -76,25 +76,25 @@ class OutboxConformance:
         ) == (False, True, 1)
 
     def test_what_failed_counts_its_tries_and_is_due_again_then(self, bench: Bench) -> None:
-        def job(tx: Tx) -> list[list[Post]]:
+        def job(tx: Tx) -> list[list[OutboxPost]]:
             tx.outbox.post("a", "hook", None, "{}", 10.0)
             tx.outbox.failed("a", "no route", 15.0)
             seen = [tx.outbox.due(14.999, 9), tx.outbox.due(15.0, 9)]
             tx.outbox.failed("a", "nor this one", 20.0)
             return [*seen, tx.outbox.due(19.999, 9), tx.outbox.due(20.0, 9)]
 
-        once = Post("a", "hook", None, "{}", 1, 15.0, error="no route")
-        twice = Post("a", "hook", None, "{}", 2, 20.0, error="nor this one")
+        once = OutboxPost("a", "hook", None, "{}", 1, 15.0, error="no route")
+        twice = OutboxPost("a", "hook", None, "{}", 2, 20.0, error="nor this one")
         assert bench.do(job) == [[], [once], [], [twice]]
 
     def test_what_failed_once_and_then_arrived_is_done(self, bench: Bench) -> None:
-        def job(tx: Tx) -> Post | None:
+        def job(tx: Tx) -> OutboxPost | None:
             tx.outbox.post("a", "hook", None, "{}", 10.0)
             tx.outbox.failed("a", "no route", 15.0)
             tx.outbox.done("a", 15.0)
             return tx.outbox.get("a")
 
-        assert bench.do(job) == Post("a", "hook", None, "{}", 1, None, state="sent")
+        assert bench.do(job) == OutboxPost("a", "hook", None, "{}", 1, None, state="sent")
         assert due(bench) == []
 
     def test_what_was_given_up_is_undelivered_until_it_is_kept_long_enough(self, bench: Bench) -> None:
@@ -106,7 +106,7 @@ class OutboxConformance:
         bench.do(job)
         found = bench.see(lambda tx: tx.outbox.undelivered())
         assert [post.key for post in found] == ["a", "b", "c"]
-        assert found[0] == Post("a", "message", None, "{}", 1, 500.0, state="undelivered", error="nobody there")
+        assert found[0] == OutboxPost("a", "message", None, "{}", 1, 500.0, state="undelivered", error="nobody there")
         assert [post.key for post in bench.see(lambda tx: tx.outbox.undelivered("ops"))] == ["b"]
         assert bench.see(lambda tx: tx.outbox.undelivered("other")) == []
         assert (due(bench, 499.9), due(bench, 500.0)) == ([], ["a", "b", "c"])
@@ -122,7 +122,7 @@ class OutboxConformance:
                 tx.outbox.post(key, "message", None, "{}", 10.0, lane="ops", expires_at=11.0)
                 tx.outbox.give_up(key, "nobody there", 500.0, 20.0)
             assert tx.outbox.retry("a", 30.0, 99.0)
-            assert tx.outbox.get("a") == Post("a", "message", None, "{}", 0, 30.0, "ops", 3, 99.0, "waiting", "")
+            assert tx.outbox.get("a") == OutboxPost("a", "message", None, "{}", 0, 30.0, "ops", 3, 99.0, "waiting", "")
             assert tx.outbox.dismiss("b", 30.0)
             gone = tx.outbox.get("b")
             assert gone is not None

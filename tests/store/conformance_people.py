@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from fledge.core.permission import Asker, offer
 from fledge.core.policy import Budget, Spent
-from fledge.store.base import Approval, ApprovalState, Purse, Tx
+from fledge.store.base import Approval, ApprovalState, BudgetAccount, Tx
 from tests.core.samples import AT
 from tests.store.bench import Bench, conversation
 
@@ -114,7 +114,7 @@ class BudgetConformance:
 
     def test_a_purse_is_found_as_it_was_saved_last(self, bench: Bench) -> None:
         assert bench.see(lambda tx: (tx.budgets.any(), tx.budgets.get("s"))) == (False, None)
-        first = Purse("s", Budget(tokens=10, usd=1.5))
+        first = BudgetAccount("s", Budget(tokens=10, usd=1.5))
         second = replace(first, used=Spent(tokens=3), reserved=Spent(tokens=1), warned=True)
         bench.do(lambda tx: tx.budgets.save(first))
         assert bench.see(lambda tx: (tx.budgets.any(), tx.budgets.get("s"), tx.budgets.get("t"))) == (True, first, None)

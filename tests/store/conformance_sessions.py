@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from fledge.core.goods import Artifact, Goods, Worktree
+from fledge.core.handover import Artifact, Handover, Worktree
 from fledge.core.progress import Progress
 from fledge.core.transcript import Spoken, to_body
 from fledge.core.turn import AskingPerson, Driven, Due, OpenTurn, Turn, TurnEnd, Wait
@@ -13,12 +13,12 @@ from fledge.store.base import (
     Counts,
     Entry,
     EntryKind,
-    Place,
-    Ran,
+    QueuePlace,
     RowState,
     Session,
     SessionFacts,
     SessionKind,
+    TurnRan,
     Tx,
     Used,
 )
@@ -428,7 +428,7 @@ class TranscriptConformance:
             tx.turns.save_wait("s", Wait(1))
             tx.queue.put("s", "main", "s", False, AT + 1)
             found.append(tx.turns.state("s"))
-            epoch = tx.queue.claim(Place("s", "main", 1, False), "me", AT)
+            epoch = tx.queue.claim(QueuePlace("s", "main", 1, False), "me", AT)
             tx.turns.open("s", {}, AT)
             found.append(tx.turns.state("s"))
             tx.drivers.release("s", epoch)
@@ -455,7 +455,7 @@ class TranscriptConformance:
         def job(tx: Tx) -> tuple[Turn, OpenTurn]:
             conversation(tx, "s")
             tx.queue.put("s", "main", "s", False)
-            tx.queue.claim(Place("s", "main", 1, False), "me", AT)
+            tx.queue.claim(QueuePlace("s", "main", 1, False), "me", AT)
             turn = tx.turns.open("s", {}, AT)
             tx.drivers.supersede("s", AT + 5)
             return tx.turns.state("s"), turn
@@ -531,7 +531,7 @@ class TranscriptConformance:
         assert bench.see(lambda tx: tx.turns.failing()) == [early, late]
 
     def test_what_the_newest_turn_ran_with_is_known_after_it_is_closed(self, bench: Bench) -> None:
-        first, second = Ran("m-1", "high", ("read", "write"), True, "/w"), Ran("m-2")
+        first, second = TurnRan("m-1", "high", ("read", "write"), True, "/w"), TurnRan("m-2")
 
         def job(tx: Tx) -> None:
             conversation(tx, "s", "other")
@@ -551,12 +551,12 @@ class TranscriptConformance:
 
     def test_what_a_session_hands_over_is_what_was_last_known_of_it(self, bench: Bench) -> None:
         tree = Worktree("/w", "fledge/7", 2, ("a",), 3)
-        goods = Goods("/w/artifacts", (Artifact("a", 3, "ab"), Artifact("b", 0)), 4, tree)
+        handover = Handover("/w/artifacts", (Artifact("a", 3, "ab"), Artifact("b", 0)), 4, tree)
         bench.do(lambda tx: conversation(tx, "s", "other"))
-        assert bench.see(lambda tx: (tx.sessions.goods("s"), tx.sessions.goods("nobody"))) == (None, None)
-        bench.do(lambda tx: tx.sessions.keep_goods("s", Goods("/x")))
-        bench.do(lambda tx: tx.sessions.keep_goods("s", goods))
-        assert bench.see(lambda tx: (tx.sessions.goods("s"), tx.sessions.goods("other"))) == (goods, None)
+        assert bench.see(lambda tx: (tx.sessions.handover("s"), tx.sessions.handover("nobody"))) == (None, None)
+        bench.do(lambda tx: tx.sessions.keep_handover("s", Handover("/x")))
+        bench.do(lambda tx: tx.sessions.keep_handover("s", handover))
+        assert bench.see(lambda tx: (tx.sessions.handover("s"), tx.sessions.handover("other"))) == (handover, None)
 
     def test_without_an_open_turn_none_is_closed_and_none_can_be_saved(self, bench: Bench) -> None:
         def job(tx: Tx) -> OpenTurn:

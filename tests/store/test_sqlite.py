@@ -15,7 +15,7 @@ import pytest
 
 from fledge.core.policy import Budget
 from fledge.errors import Refused, StoreError
-from fledge.store.base import Counts, Place, Purse, Tx
+from fledge.store.base import BudgetAccount, Counts, QueuePlace, Tx
 from fledge.store.sqlite import SqliteStore
 from fledge.store.threads import BATCH
 from fledge.store.unit import MOST
@@ -50,11 +50,11 @@ def test_what_was_undone_is_not_remembered(tmp_path: Path) -> None:
 
     def change(tx: Tx, fails: bool = False) -> None:
         tx.queue.put("s", "main", "s", False)
-        tx.queue.claim(Place("s", "main", 0, False), "me", AT)
+        tx.queue.claim(QueuePlace("s", "main", 0, False), "me", AT)
         tx.turns.open("s", {}, AT)
         tx.inbox.put("row", "s", "send", None, "words", AT)
         child(tx, "s")
-        tx.budgets.save(Purse("s", Budget(tokens=1)))
+        tx.budgets.save(BudgetAccount("s", Budget(tokens=1)))
         if fails:
             raise Refused("error", "no")
 

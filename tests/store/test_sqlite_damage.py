@@ -14,7 +14,18 @@ import pytest
 
 from fledge.core.turn import OpenTurn, Wait
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import AgentDay, Commission, Counts, Driver, Place, Ran, RunCounts, RunWalk, Tx, Used
+from fledge.store.base import (
+    AgentDay,
+    Counts,
+    Driver,
+    MessageRequest,
+    QueuePlace,
+    RunCounts,
+    RunWalk,
+    TurnRan,
+    Tx,
+    Used,
+)
 from fledge.store.files import DATABASE, mark_of
 from fledge.store.migrate import migrate, newest, schema, schema_version, upgrades
 from fledge.store.people import Ask
@@ -387,15 +398,15 @@ def test_a_folder_of_0_1_is_brought_up_to_date_with_all_it_holds(tmp_path: Path)
         assert tx.sessions.counts("talk") == Counts(3, 1)
         assert tx.transcripts.used("child") == Used(10, 2, 0.25, 5)
         assert tx.sessions.cost_below("talk") == 0.25
-        assert tx.queue.place("child") == Place("child", "subagent", 7, False, 8.0)
+        assert tx.queue.place("child") == QueuePlace("child", "subagent", 7, False, 8.0)
         tx.queue.put("next", "subagent", "talk", False)
-        assert tx.queue.place("next") == Place("next", "subagent", 8, False)
+        assert tx.queue.place("next") == QueuePlace("next", "subagent", 8, False)
         assert tx.drivers.get("talk") == Driver("talk", 1, "me", "main", False, 4.0, 5.0, True, None, 2)
         turn = OpenTurn("talk", 3, {"talk": 1}, 2, 1, 0, 4.0, origin="bob")
         assert (tx.turns.get("talk"), tx.turns.failing()) == (turn, [turn])
-        assert (tx.turns.wait("talk"), tx.turns.last_ran("talk")) == (Wait(None, origin="ann"), Ran("m-2"))
+        assert (tx.turns.wait("talk"), tx.turns.last_ran("talk")) == (Wait(None, origin="ann"), TurnRan("m-2"))
         assert (tx.asks.find("talk", "k"), tx.asks.find("", "k")) == (Ask("d", "child"), Ask("e", "r"))
-        assert tx.commissions.get("r") == Commission(run_id="r", session="talk", row="row", accepted_at=1.0)
+        assert tx.requests.get("r") == MessageRequest(run_id="r", session="talk", row="row", accepted_at=1.0)
         assert [row.body for row in tx.inbox.unread("talk")] == ["hello"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from fledge.tools.web import Address, refuse_special
+from fledge.tools.web import IpAddress, refuse_special
 from tests.tools.places import left_open, open_descriptors
 
 
@@ -70,10 +70,10 @@ class Names:
         return left.pop(0) if len(left) > 1 else left[0]
 
 
-def anything(address: Address) -> str | None:
+def anything(address: IpAddress) -> str | None:
     return None
 
 
-def only_this_computer(address: Address) -> str | None:
+def only_this_computer(address: IpAddress) -> str | None:
     """As if this computer were the public internet, and nothing else."""
     return None if str(address) == "127.0.0.1" else refuse_special(address) or "elsewhere"

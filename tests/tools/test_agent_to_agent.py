@@ -390,7 +390,7 @@ def test_another_session_of_the_same_agent_needs_no_rule_but_sight(tmp_path: Pat
     company.meet(then)
 
 
-def start(request: spawn.Request, c: Commit) -> None:
+def start(request: spawn.SpawnRequest, c: Commit) -> None:
     spawn.spawn(c, request)
 
 
@@ -403,7 +403,7 @@ def test_a_label_finds_a_session_of_another_agent(tmp_path: Path) -> None:
             return "REPLY_SKIP"
         for label, agent_id in (("eyes", "bob"), ("eyes", "cat"), ("ears", "cat")):
             spec = Spec(task="work", label=label, agent_id=agent_id)
-            await desk.engine.commit(partial(start, spawn.Request(spec=spec, terms=Terms(parent=C))))
+            await desk.engine.commit(partial(start, spawn.SpawnRequest(spec=spec, terms=Terms(parent=C))))
         await desk.pass_time(1.0)
         names: list[dict[str, Any]] = [{"label": "EARS"}, {"label": "eyes"}, {"label": "eyes", "agentId": "bob"}]
         names.append({"label": "nose"})

@@ -10,7 +10,7 @@ import pytest
 import fledge
 from fledge.core.transcript import Resulted, Spoken, Told, from_body
 from fledge.models.base import Request, ToolMessage
-from fledge.models.scripted import Answer, Script, last_text, use
+from fledge.models.scripted import Answer, ModelScript, last_text, use
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
 from tests.api.scene import Place
@@ -41,7 +41,7 @@ def planner(request: Request) -> Answer:
     return use("push", word="it") if words.startswith("APPROVED") else f"heard {words}"
 
 
-def boss(answer: str) -> Script:
+def boss(answer: str) -> ModelScript:
     """Starts a planner when told to go, answers its first plan as given and later ones with yes, tells the rest."""
     answered: list[str] = []
 

@@ -14,7 +14,7 @@ import pytest
 
 import fledge
 from fledge.core.freeze import FROZEN_BYTES
-from fledge.models.base import Call, Message, Request, ToolMessage, UserMessage
+from fledge.models.base import Call, ModelMessage, Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, last_text, use
 from fledge.store.base import Tx
 from fledge.testing import ScriptedModel
@@ -35,7 +35,7 @@ def said_to(request: Request) -> list[str]:
     return [message.text for message in request.messages if isinstance(message, UserMessage)]
 
 
-def pages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+def pages(messages: tuple[ModelMessage, ...]) -> list[dict[str, Any]]:
     """What `sessions_history` answered so far, oldest first."""
     answers = [said for said in messages if isinstance(said, ToolMessage) and said.name == "sessions_history"]
     return [msgspec.json.decode(answer.text) for answer in answers]

@@ -19,8 +19,8 @@ from fledge.tools.base import Tool, ToolContext
 from fledge.tools.sandbox import (
     Mount,
     Network,
-    Plan,
     Sandbox,
+    SandboxPlan,
     bubblewrap,
     checked,
     find_sandbox,
@@ -41,7 +41,7 @@ def execute() -> Tool:
     return exec_tool(find_sandbox())
 
 
-def kinds(plan: Plan) -> dict[str, str]:
+def kinds(plan: SandboxPlan) -> dict[str, str]:
     assert len({mount.path for mount in plan.mounts}) == len(plan.mounts)
     return {mount.path: mount.kind for mount in plan.mounts}
 

@@ -11,7 +11,7 @@ import pytest
 from fledge.config import check
 from fledge.errors import BadInput
 from fledge.models.base import Call
-from fledge.models.scripted import Reply
+from fledge.models.scripted import ScriptedReply
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.search import MAX_BYTES, ConfiguredSearch, configured_search, search_tool
 from tests.cli import command
@@ -197,15 +197,15 @@ def test_without_a_service_or_switched_off_there_is_none() -> None:
 # ---- through the command ---------------------------------------------------------------------------------------------
 
 
-def search_then_answer(body: Body) -> Reply:
+def search_then_answer(body: Body) -> ScriptedReply:
     """Call `web_search` if it is offered, then say what came of it."""
     last = body["messages"][-1]
     if last["role"] == "tool":
-        return Reply(f"read: {last['content']}")
+        return ScriptedReply(f"read: {last['content']}")
     names = [one["function"]["name"] for one in body.get("tools", [])]
     if "web_search" not in names:
-        return Reply("there is no web_search")
-    return Reply(calls=(Call("c1", "web_search", '{"query": "wrens"}'),))
+        return ScriptedReply("there is no web_search")
+    return ScriptedReply(calls=(Call("c1", "web_search", '{"query": "wrens"}'),))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Rules
-from fledge.store.base import Row, Tx
+from fledge.store.base import InboxRow, Tx
 from fledge.testing import Stage
 from tests.model.world import MAIN
 from tests.statements import proves
@@ -30,7 +30,7 @@ async def words(desk: Desk, session: str) -> list[str]:
     return await desk.engine.store.read(view)
 
 
-async def inbox(desk: Desk, session: str = MAIN) -> list[Row]:
+async def inbox(desk: Desk, session: str = MAIN) -> list[InboxRow]:
     return await desk.engine.store.read(lambda tx: tx.inbox.unread(session))
 
 

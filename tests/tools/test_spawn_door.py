@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 import fledge
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call
-from fledge.config.schema import Gateway
-from fledge.core.hook import Spawning
+from fledge.config.schema import GatewayBlock
+from fledge.core.hook import SubagentSpawning
 from fledge.hooks import Hooks
 from fledge.models.base import Request, ToolMessage, Usage, UserMessage
-from fledge.models.scripted import Answer, Reply, use
-from fledge.orchestrator.asked import SpawnParams
+from fledge.models.scripted import Answer, ScriptedReply, use
+from fledge.orchestrator.spawn_params import SpawnParams
 from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
@@ -157,7 +157,7 @@ def test_a_child_that_stays_open_in_a_thread_is_told_so(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.on("subagent_spawning")
-    async def bind(event: Spawning) -> dict[str, object]:
+    async def bind(event: SubagentSpawning) -> dict[str, object]:
         return {"threadBindingReady": True, "channel": "wall", "to": "ann", "thread": "t-1"}
 
     requester = Requester(thread=True)
@@ -182,7 +182,7 @@ def test_people_see_the_task_as_it_was_given(tmp_path: Path) -> None:
 
 @proves("2.announce.26", "Tokens that the cache served or stored are shown apart: `/ cached 196.0k`")
 def test_a_requester_is_told_cached_tokens_apart_from_input(tmp_path: Path) -> None:
-    requester = Requester(says=Reply("found it", usage=Usage(12, 1000, 190_000, 6_000)))
+    requester = Requester(says=ScriptedReply("found it", usage=Usage(12, 1000, 190_000, 6_000)))
     requester.play(tmp_path)
     assert "tokens 197.0k (in 12 / out 1.0k / cached 196.0k)" in requester.told
 
@@ -204,7 +204,7 @@ def test_half_a_second_is_no_missing_limit(tmp_path: Path, asked: float | None, 
 
     async def by_gateway(fl: fledge.Fledge) -> None:
         given = {"task": "Say hello", "program": "p", "runTimeoutSeconds": asked}
-        answer: Any = await call(Desk(fl, Gateway()), "runs.spawn", given)
+        answer: Any = await call(GatewayState(fl, GatewayBlock()), "runs.spawn", given)
         assert await limit_of(fl, answer["childSessionKey"]) == limit_s
 
     async def by_tool(fl: fledge.Fledge) -> None:

@@ -276,7 +276,7 @@ def test_another_controller_than_the_requester_may_direct_and_the_requester_may_
         turn = await desk.engine.store.read(lambda tx: tx.turns.get(MAIN))
         assert turn is not None
         spec = Spec(task="work", label="eyes", controller="agent:main:other")
-        request = spawn.Request(spec=spec, terms=Terms(parent=MAIN), generations=turn.generations)
+        request = spawn.SpawnRequest(spec=spec, terms=Terms(parent=MAIN), generations=turn.generations)
         key = (await desk.engine.commit(lambda c: spawn.spawn(c, request))).key
         refused = await desk("subagents", action="kill", target="eyes")
         assert refused["status"] == "forbidden"

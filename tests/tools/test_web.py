@@ -9,7 +9,7 @@ import pytest
 
 from fledge.errors import BadInput, Refused
 from fledge.tools.base import ToolContext
-from fledge.tools.web import Address, Fetcher, Page, look_up, refuse_special
+from fledge.tools.web import Fetcher, IpAddress, WebPage, look_up, refuse_special
 from tests.statements import proves
 from tests.tools.site import Names, Site, anything, only_this_computer, visit
 
@@ -95,7 +95,7 @@ def test_a_page_is_fetched_with_its_own_name_and_nothing_of_ours() -> None:
         os.environ["HTTP_PROXY"] = os.environ["http_proxy"] = "http://127.0.0.1:9"
         for _ in range(2):
             page = await fetcher.fetch(f"http://site.test:{site.port}/a?q=1#part")
-            assert page == Page(
+            assert page == WebPage(
                 f"http://site.test:{site.port}/a?q=1#part", 200, "text/html", "utf-8", b"<p>hello", False
             )
         path, headers = site.asked[1]
@@ -242,7 +242,7 @@ def test_a_redirect_is_judged_like_a_first_address(to: str, told: str) -> None:
 
 def test_a_redirect_to_this_computer_is_refused_by_the_default_policy() -> None:
     async def work(site: Site) -> None:
-        def public_once(address: Address) -> str | None:
+        def public_once(address: IpAddress) -> str | None:
             judged.append(str(address))
             return None if len(judged) <= 2 else refuse_special(address)
 
@@ -265,7 +265,7 @@ def test_a_name_that_changes_its_address_is_never_connected_to_unjudged() -> Non
         names = Names(site=[["127.0.0.2"], ["127.0.0.1"]])
         seen: list[str] = []
 
-        def policy(address: Address) -> str | None:
+        def policy(address: IpAddress) -> str | None:
             seen.append(str(address))
             return None if str(address) == "127.0.0.2" else "private"
 
@@ -298,7 +298,7 @@ def test_where_sockets_are_made_the_address_is_judged_once_more() -> None:
     async def work(site: Site) -> None:
         judged: list[str] = []
 
-        def public_at_first(address: Address) -> str | None:
+        def public_at_first(address: IpAddress) -> str | None:
             judged.append(str(address))
             return None if len(judged) == 1 else "private"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fledge.core.goods import Artifact, Goods
+from fledge.core.handover import Artifact, Handover
 from fledge.workspaces.artifacts import DIGEST_CHARS, find_artifacts
 from tests.statements import proves
 
@@ -29,14 +29,14 @@ def test_files_are_listed_by_name_with_size_and_digest(workspace: Path) -> None:
     (workspace / "artifacts" / "sub" / "a.txt").write_bytes(b"")
     found = find_artifacts(workspace, "artifacts", digests=True)
     files = (Artifact("b.md", 3, digest(b"bee")), Artifact("sub/a.txt", 0, digest(b"")))
-    assert found == Goods(str(workspace / "artifacts"), files)
+    assert found == Handover(str(workspace / "artifacts"), files)
     assert find_artifacts(workspace, "artifacts", digests=False).artifacts[0] == Artifact("b.md", 3)
 
 
 def test_nothing_is_handed_over_if_there_is_no_folder_or_nothing_in_it(workspace: Path) -> None:
-    assert find_artifacts(workspace, "artifacts", True) == Goods()
-    assert find_artifacts(workspace, "artifacts/7f", True) == Goods()
-    assert find_artifacts(workspace / "nowhere", "artifacts", True) == Goods()
+    assert find_artifacts(workspace, "artifacts", True) == Handover()
+    assert find_artifacts(workspace, "artifacts/7f", True) == Handover()
+    assert find_artifacts(workspace / "nowhere", "artifacts", True) == Handover()
 
 
 def test_only_the_first_fifty_are_named_and_the_rest_is_counted(workspace: Path) -> None:
@@ -51,7 +51,7 @@ def test_links_pipes_and_what_they_lead_to_are_not_handed_over(workspace: Path, 
     (workspace / "artifacts" / "link").symlink_to(tmp_path / "secret")
     (workspace / "artifacts" / "folder").symlink_to(tmp_path)
     os.mkfifo(workspace / "artifacts" / "pipe")
-    assert find_artifacts(workspace, "artifacts", True) == Goods()
+    assert find_artifacts(workspace, "artifacts", True) == Handover()
 
 
 def test_a_folder_that_is_a_link_out_of_the_workspace_is_not_looked_into(workspace: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_folder_that_is_a_link_out_of_the_workspace_is_not_looked_into(workspa
     (workspace / "artifacts" / "sub").rmdir()
     (workspace / "artifacts").rmdir()
     (workspace / "artifacts").symlink_to(outside)
-    assert find_artifacts(workspace, "artifacts", True) == Goods()
+    assert find_artifacts(workspace, "artifacts", True) == Handover()
 
 
 def test_names_that_are_not_unicode_are_told_as_such(workspace: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fledge.core.goods import Worktree
+from fledge.core.handover import Worktree
 from fledge.errors import Refused
 from fledge.workspaces.worktrees import look_at, make_worktree, names_inside, record_of, remove_worktree
 from tests.statements import proves

@@ -1,6 +1,6 @@
 """A conversation as a program holds it: say something and wait for the answer, watch it come, look back, stop.
 
-What is said becomes a commission: it has a run id, and whoever has that can wait for its answer, also after a restart.
+What is said becomes a request: it has a run id, and whoever has that can wait for its answer, also after a restart.
 """
 
 import asyncio
@@ -11,19 +11,18 @@ from fledge.api import views
 from fledge.api.carried import GivenFile, GivenImage, carried
 from fledge.api.streams import answer_events
 from fledge.api.values import Message, Question, Reply
-from fledge.core.freeze import said
+from fledge.core.freeze import classify_reply
 from fledge.core.keys import SessionKey
 from fledge.core.run import Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import BadInput, NotFound
-from fledge.orchestrator import commission, control, system_events
-from fledge.orchestrator.changes import Changes, deadline
+from fledge.orchestrator import control, messages
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
-from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.engine import Changes, Engine, deadline
 from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profiles import ConfiguredProfiles
-from fledge.store.base import Commission, Tx
+from fledge.store.base import MessageRequest, Tx
 
 LOOK_BACK_ENTRIES = 200
 """How many entries before the end of a turn are looked at for its words."""
@@ -112,7 +111,7 @@ class Conversation:
         'echo: Hello'
         """
         at = deadline(self._engine, timeout)
-        known = await self._engine.store.read(lambda tx: tx.commissions.get(run_id))
+        known = await self._engine.store.read(lambda tx: tx.requests.get(run_id))
         if known is None or known.session != self.key:
             raise NotFound(f"{self.key} has no message with the run id {run_id!r}")
         return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
@@ -160,7 +159,7 @@ class Conversation:
         if not isinstance(text, str):
             raise BadInput("text", "must be text", text)
         self._check(self._agent_id)
-        return await self._engine.commit(lambda c: system_events.post(c, self.key, text))
+        return await self._engine.commit(lambda c: messages.post_event(c, self.key, text))
 
     async def request_heartbeat(self, reason: str = "") -> str:
         """Request a heartbeat: a turn in which the model checks what it was told to look after.
@@ -174,7 +173,7 @@ class Conversation:
         if not isinstance(reason, str):
             raise BadInput("reason", "must be text", reason)
         self._check(self._agent_id)
-        return await self._engine.commit(lambda c: system_events.request_heartbeat(c, self.key, reason))
+        return await self._engine.commit(lambda c: messages.request_heartbeat(c, self.key, reason))
 
     async def _say(
         self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
@@ -188,7 +187,7 @@ class Conversation:
 
             def say(c: Commit) -> tuple[str, int]:
                 turn = c.tx.turns.get(self.key)
-                accepted = commission.accept(c, self.key, message, origin=self.origin, carried=files)
+                accepted = messages.accept_request(c, self.key, message, origin=self.origin, carried=files)
                 return accepted.run_id, 0 if turn is None else turn.failures
 
             return await self._engine.commit(say)
@@ -249,10 +248,10 @@ class Conversation:
 
 def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
     """The answer, or why there will be none for now; None while it is on its way."""
-    asked = tx.commissions.get(run_id)
+    asked = tx.requests.get(run_id)
     if asked is None:
         raise NotFound(f"no run {run_id!r}")
-    stands = commission.standing(tx, run_id)
+    stands = messages.request_standing(tx, run_id)
     if stands.status == "ok":
         return Reply(status="ok", text=_words(tx, asked), run_id=run_id)
     if stands.status != "pending":
@@ -264,7 +263,7 @@ def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
     return Reply(status="pending", run_id=run_id, questions=questions) if questions else None
 
 
-def _words(tx: Tx, asked: Commission) -> str:
+def _words(tx: Tx, asked: MessageRequest) -> str:
     """What was answered; empty if the model chose silence, or the transcript is gone.
 
     A reply without words is answered by the last ones before it, back to the question.
@@ -272,8 +271,8 @@ def _words(tx: Tx, asked: Commission) -> str:
     entries = tx.transcripts.entries(asked.session, asked.entry - LOOK_BACK_ENTRIES, LOOK_BACK_ENTRIES)
     for _, body in reversed(joined((entry.seq, from_body(entry.body)) for entry in entries)):
         match body:
-            case Replied(text=text) if said(text) != "empty":
-                return text if said(text) == "text" else ""
+            case Replied(text=text) if classify_reply(text) != "empty":
+                return text if classify_reply(text) == "text" else ""
             case Spoken(row=row) if row == asked.row:
                 break
             case _:

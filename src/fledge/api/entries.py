@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core import entries as core
-from fledge.core.entries import CallAsked, CompletionsEntry, HistoryEntry, LineEntry, Place
+from fledge.core.entries import CallAsked, CompletionsEntry, EntryPlace, HistoryEntry, LineEntry
 from fledge.core.transcript import Body, Line, awaits_rest, from_body, last_step
 from fledge.errors import NotFound
 from fledge.store.base import Approval, Entry, Tx
@@ -51,7 +51,7 @@ def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | N
         return EntriesPage(entries=())
     older = tx.transcripts.tail(key, NEIGHBOURS, before=found[0].seq)
     newer = _ahead(tx, key, found[-1].seq)
-    known = [(Place(entry.seq, entry.at), from_body(entry.body)) for entry in (*older, *found, *newer)]
+    known = [(EntryPlace(entry.seq, entry.at), from_body(entry.body)) for entry in (*older, *found, *newer)]
     first, last = found[0].seq, min(found[-1].seq, _last_shown(tx, key, known))
     shown = core.entries(known, first, last, asked_about(tx, key, first, last))
     lines = _lines(tx, key, found[0].at if older else -math.inf, newer[0].at if newer else math.inf)
@@ -64,7 +64,7 @@ def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
     """One entry whole, completions with their results. NotFound: there is none of this number."""
     known = [*tx.transcripts.tail(key, NEIGHBOURS, before=seq), *tx.transcripts.entries(key, seq - 1, 1)]
     known += _ahead(tx, key, seq)
-    bodies = [(Place(one.seq, one.at), from_body(one.body)) for one in known]
+    bodies = [(EntryPlace(one.seq, one.at), from_body(one.body)) for one in known]
     found = core.entries(bodies, seq, seq, asked_about(tx, key, seq, seq), whole=True)
     if not found:
         raise NotFound(f"no entry {seq} in {key}")
@@ -108,7 +108,7 @@ def _ahead(tx: Tx, key: str, last: int) -> list[Entry]:
     return found
 
 
-def _last_shown(tx: Tx, key: str, known: list[tuple[Place, Body]]) -> int:
+def _last_shown(tx: Tx, key: str, known: list[tuple[EntryPlace, Body]]) -> int:
     """The last entry that may be shown: a reply that was cut is held back while its turn may bring the rest."""
     lines = [Line(place.seq, body) for place, body in known[-3:]]
     if awaits_rest(lines) and tx.turns.get(key) is not None:

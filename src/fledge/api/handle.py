@@ -10,14 +10,13 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from fledge.api import views
-from fledge.api.streams import Looked, RunEvent, run_events
+from fledge.api.streams import RunEvent, RunLook, run_events
 from fledge.api.values import Plan, Result, RunInfo, quoted
 from fledge.core.figures import duration
 from fledge.core.run import Instant
 from fledge.orchestrator import control
-from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.effects import Killing
-from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.engine import Changes, Engine, deadline
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.feed import Feed, Subscription
 from fledge.store.base import Session, Tx
@@ -25,7 +24,7 @@ from fledge.store.base import Session, Tx
 T = TypeVar("T")
 
 
-class Seen(Struct, frozen=True):
+class HandleSeen(Struct, frozen=True):
     """What a handle last saw of its run."""
 
     status: str
@@ -61,7 +60,7 @@ class Handle(Generic[T]):
         """The label it was spawned with."""
         self.session_key = session_key
         """Its name for life."""
-        self._seen: Seen | None = None
+        self._seen: HandleSeen | None = None
         """How it stood when this handle last looked; for `repr` alone."""
         self.run_id = run_id
         """The id it was attached by; it finds the run for ever, however often that is steered or resumed."""
@@ -104,7 +103,7 @@ class Handle(Generic[T]):
 
         found, session = await self._engine.store.read(look)
         since = found.started_at if session is None else session.created_at
-        self._seen = Seen(found.status if found.done else found.phase, since, found.ended_at)
+        self._seen = HandleSeen(found.status if found.done else found.phase, since, found.ended_at)
         return found
 
     async def info(self) -> RunInfo:
@@ -115,7 +114,7 @@ class Handle(Generic[T]):
         'greeting'
         """
         found = await self._engine.store.read(lambda tx: views.run_info(tx, self.session_key))
-        self._seen = Seen(found.status, found.created_at, found.ended_at)
+        self._seen = HandleSeen(found.status, found.created_at, found.ended_at)
         return found
 
     def events(self) -> AsyncGenerator[RunEvent, None]:
@@ -220,18 +219,18 @@ class _Rows:
     def unwatch(self, key: str, moved: asyncio.Event) -> None:
         self._changes.unwatch(moved, key)
 
-    async def look(self, told: int, after: int) -> Looked:
+    async def look(self, told: int, after: int) -> RunLook:
         self._changes.check_open()
         key = self._key
 
-        def look(tx: Tx) -> Looked:
+        def look(tx: Tx) -> RunLook:
             timeline = views.timeline(tx.events.of(key))[told:]
-            return Looked(timeline, views.messages(tx, key, after, views.LOOK_BACK), views.is_settled(tx, key))
+            return RunLook(timeline, views.messages(tx, key, after, views.LOOK_BACK), views.is_settled(tx, key))
 
         return await self._engine.store.read(look)
 
 
-def shown(label: str, run_id: str, seen: Seen | None, now: Instant) -> str:
+def shown(label: str, run_id: str, seen: HandleSeen | None, now: Instant) -> str:
     """A handle as it is printed: label, status and age, as far as it has looked."""
     name = f"{quoted(label)} {run_id}" if label else run_id
     if seen is None or seen.since is None:

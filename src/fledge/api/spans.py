@@ -5,9 +5,9 @@ from typing import Final
 
 from fledge.api.entries import AHEAD, asked_about
 from fledge.core import entries as core
-from fledge.core.entries import Place
+from fledge.core.entries import EntryPlace
 from fledge.core.run import Instant
-from fledge.core.spans import Child, Spans
+from fledge.core.spans import SpanChild, Spans
 from fledge.core.spans import spans as spans_of
 from fledge.core.transcript import from_body
 from fledge.orchestrator.views import tries
@@ -22,7 +22,7 @@ MOST_CHILDREN: Final = 500
 def spans(tx: Tx, key: str, since: Instant | None, until: Instant | None) -> Spans:
     """The spans of a run that touch the time from `since` to `until`; without those, of its whole life."""
     found = tx.transcripts.tail(key, MOST_READ, before=None if until is None else _number_at(tx, key, until) + AHEAD)
-    known = [(Place(one.seq, one.at), from_body(one.body)) for one in found]
+    known = [(EntryPlace(one.seq, one.at), from_body(one.body)) for one in found]
     shown = core.entries(known, 0, found[-1].seq, asked_about(tx, key, found[0].seq, found[-1].seq)) if found else []
     children = [_child(tx, child) for child in tx.runs.children(key)[-MOST_CHILDREN:]]
     return spans_of(tx.events.of(key), shown, children, tries(tx, key), since, until)
@@ -41,9 +41,9 @@ def _number_at(tx: Tx, key: str, at: Instant) -> int:
     return low
 
 
-def _child(tx: Tx, key: str) -> Child:
+def _child(tx: Tx, key: str) -> SpanChild:
     run, spec = tx.runs.load(key), tx.runs.spec(key)
-    return Child(
+    return SpanChild(
         session_key=key,
         run_id=run.run_id,
         label=spec.label or spec.task[:80],

@@ -25,7 +25,7 @@ NO_TURN: Final = -1
 YIELD: Final = "sessions_yield "
 
 
-class Words:
+class SessionWords:
     """The words of one session: streamed, and as committed replies. Each reply is told once as a whole."""
 
     def __init__(self, session: str, after: int = 0) -> None:
@@ -79,7 +79,7 @@ class Words:
         return found
 
 
-class Looked(Struct, frozen=True):
+class RunLook(Struct, frozen=True):
     """What the rows say of a run."""
 
     timeline: Sequence[TimelineEvent]
@@ -90,7 +90,7 @@ class Looked(Struct, frozen=True):
     """Nothing more will come of it."""
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """Where a stream gets what it tells."""
 
     def listen(self, poke: Callable[[], None]) -> Subscription:
@@ -105,7 +105,7 @@ class Source(Protocol):
         """Leave the event alone from now on."""
         ...
 
-    async def look(self, told: int, after: int) -> Looked:
+    async def look(self, told: int, after: int) -> RunLook:
         """What the rows say: all but the first so many events, and replies behind this entry. Raises `Refused` once
         nothing can be looked at any more."""
         ...
@@ -123,9 +123,9 @@ class _Moved(asyncio.Event):
         self._woken.set()
 
 
-async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]:
+async def run_events(source: StreamSource, key: str) -> AsyncGenerator[RunEvent, None]:
     """Everything that happened to a run and will, until it has settled."""
-    woken, words, told = asyncio.Event(), Words(key), 0
+    woken, words, told = asyncio.Event(), SessionWords(key), 0
     moved = _Moved(woken)
     heard = source.listen(woken.set)
     source.watch(key, moved)
@@ -200,7 +200,7 @@ async def answer_events(
 ) -> AsyncGenerator[TurnEvent | Reply, None]:
     """What happens in a conversation while the message of this run id is answered, and the answer. Turns before it, and
     turns for other messages, are left out. `entries` are those behind `after`."""
-    words, own_turn = Words(key, after), NO_TURN
+    words, own_turn = SessionWords(key, after), NO_TURN
     answer.add_done_callback(lambda _: heard.close())
     try:
         async for one in heard:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 from fledge.core.entries import AttachmentShown, CompletionValue
 from fledge.core.figures import duration
 from fledge.core.freeze import Stats, one_line
-from fledge.core.goods import Worktree
+from fledge.core.handover import Worktree
 from fledge.core.run import EndedReason, Instant, Outcome
 from fledge.errors import RunFailed
 

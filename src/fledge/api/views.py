@@ -14,7 +14,7 @@ from fledge.core.announce import Completion, announce_key
 from fledge.core.entries import attachments, completions
 from fledge.core.events import Admitted, Event, people_words, reason
 from fledge.core.freeze import Stats
-from fledge.core.goods import Goods
+from fledge.core.handover import Handover
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
 from fledge.core.prompts import is_stuck
@@ -40,9 +40,9 @@ from fledge.store.base import (
     Approval,
     ChildrenPage,
     Entry,
+    InboxRow,
     ListedRun,
-    Post,
-    Row,
+    OutboxPost,
     RunFilter,
     RunMark,
     RunWalk,
@@ -137,8 +137,8 @@ def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
         run_id=run.run_id,
         session_key=key,
         label=told.label,
-        artifacts=tuple(f"{told.goods.folder}/{one.name}" for one in told.goods.artifacts),
-        worktree=told.goods.worktree,
+        artifacts=tuple(f"{told.handover.folder}/{one.name}" for one in told.handover.artifacts),
+        worktree=told.handover.worktree,
         phase=run.phase.name,
         started_at=ended.started_at,
         ended_at=ended.ended_at,
@@ -159,10 +159,10 @@ def read_value(text: str, schema: dict[str, Any] | None, output_type: type[T] | 
     return read_as(Any if output_type is None else output_type, fitted.text)
 
 
-def handed_over(tx: Tx, key: str) -> Goods:
+def handed_over(tx: Tx, key: str) -> Handover:
     """The files that a run handed over; none while its outcome may not be read."""
     run = tx.runs.load(key)
-    return _completion(tx, run).goods if is_readable(run) else Goods()
+    return _completion(tx, run).handover if is_readable(run) else Handover()
 
 
 def _completion(tx: Tx, run: Run) -> Completion:
@@ -422,7 +422,7 @@ def undelivered(tx: Tx) -> list[GivenUp]:
     return [*(_given_up(tx, row) for row in tx.inbox.undelivered()), *map(_not_sent, tx.outbox.undelivered())]
 
 
-def _given_up(tx: Tx, row: Row) -> GivenUp:
+def _given_up(tx: Tx, row: InboxRow) -> GivenUp:
     told = msgspec.json.decode(row.body, type=Completion)
     run = tx.runs.find(told.child_session_key)
     return GivenUp(
@@ -441,7 +441,7 @@ def _given_up(tx: Tx, row: Row) -> GivenUp:
     )
 
 
-def _not_sent(post: Post) -> GivenUp:
+def _not_sent(post: OutboxPost) -> GivenUp:
     message = message_of(post)
     return GivenUp(
         key=post.key,

@@ -5,7 +5,8 @@ When a message is sent, how often, and what happens if it never arrives is decid
 
 from typing import Protocol
 
-from fledge.core.route import Address, Message
+from fledge.core.route import Address
+from fledge.core.route import ChannelMessage as Message
 from fledge.errors import NotArrived, Undeliverable
 
 __all__ = ["Address", "Channel", "Message", "NotArrived", "Undeliverable"]

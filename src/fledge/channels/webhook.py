@@ -19,11 +19,11 @@ import msgspec
 from msgspec import Struct
 
 from fledge.clock import Clock, SystemClock
-from fledge.core.route import Message
+from fledge.core.route import ChannelMessage
 from fledge.core.run import Instant
 from fledge.errors import BadInput, NotArrived, Refused, Undeliverable
-from fledge.models.keys import Key
-from fledge.models.trouble import plain, retry_after, shown
+from fledge.models.keys import SecretKey
+from fledge.models.provider_errors import plain, retry_after, shown
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -44,9 +44,9 @@ _WIRE_ID = re.compile(r"[!-~]{1,512}")
 # ---- proof -----------------------------------------------------------------------------------------------------------
 
 
-def _secret(key: Key | str) -> bytes:
+def _secret(key: SecretKey | str) -> bytes:
     """The bytes that sign: what follows `whsec_` is base64, anything else is taken as it is."""
-    text = key.reveal() if isinstance(key, Key) else key
+    text = key.reveal() if isinstance(key, SecretKey) else key
     if text.startswith(_PREFIX):
         try:
             raw = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
@@ -64,7 +64,7 @@ def wire_id(message_id: str) -> str:
     return "".join(c if "!" <= c <= "~" and c not in ".%" else f"%{ord(c):02X}" for c in message_id)
 
 
-def sign(secret: Key | str, message_id: str, at: Instant, body: bytes) -> dict[str, str]:
+def sign(secret: SecretKey | str, message_id: str, at: Instant, body: bytes) -> dict[str, str]:
     """The three headers that prove this body. Refused: a secret under 16 bytes."""
     sent_id, stamp = wire_id(message_id), str(int(at))
     return {ID: sent_id, TIMESTAMP: stamp, SIGNATURE: f"v1,{_signature(_secret(secret), sent_id, stamp, body)}"}
@@ -95,7 +95,7 @@ def read_proof(headers: Mapping[str, str], now: Instant) -> Proof:
     return Proof(sent_id, stamp, tuple(signatures[:MOST_SIGNATURES]))
 
 
-def verify(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
+def verify(secret: SecretKey | str, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
     """The id of a webhook that really comes from whoever has the secret.
 
     Refused, without saying how near it was: what `read_proof` refuses, and a signature that does not fit. While a
@@ -117,7 +117,7 @@ def verify(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Inst
 class Poster:
     """Posts signed JSON to one address. Use it from one event loop at a time; close it when done."""
 
-    def __init__(self, url: str, secret: Key, timeout_s: float, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, secret: SecretKey, timeout_s: float, clock: Clock | None = None) -> None:
         _secret(secret)
         self._url, self._key, self._timeout_s, self._clock = url, secret, timeout_s, clock or SystemClock()
         self._session: ClientSession | None = None
@@ -183,12 +183,13 @@ async def _bounded(response: "ClientResponse") -> bytes:
 
 
 class WebhookChannel:
-    """A channel that is somebody's server. The body is the message as JSON; see `core.route.Message` for its fields."""
+    """A channel that is somebody's server. The body is the message as JSON; see `core.route.ChannelMessage` for its
+    fields."""
 
     def __init__(self, poster: Poster) -> None:
         self._poster = poster
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: ChannelMessage) -> None:
         """Post the message; it has arrived when the server says so."""
         await self._poster.post(message.id, msgspec.json.encode(message))
 

@@ -12,16 +12,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.api.values import RunInfo
-from fledge.cli.term.shown import Card, Child, Turn
+from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild
 from fledge.commands.lines import name_of
 from fledge.commands.values import Below, Story
-from fledge.core.calls import call_line
+from fledge.core.doing import call_line
 from fledge.core.freeze import one_line
 
 CAUSE_CHARS: Final = 200
 CHARS_PER_TOKEN: Final = 4
 """What a token is taken for until the provider has counted them."""
-Event = Mapping[str, Any]
+LiveEvent = Mapping[str, Any]
 """An event of type `turn`, as it looks on the wire."""
 
 
@@ -32,7 +32,7 @@ class _Work(Struct):
     calls: dict[str, str] | None = None
     """Calls under way, by id."""
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: LiveEvent) -> None:
         """Follow its turn."""
         calls = dict(self.calls or {})
         match event["kind"]:
@@ -62,7 +62,7 @@ class Activity:
     """One conversation, and what is below it."""
 
     def __init__(self) -> None:
-        self.turn: Turn | None = None
+        self.turn: TurnShown | None = None
         """The turn of the session that is talked with."""
         self.heard = 0
         """How many events of that session were heard."""
@@ -72,16 +72,16 @@ class Activity:
 
     # ---- the turn that is talked with
 
-    def hear(self, event: Event, now: float) -> None:
+    def hear(self, event: LiveEvent, now: float) -> None:
         """An event of the session that is talked with."""
         self.heard += 1
         kind = event["kind"]
         self._own.hear(event)
-        turn = self.turn or Turn("thinking", now)
+        turn = self.turn or TurnShown("thinking", now)
         match kind:
             case "start":
                 self._counted = self._chars = 0
-                self.turn = Turn("thinking", now)
+                self.turn = TurnShown("thinking", now)
             case "end":
                 self.stop()
             case "retry" | "error":
@@ -98,7 +98,7 @@ class Activity:
                 call = self._own.call
                 self.turn = replace(turn, state="tool" if call else "thinking", tool=call)
 
-    def _failed(self, event: Event, turn: Turn, now: float) -> Turn:
+    def _failed(self, event: LiveEvent, turn: TurnShown, now: float) -> TurnShown:
         in_s = event.get("retryInS", 0.0)
         # An error that waiting may not cure is tried again too, and nobody is told when.
         retry_at = now + in_s if in_s or event["kind"] == "retry" else 0.0
@@ -116,18 +116,18 @@ class Activity:
 
     # ---- what is below
 
-    def hear_below(self, event: Event) -> None:
+    def hear_below(self, event: LiveEvent) -> None:
         """An event of a subagent."""
         self._work.setdefault(event["sessionKey"], _Work()).hear(event)
 
-    def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> tuple[Child, ...]:
+    def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> tuple[WorkingChild, ...]:
         """What `sessions.below` told of the conversation; the answer is the subagents at work. `heard`: as it stood
         when the look began. `is_talked_with`: the conversation itself is, and not a subagent of its."""
         if is_talked_with and heard == self.heard:
             self._look_at_turn(below, now)
         self._work = {child.session_key: self._work.get(child.session_key, _Work()) for child in below.children}
         return tuple(
-            Child(
+            WorkingChild(
                 label=child.label,
                 doing=self._doing(child.session_key, child.state),
                 since=now if child.started_at is None else now - (below.now_at - child.started_at),
@@ -141,10 +141,10 @@ class Activity:
         if below.opened_at is None:
             self.stop()
         elif below.waits:
-            turn = self.turn or Turn("waiting", now - (below.now_at - below.opened_at))
+            turn = self.turn or TurnShown("waiting", now - (below.now_at - below.opened_at))
             self.turn = replace(turn, state="waiting", tool="")
         elif self.turn is None or self.turn.state == "waiting":
-            self.turn = Turn("thinking", now - (below.now_at - below.opened_at))
+            self.turn = TurnShown("thinking", now - (below.now_at - below.opened_at))
 
     def _doing(self, key: str, state: str) -> str:
         """A child that runs does what its events say; any other does as it stands."""
@@ -152,16 +152,16 @@ class Activity:
         return (work.call or work.doing) if state == "running" else state
 
 
-def waits_for_model(event: Event) -> str:
+def waits_for_model(event: LiveEvent) -> str:
     """What a session does whose model could not answer, and is asked again."""
     return f"waits for its model: {one_line(_cause(event), CAUSE_CHARS)}"
 
 
-def card_of(story: Story) -> Card:
+def card_of(story: Story) -> EndedItem:
     """How a subagent ended."""
     run = story.run
     took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
-    return Card(name_of(run), _how(run), took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
+    return EndedItem(name_of(run), _how(run), took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
 
 
 def _how(run: RunInfo) -> str:
@@ -171,6 +171,6 @@ def _how(run: RunInfo) -> str:
     return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, outcome unknown")
 
 
-def _cause(event: Event) -> str:
+def _cause(event: LiveEvent) -> str:
     """What went wrong."""
     return str(event.get("cause") or event.get("text", ""))

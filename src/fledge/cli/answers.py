@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from fledge.api.values import Message
-from fledge.cli.term.shown import Answer, Called, Item, Notice, Spoken
+from fledge.cli.term.shown import AnswerItem, Called, ChatItem, NoticeItem, SpokenItem
 from fledge.core.asking import CUT
 from fledge.core.attachments import size_words
-from fledge.core.calls import call_line
+from fledge.core.doing import call_line
 from fledge.core.route import is_worth_sending
 
 SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
@@ -47,7 +47,7 @@ class Sink(Protocol):
         """The answer is complete."""
         ...
 
-    def say(self, item: Item) -> None:
+    def say(self, item: ChatItem) -> None:
         """Something whole that stays."""
         ...
 
@@ -133,7 +133,7 @@ class Answers:
         words = self._own.pop(entry.run_id, message_text(entry))
         if words:
             self.forget_shown()
-            self._screen.say(Spoken(words, is_typed_here=is_own))
+            self._screen.say(SpokenItem(words, is_typed_here=is_own))
 
     def _complete(self, entry: Message) -> None:
         text = entry.text
@@ -147,7 +147,7 @@ class Answers:
                 self._screen.complete()
             else:
                 self.forget_shown()
-                self._screen.say(Answer(text))
+                self._screen.say(AnswerItem(text))
             self._shown = self._heard = ""
         if is_worth_sending(text):
             self.last_answer = text
@@ -155,4 +155,4 @@ class Answers:
             tool, _, arguments = call.partition(" ")
             self._screen.say(Called(call_line(tool, arguments)))
         if entry.is_cut:
-            self._screen.say(Notice(f"[{CUT}]"))
+            self._screen.say(NoticeItem(f"[{CUT}]"))

@@ -31,16 +31,16 @@ from fledge.cli.opening import opening
 from fledge.cli.term import shown
 from fledge.cli.term.opening import screen_here
 from fledge.cli.term.shown import (
-    Answered,
-    Item,
+    ChatItem,
+    ErrorItem,
     Leave,
-    Notice,
-    Output,
+    NoticeItem,
+    OutputItem,
+    QuestionAnswered,
     Screen,
-    Sent,
-    Spoken,
-    Stop,
-    Trouble,
+    SpokenItem,
+    StopWanted,
+    WordsSent,
 )
 from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.driving import Driving
@@ -48,14 +48,14 @@ from fledge.client.folder import Client
 from fledge.commands import slash
 from fledge.commands.lines import name_of as run_name
 from fledge.commands.reading import from_wire
-from fledge.commands.slash import Choice
+from fledge.commands.slash import WordChoice
 from fledge.commands.values import Below, SessionRow, Story
 from fledge.config.places import user_folder
-from fledge.core.calls import call_line
+from fledge.core.doing import call_line
 from fledge.core.freeze import one_line
-from fledge.core.freeze import sound as to_valid_utf8
+from fledge.core.freeze import to_valid_utf8 as to_valid_utf8
 from fledge.core.keys import agent_of, conversation_name, main_key
-from fledge.core.route import Message, is_of_another, is_worth_sending
+from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 from fledge.plain_file import write_private
@@ -108,7 +108,7 @@ class ScreenChannel:
 
     def __init__(self) -> None:
         self._screen: Screen | None = None
-        self._waiting: list[Item] = []
+        self._waiting: list[ChatItem] = []
         self.conversation = self.streams = ""
         """The conversation, and the session that is talked with: this one, or a subagent of its."""
 
@@ -119,25 +119,25 @@ class ScreenChannel:
             screen.say(item)
         self._waiting.clear()
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: ChannelMessage) -> None:
         """Show it."""
         if message.is_entry and message.session_key == self.streams:
             return
         if is_of_another(message, self.conversation):
             self.note(f"in {conversation_name(message.session_key)}: {message.text}")
         elif message.about in ("reply", "result"):
-            self._say(shown.Answer(message.text))
+            self._say(shown.AnswerItem(message.text))
         elif message.about != "approval":
             self.note(message.text)
 
     def note(self, text: str) -> None:
         """Show something that the person should know."""
-        self._say(Notice(text))
+        self._say(NoticeItem(text))
 
     async def close(self) -> None:
         """Nothing is held."""
 
-    def _say(self, item: Item) -> None:
+    def _say(self, item: ChatItem) -> None:
         if self._screen is None:
             self._waiting.append(item)
         else:
@@ -149,15 +149,15 @@ class UsableModels:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._looking: asyncio.Task[list[Choice]] | None = None
+        self._looking: asyncio.Task[list[WordChoice]] | None = None
 
-    def __call__(self) -> Sequence[Choice]:
+    def __call__(self) -> Sequence[WordChoice]:
         """Those that are known by now."""
         if self._looking is None:
             self._looking = asyncio.ensure_future(self._look())
         return self._looking.result() if self._looking.done() and not self._looking.exception() else ()
 
-    async def _look(self) -> list[Choice]:
+    async def _look(self) -> list[WordChoice]:
         return [(one["name"], one["because"]) for one in await self._client.call("models.list", once=False)]
 
 
@@ -209,7 +209,7 @@ class Chat:
         """The turn that was last heard of, and the last one that was stopped: what still comes of that is not shown."""
         self._late = self._trouble = ""
         """For how long the turn could not answer when that was shown, and the error that was shown last."""
-        self._typed: asyncio.Queue[Sent] = asyncio.Queue()
+        self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
         channel.conversation = channel.streams = self._session
         channel.show_on(screen)
@@ -224,7 +224,7 @@ class Chat:
         except FledgeError as error:
             if not self._sits.is_set():
                 raise
-            self._screen.say(Trouble(f"{error}; {KEPT}"))
+            self._screen.say(ErrorItem(f"{error}; {KEPT}"))
             return 1
         finally:
             for task in tasks:
@@ -247,11 +247,11 @@ class Chat:
             match await self._screen.wish():
                 case Leave():
                     break
-                case Stop():
+                case StopWanted():
                     await self._refusable(self._stop())
-                case Answered() as answered:
+                case QuestionAnswered() as answered:
                     await self._refusable(self._answer(answered))
-                case Sent() as sent:
+                case WordsSent() as sent:
                     if chat_commands.read(sent.text) == ("quit", ""):
                         await self._finish_typed()
                         return await self._leave()
@@ -270,7 +270,9 @@ class Chat:
     async def _leave(self) -> int:
         if not self._client.is_held and (left := await self._unsettled()):
             at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
-            self._screen.say(Notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them."))
+            self._screen.say(
+                NoticeItem(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
+            )
         return 0
 
     async def _unsettled(self) -> int:
@@ -289,9 +291,9 @@ class Chat:
         try:
             await deed
         except FledgeError as error:
-            self._screen.say(Trouble(str(error)))
+            self._screen.say(ErrorItem(str(error)))
 
-    async def _take(self, sent: Sent) -> None:
+    async def _take(self, sent: WordsSent) -> None:
         """What the person typed: a command, or words for the agent that is talked with."""
         line = sent.text
         if not line.strip():
@@ -310,18 +312,18 @@ class Chat:
             given, attached = await asyncio.to_thread(_with_file, order)
         run_id = await self._say(given, sent)
         if attached:
-            self._screen.say(Notice(attached))
+            self._screen.say(NoticeItem(attached))
         if self._screen.in_turns:
             await self._answered(run_id)
 
     async def _slash(self, line: str) -> None:
         done = await self._client.call("slash.run", session=self._session, line=line, address=HERE)
-        self._screen.say(Notice(done["text"]))
+        self._screen.say(NoticeItem(done["text"]))
         if done["verb"] == "help":
-            self._screen.say(Notice(chat_commands.help_text()))
+            self._screen.say(NoticeItem(chat_commands.help_text()))
         await self._turn_to_bound()
 
-    async def _say(self, given: dict[str, Any], sent: Sent) -> str:
+    async def _say(self, given: dict[str, Any], sent: WordsSent) -> str:
         await self._turn_to_bound()
         # Where this process drives, the model is the one it has opened the folder with.
         given |= {"defaultModel": self._model if self._client.is_held else "", "idempotencyKey": RandomIds().unique()}
@@ -329,7 +331,7 @@ class Chat:
         if is_queued:
             self._show_queued(sent.shown)
         else:
-            self._screen.say(Spoken(sent.shown, is_typed_here=True))
+            self._screen.say(SpokenItem(sent.shown, is_typed_here=True))
         async with self._showing:
             try:
                 accepted = await self._client.call(
@@ -374,7 +376,7 @@ class Chat:
                 break
         await self._show()
         if reply["status"] == "stopped":
-            self._screen.say(Trouble(reply["error"]))
+            self._screen.say(ErrorItem(reply["error"]))
 
     async def _come_to_rest(self) -> None:
         """The input is over: what was asked is still answered, unless a person must say something first."""
@@ -390,7 +392,7 @@ class Chat:
     async def _stop(self) -> None:
         """Stop the turn; words that it has not read go back into the input."""
         if not self._is_talked_with:
-            self._screen.say(Notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back"))
+            self._screen.say(NoticeItem("a subagent is not stopped by this: /kill ends it, /unfocus goes back"))
             return
         asked = list(self._unread)
         done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
@@ -398,7 +400,7 @@ class Chat:
         self._answers.forget()
         self._activity.stop()
         self._show_turn()
-        self._screen.say(Notice("stopped; subagents go on (/stop stops them too)"))
+        self._screen.say(NoticeItem("stopped; subagents go on (/stop stops them too)"))
         back = [self._unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in self._unread]
         self._show_queued()
         if back:
@@ -407,7 +409,7 @@ class Chat:
 
     # ---- questions
 
-    async def _answer(self, answered: Answered) -> None:
+    async def _answer(self, answered: QuestionAnswered) -> None:
         """Carry out what the person answered. If that is refused, the question is asked again as long as it is open."""
         asked = self._asked.answered(answered.id)
         try:
@@ -419,7 +421,7 @@ class Chat:
             self._news |= {"questions", "plans"}
             self._changed.set()
 
-    async def _answer_question(self, asked: Question, answered: Answered) -> None:
+    async def _answer_question(self, asked: Question, answered: QuestionAnswered) -> None:
         call = f"{call_line(asked.tool, asked.arguments)}, for {self._who(asked.session_key)}"
         about: dict[str, Any] = {"id": asked.id, "digest": asked.digest}
         match answered.verdict:
@@ -432,9 +434,9 @@ class Chat:
             case _:
                 await self._client.call("approvals.deny", **about, words=answered.words)
                 said = f"denied: {call}" + (f": {answered.words}" if answered.words else "")
-        self._screen.say(Notice(said))
+        self._screen.say(NoticeItem(said))
 
-    async def _answer_plan(self, plan: Plan, answered: Answered) -> None:
+    async def _answer_plan(self, plan: Plan, answered: QuestionAnswered) -> None:
         target: dict[str, Any] = {"target": plan.session_key, "requester": self._session, "run": plan.run_id}
         match answered.verdict:
             case "carry out":
@@ -445,7 +447,7 @@ class Chat:
                 reason = answered.words or "the person gave no reason"
                 await self._client.call("plans.reject", **target, reason=reason)
         done = {"carry out": "approved", "edited": "approved, as you have edited it"}.get(answered.verdict, "rejected")
-        self._screen.say(Notice(f"the plan of {self._who(plan.session_key)} is {done}"))
+        self._screen.say(NoticeItem(f"the plan of {self._who(plan.session_key)} is {done}"))
 
     def _who(self, key: str) -> str:
         return THE_AGENT if key == self._session else self._names.get(key, "a subagent")
@@ -462,7 +464,7 @@ class Chat:
                 below = from_wire(Below, await self._client.call("sessions.below", session=self._session))
                 told = await self._client.call("runs.tree", requester=self._session, limit=PAGE)
                 lines = chat_commands.cost_lines(below, from_wire(list[RunInfo], told["runs"]))
-                self._screen.say(Notice("\n".join(lines)))
+                self._screen.say(NoticeItem("\n".join(lines)))
             case "copy":
                 self._copy()
             case "new":
@@ -476,7 +478,7 @@ class Chat:
             case "clear":
                 self._screen.clear()
             case "quit":
-                self._screen.say(Notice("write it like this: /quit"))
+                self._screen.say(NoticeItem("write it like this: /quit"))
 
     async def _open_result(self, word: str) -> None:
         """Show the whole result of a subagent."""
@@ -485,10 +487,10 @@ class Chat:
         story = from_wire(Story, await self._client.call("runs.info", target=target, requester=self._session))
         name = run_name(story.run)
         if not story.text:
-            self._screen.say(Notice(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}"))
+            self._screen.say(NoticeItem(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}"))
             return
-        self._screen.say(Notice(f"{name} · the whole result"))
-        self._screen.say(shown.Answer(story.text))
+        self._screen.say(NoticeItem(f"{name} · the whole result"))
+        self._screen.say(shown.AnswerItem(story.text))
 
     async def _expand(self, word: str) -> None:
         """Show what the last tool call gave back, here or in a subagent."""
@@ -499,15 +501,15 @@ class Chat:
         entries = await self._entries(session, 0, tools=True)
         last = next((one for one in reversed(entries) if one.role == "tool"), None)
         if last is None:
-            self._screen.say(Notice("no tool has given anything back"))
+            self._screen.say(NoticeItem("no tool has given anything back"))
         else:
-            self._screen.say(Output(last.kind, last.text, is_asked_for=True))
+            self._screen.say(OutputItem(last.kind, last.text, is_asked_for=True))
 
     def _copy(self) -> None:
         """Put the last answer into the clipboard, and into a file: nobody can know whether the terminal did it."""
         text = self._answers.last_answer
         if not text:
-            self._screen.say(Notice("nothing was answered yet"))
+            self._screen.say(NoticeItem("nothing was answered yet"))
             return
         is_asked = self._screen.copy(text)
         words = "the terminal was asked to copy the last answer" if is_asked else "the terminal cannot copy this"
@@ -518,7 +520,7 @@ class Chat:
                 words += f"; it is also in {file}"
             except OSError as error:
                 words += f"; it could not be written to {file}: {error.strerror}"
-        self._screen.say(Notice(words))
+        self._screen.say(NoticeItem(words))
 
     # ---- conversations
 
@@ -532,11 +534,11 @@ class Chat:
         choices = chat_commands.conversations(rows, time.time())
         if not word:
             lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
-            self._screen.say(Notice("\n".join([*lines, "/resume and a name or number goes on with one"])))
+            self._screen.say(NoticeItem("\n".join([*lines, "/resume and a name or number goes on with one"])))
             return
         key = chat_commands.resumed(word, rows, agent_of(self._session))
         if key is None:
-            self._screen.say(Trouble(f"there is no conversation {word}: /resume lists them, /new {word} begins it"))
+            self._screen.say(ErrorItem(f"there is no conversation {word}: /resume lists them, /new {word} begins it"))
             return
         await self._switch(key)
 
@@ -586,7 +588,7 @@ class Chat:
                 await self._sit_down()
             case "from":
                 who = "another one answers" if self._client.is_held else "this one goes on with it"
-                self._screen.say(Notice(f"the process that held the folder has left; {who}"))
+                self._screen.say(NoticeItem(f"the process that held the folder has left; {who}"))
                 await self._heal()
             case "closing":
                 self._answers.miss()
@@ -637,7 +639,7 @@ class Chat:
             case "error":
                 self._answers.forget()
                 if text != self._trouble:
-                    self._screen.say(Trouble(one_line(text, ERROR_CHARS)))
+                    self._screen.say(ErrorItem(one_line(text, ERROR_CHARS)))
                 self._trouble = text
             case _:
                 pass
@@ -654,7 +656,7 @@ class Chat:
         if event["kind"] == "tool:start":
             self._calls[call] = call_line(event.get("text", ""), event.get("arguments", ""))
         elif event["kind"] == "tool:end":
-            self._screen.say(Output(self._calls.pop(call, "a tool"), event.get("text", "")))
+            self._screen.say(OutputItem(self._calls.pop(call, "a tool"), event.get("text", "")))
 
     def _show_turn(self) -> None:
         self._screen.turn(self._activity.turn)
@@ -686,7 +688,9 @@ class Chat:
         held = " · held by another process, which answers" if is_asked else ""
         name = conversation_name(self._session)
         place = self._where.words if self._session == main_key() else f"{self._where.words} · {name}"
-        self._screen.say(Notice(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave"))
+        self._screen.say(
+            NoticeItem(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave")
+        )
         for item in [item for one in entries if (item := _earlier(one)) is not None][-LOOK_BACK:]:
             self._screen.say(item)
         self._talk_with(bound)
@@ -694,7 +698,7 @@ class Chat:
             self._answers.begin(entries[-1].seq if entries else own["entry"])
             self._answers.last_answer = next((one.text for one in reversed(entries) if _is_answer(one)), "")
         else:
-            self._screen.say(Notice(f"messages from here go to {bound['name']}; /unfocus ends that"))
+            self._screen.say(NoticeItem(f"messages from here go to {bound['name']}; /unfocus ends that"))
         self._ended = {run.run_id for run in await self._runs() if run.ended_at is not None}
         self._completions.conversations = chat_commands.conversations(await self._conversations(), time.time())
         await self._look()
@@ -732,7 +736,7 @@ class Chat:
         self._screen.children(children)
         self._show_turn()
         if below.unanswered and not self._late:
-            self._screen.say(Trouble(f"{below.unanswered}; it is tried again by itself, Esc stops that"))
+            self._screen.say(ErrorItem(f"{below.unanswered}; it is tried again by itself, Esc stops that"))
         self._late = below.unanswered
         return bool(children) or self._activity.turn is not None
 
@@ -773,8 +777,8 @@ def _with_file(order: slash.Order) -> tuple[dict[str, Any], str]:
     return {"message": order.words or file.name, "attachments": to_builtins([file])}, shown
 
 
-def _earlier(entry: Entry) -> Item | None:
+def _earlier(entry: Entry) -> ChatItem | None:
     """An entry of an earlier sitting, for reading; None if there is nothing to read in it."""
     if entry.role == "user" and entry.kind == "send":
-        return Spoken(message_text(entry))
-    return shown.Answer(entry.text) if _is_answer(entry) else None
+        return SpokenItem(message_text(entry))
+    return shown.AnswerItem(entry.text) if _is_answer(entry) else None

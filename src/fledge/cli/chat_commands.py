@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from fledge.api.values import RunInfo
 from fledge.commands import slash
-from fledge.commands.slash import Choice
+from fledge.commands.slash import WordChoice
 from fledge.commands.values import Below, SessionRow
 from fledge.core.freeze import one_line
 from fledge.core.keys import conversation_name
@@ -51,11 +51,11 @@ class Completions:
     """What may follow what was typed. The chat keeps the lists up to date; `models` is called when they are wanted."""
 
     def __init__(self) -> None:
-        self.targets: Sequence[Choice] = ()
-        self.conversations: Sequence[Choice] = ()
-        self.models: Callable[[], Sequence[Choice]] = tuple
+        self.targets: Sequence[WordChoice] = ()
+        self.conversations: Sequence[WordChoice] = ()
+        self.models: Callable[[], Sequence[WordChoice]] = tuple
 
-    def __call__(self, line: str) -> list[Choice]:
+    def __call__(self, line: str) -> list[WordChoice]:
         """What the last word of a line may become, with its meaning."""
         found = slash.complete(line, self.targets)
         command, blank, rest = line.partition(" ")
@@ -92,7 +92,7 @@ def new_name(known: Sequence[str], at: time.struct_time, project: str = "") -> s
     return next(name for name in names if name not in known)
 
 
-def conversations(rows: Sequence[SessionRow], now: float) -> list[Choice]:
+def conversations(rows: Sequence[SessionRow], now: float) -> list[WordChoice]:
     """Conversations by name, each with its project folder, how long ago something was said there, and its first
     words."""
     return [(conversation_name(row.key), _about(row, now)) for row in rows]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from fledge.api.values import Plan, Question
 from fledge.cli.term import shown
-from fledge.cli.term.shown import Asked
-from fledge.core.calls import whole_call_text
+from fledge.cli.term.shown import OpenQuestion
+from fledge.core.doing import whole_call_text
 
 
 class Questions:
@@ -28,11 +28,11 @@ class Questions:
         """True if this subagent's plan waits."""
         return any(plan.session_key == session_key for plan in self.plans)
 
-    def shown(self, who: Callable[[str], str]) -> tuple[Asked, ...]:
+    def shown(self, who: Callable[[str], str]) -> tuple[OpenQuestion, ...]:
         """All of them for the screen, the oldest first, plans last."""
         return (
             *(
-                shown.Question(
+                shown.CallQuestion(
                     self._id(one.id),
                     who(one.session_key),
                     whole_call_text(one.tool, one.arguments),

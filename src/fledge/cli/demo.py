@@ -25,7 +25,7 @@ from fledge.cli.live import LiveLines
 from fledge.cli.printing import say
 from fledge.cli.term.figures import sign_of
 from fledge.cli.term.plain import item_lines
-from fledge.cli.term.shown import Card
+from fledge.cli.term.shown import EndedItem
 from fledge.commands import lines
 from fledge.commands.looking import story
 from fledge.core.keys import main_key
@@ -92,7 +92,7 @@ async def _tell_ends(fl: fledge.Fledge, live: LiveLines, ended: set[str]) -> Non
             live.say(f"{sign_of(card.status)[0]} {item_lines(card)}")
 
 
-async def _card(fl: fledge.Fledge, key: str) -> Card:
+async def _card(fl: fledge.Fledge, key: str) -> EndedItem:
     """How a subagent ended, with the last line of its words: the summary."""
     now = fl.engine.clock.now()
     card = card_of(await fl.engine.store.read(lambda tx: story(tx, key, now)))

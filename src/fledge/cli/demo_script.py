@@ -7,7 +7,7 @@ import asyncio
 import re
 
 from fledge.models.base import AssistantMessage, Request, ToolMessage, UserMessage
-from fledge.models.scripted import Reply, use
+from fledge.models.scripted import ScriptedReply, use
 
 SURVEY, QUESTIONS, TIDY = "survey", "open questions", "tidy-up"
 PROMPT = "Look over this folder for me: what is in it, what is left to do, and how could it be tidied?"
@@ -21,7 +21,7 @@ STEP_S = 0.5
 SLOW_S = 2.5
 
 
-async def script(request: Request) -> Reply:
+async def script(request: Request) -> ScriptedReply:
     """The next reply of whichever agent asks."""
     name = next((name for name, task in TASKS.items() if f"{task}" in request.system), None)
     if "# Subagent Context" not in request.system or name is None:
@@ -38,47 +38,49 @@ async def script(request: Request) -> Reply:
             return _tidy(request, results)
 
 
-def _main(request: Request) -> Reply:
+def _main(request: Request) -> ScriptedReply:
     last = request.messages[-1]
     if isinstance(last, ToolMessage):
-        return Reply("Three subagents are at work. I will tell you as they report; ask me anything meanwhile.")
+        return ScriptedReply("Three subagents are at work. I will tell you as they report; ask me anything meanwhile.")
     if last.text == PROMPT:
         calls = [use("sessions_spawn", task=TASKS[name], label=name) for name in (SURVEY, QUESTIONS)]
-        return Reply(calls=(*calls, use("sessions_spawn", task=TASKS[TIDY], label=TIDY, planMode=True)))
+        return ScriptedReply(calls=(*calls, use("sessions_spawn", task=TASKS[TIDY], label=TIDY, planMode=True)))
     found = [words for words in dict.fromkeys(re.findall(r"SUMMARY: (.*)", last.text)) if words != PLAN]
     if "[PLAN READY]" in last.text:
         found.append(f'The plan of "{TIDY}" is ready and waits for your approval.')
-    return Reply(" ".join(found) or "NO_REPLY")
+    return ScriptedReply(" ".join(found) or "NO_REPLY")
 
 
-def _survey(results: list[str]) -> Reply:
+def _survey(results: list[str]) -> ScriptedReply:
     if not results:
-        return Reply(calls=(use("list", depth=1),))
+        return ScriptedReply(calls=(use("list", depth=1),))
     names = [line.split()[0] for line in results[-1].splitlines() if line and not line.startswith("[")]
     folders = [name for name in names if name.endswith("/")]
     counted = f"{len(names)} entries, {len(folders)} of them folders"
-    return Reply(f"In the folder: {', '.join(names[:12])}.\n\nSUMMARY: There are {counted} here.")
+    return ScriptedReply(f"In the folder: {', '.join(names[:12])}.\n\nSUMMARY: There are {counted} here.")
 
 
-def _questions(request: Request, results: list[str]) -> Reply:
+def _questions(request: Request, results: list[str]) -> ScriptedReply:
     steered = any(isinstance(said, UserMessage) and "*.md" in said.text for said in request.messages)
     place = {"glob": "*.md"} if steered else {}
     if not results:
-        return Reply(calls=(use("grep", pattern="TODO|FIXME", limit=20, **place),))
+        return ScriptedReply(calls=(use("grep", pattern="TODO|FIXME", limit=20, **place),))
     found = [line for line in results[-1].splitlines() if re.match(r"[^:\[]+:\d+:", line)]
     where = "the documents" if steered else "all files"
     listed = "\n".join(f"- {line[:100]}" for line in found[:5])
-    return Reply(f"{listed}\n\nSUMMARY: I found {len(found)} lines marked TODO or FIXME in {where}.")
+    return ScriptedReply(f"{listed}\n\nSUMMARY: I found {len(found)} lines marked TODO or FIXME in {where}.")
 
 
-def _tidy(request: Request, results: list[str]) -> Reply:
+def _tidy(request: Request, results: list[str]) -> ScriptedReply:
     if not results:
-        return Reply(calls=(use("list", depth=1),))
+        return ScriptedReply(calls=(use("list", depth=1),))
     if not any(isinstance(said, UserMessage) and said.text.startswith("APPROVED") for said in request.messages):
-        return Reply(f"1. Look at files at the top.\n2. Name those that could move.\n\nSUMMARY: {PLAN}")
+        return ScriptedReply(f"1. Look at files at the top.\n2. Name those that could move.\n\nSUMMARY: {PLAN}")
     names = [line.split()[0] for line in results[-1].splitlines() if line and not line.startswith("[")]
     files = [name for name in names if not name.endswith("/") and not name.startswith(".")]
-    return Reply(f"At the top: {', '.join(files[:8])}.\n\nSUMMARY: {len(files)} files at the top, none that must move.")
+    return ScriptedReply(
+        f"At the top: {', '.join(files[:8])}.\n\nSUMMARY: {len(files)} files at the top, none that must move."
+    )
 
 
 def _results(request: Request) -> list[str]:

@@ -24,7 +24,7 @@ from fledge.core.protected import is_broad
 from fledge.egress import proxy_for, tls_context
 from fledge.errors import FledgeError, Refused, StoreLocked
 from fledge.models.anthropic import access_headers
-from fledge.models.base import Broke, Request, ToolSpec, Trouble, Usage, UserMessage
+from fledge.models.base import Broke, ProviderErrorKind, Request, ToolSpec, Usage, UserMessage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
@@ -45,7 +45,7 @@ CALL_S = 60.0
 CALL_TOKENS = 64
 ASKED = "Answer with the word ready."
 OFFERED = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
-_REMEDIES: Mapping[Trouble, str] = {
+_REMEDIES: Mapping[ProviderErrorKind, str] = {
     "auth": "correct the key",
     "quota": "add credit to the account, or name another model",
     "retryable": "wait a little, then run fledge doctor again",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fledge.cli.where import Where
 from fledge.ids import RandomIds
-from fledge.openclaw import Line, Transcript, conversation_key, read_past, read_transcript
+from fledge.openclaw import PastLine, Transcript, conversation_key, read_past, read_transcript
 from fledge.orchestrator import history
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.addresses import open_server
@@ -25,7 +25,7 @@ async def _import(folder: Path, where: Where) -> list[str]:
     runs = talks = orphans = 0
     unreadable: list[str] = []
 
-    def lines_of(path: Path | None) -> tuple[Line, ...]:
+    def lines_of(path: Path | None) -> tuple[PastLine, ...]:
         read = Transcript((), 0) if path is None else read_transcript(path)
         unreadable.extend([f"{path}: {read.unreadable} lines are not JSON"] if read.unreadable else [])
         return read.lines

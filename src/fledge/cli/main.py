@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import fledge
-from fledge.cli.printing import Shown, note, say
+from fledge.cli.printing import CommandOutput, note, say
 from fledge.core.printable import printable_json
 from fledge.errors import BadInput, FledgeError
 
@@ -425,7 +425,7 @@ def _run(options: argparse.Namespace) -> int:
     images = tuple(read_files(options.image, "--image"))
     attachments = tuple(for_wire(options.attach, "--attach"))
     session = "" if options.session is None else session_key(options.session, "--session")
-    request = run.Request(
+    request = run.RunRequest(
         prompt,
         options.model,
         images,
@@ -541,7 +541,7 @@ def _agents(options: argparse.Namespace) -> int:
 def _spawn(options: argparse.Namespace) -> int:
     from fledge.cli import spawning
 
-    task = spawning.Task(
+    task = spawning.SpawnTask(
         task=_words(options.task, "task"),
         label=options.label,
         agent_id=options.agent,
@@ -624,7 +624,7 @@ def _words(given: str, field: str) -> str:
     return words
 
 
-def _tell(shown: Shown, options: argparse.Namespace) -> int:
+def _tell(shown: CommandOutput, options: argparse.Namespace) -> int:
     """Print it, as it was asked for."""
     if options.json:
         import json

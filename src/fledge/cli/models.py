@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fledge.cli.printing import Shown
+from fledge.cli.printing import CommandOutput
 from fledge.config.places import discover
 from fledge.models.catalog import Card
-from fledge.models.choosing import Standing
+from fledge.models.choosing import ServiceStanding
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 
 WIDTH = 44
 
 
-async def usable_models(folder: Path, env: Mapping[str, str], settings: tuple[str, ...], everything: bool) -> Shown:
+async def usable_models(
+    folder: Path, env: Mapping[str, str], settings: tuple[str, ...], everything: bool
+) -> CommandOutput:
     """The models that can be used here now; `everything`: also those of services that cannot, with what is missing."""
     config = discover(folder, settings).loaded.config
     catalog = configured_catalog(config)
@@ -37,7 +39,7 @@ async def usable_models(folder: Path, env: Mapping[str, str], settings: tuple[st
         ]
     if left_out:
         lines.append(f"{left_out} more providers are not usable: fledge models --all says what is missing")
-    return Shown(lines, rows)
+    return CommandOutput(lines, rows)
 
 
 def _line(name: str, card: Card | None, is_default: bool) -> str:
@@ -55,7 +57,7 @@ def _line(name: str, card: Card | None, is_default: bool) -> str:
     return f"{name:<{WIDTH}} {' · '.join(words)}"
 
 
-def _row(name: str, one: Standing, reason: str, card: Card | None, is_default: bool) -> dict[str, Any]:
+def _row(name: str, one: ServiceStanding, reason: str, card: Card | None, is_default: bool) -> dict[str, Any]:
     price = None if card is None or card.price is None else card.price
     return {
         "name": name,

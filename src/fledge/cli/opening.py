@@ -12,7 +12,7 @@ from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.config import Config
 from fledge.core.route import TERMINAL
 from fledge.runtime.model_choice import choose_model
-from fledge.store.ways import HATCH
+from fledge.store.ways import CONTROL_SOCKET
 
 
 def opening(
@@ -44,7 +44,7 @@ def opening(
         named = None if chosen.by == "settings" else chosen.model
         # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
         channel = terminal if store is None else NoTerminal()
-        given: dict[str, Any] = {"channels": {TERMINAL: channel}, "address": HATCH, "store": store, **options}
+        given: dict[str, Any] = {"channels": {TERMINAL: channel}, "address": CONTROL_SOCKET, "store": store, **options}
         fl = fledge.open(state, model=named, config=read[0], **given)
         fl.check()
         return fl

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TextIO
 from fledge.core.printable import printable
 
 
-class Shown(NamedTuple):
+class CommandOutput(NamedTuple):
     """What a command has to say: to people, and to programs; and its exit code."""
 
     words: list[str] | Callable[[], list[str]]

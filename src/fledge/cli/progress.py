@@ -17,7 +17,7 @@ from fledge.cli.term.figures import next_try
 from fledge.cli.term.opening import wants_colour
 from fledge.cli.term.outputs import Output, Outputs, draws_on, opened_outputs, stray_lines
 from fledge.cli.term.plain import card_line
-from fledge.cli.term.shown import Called, Card, Child, Notice, Turn, Verbatim
+from fledge.cli.term.shown import Called, EndedItem, NoticeItem, TurnShown, Verbatim, WorkingChild
 from fledge.core.printable import printable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ TAIL_CHARS: Final = 4000
 """How much of an answer on its way is looked at for its last rows."""
 
 
-class Progress(Protocol):
+class ProgressView(Protocol):
     """Shows what goes on. Nothing here waits."""
 
     looks: bool
@@ -49,10 +49,10 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Something the person must know."""
 
-    def turn(self, turn: Turn | None) -> None:
+    def turn(self, turn: TurnShown | None) -> None:
         """The conversation's turn; None between turns."""
 
-    def children(self, children: tuple[Child, ...]) -> None:
+    def children(self, children: tuple[WorkingChild, ...]) -> None:
         """All subagents at work."""
 
     def called(self, who: str, call: str, *, by_child: bool) -> None:
@@ -64,14 +64,14 @@ class Progress(Protocol):
     def state(self, who: str, words: str) -> None:
         """A subagent is in a state that may last: it waits for its model, or for a person."""
 
-    def ended(self, card: Card, *, is_direct: bool) -> None:
+    def ended(self, card: EndedItem, *, is_direct: bool) -> None:
         """A subagent has ended, of the conversation itself or further down."""
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 
-class Lines:
+class ProgressLines:
     """A line for each event. Without `events`, only answers and notes."""
 
     looks = False
@@ -96,14 +96,14 @@ class Lines:
         """Print it beside the answers."""
         self._err.put(f"{printable(text)}\n")
 
-    def turn(self, turn: Turn | None) -> None:
+    def turn(self, turn: TurnShown | None) -> None:
         """A model that cannot answer has a line for each try."""
         tried = (turn.tool, turn.attempt) if turn is not None and turn.state == "retrying" else None
         if turn is not None and tried is not None and tried != self._tried:
             self._tell(turn.tool, next_try(turn.attempt, turn.retry_at, self.now()))
         self._tried = tried
 
-    def children(self, children: tuple[Child, ...]) -> None:
+    def children(self, children: tuple[WorkingChild, ...]) -> None:
         """Nothing is redrawn."""
 
     def called(self, who: str, call: str, *, by_child: bool) -> None:
@@ -118,7 +118,7 @@ class Lines:
         """A line."""
         self._tell(who, words)
 
-    def ended(self, card: Card, *, is_direct: bool) -> None:
+    def ended(self, card: EndedItem, *, is_direct: bool) -> None:
         """A line."""
         if self._events:
             self._err.put(f"{card_line(card)}\n")
@@ -144,8 +144,8 @@ class Region:
         self._theme, self._out = theme, out
         self._scrollback = Scrollback(theme, lambda label: f"fledge log {shlex.quote(label) if label else ''}")
         self._place: InPlace | None = None
-        self._turn: Turn | None = None
-        self._children: tuple[Child, ...] = ()
+        self._turn: TurnShown | None = None
+        self._children: tuple[WorkingChild, ...] = ()
         self._words = ""
 
     def draw_in(self, place: "InPlace") -> None:
@@ -199,12 +199,12 @@ class Region:
         """Say it above the region."""
         self._say(Verbatim(text))
 
-    def turn(self, turn: Turn | None) -> None:
+    def turn(self, turn: TurnShown | None) -> None:
         """What the turn does."""
         self._turn = turn
         self._change()
 
-    def children(self, children: tuple[Child, ...]) -> None:
+    def children(self, children: tuple[WorkingChild, ...]) -> None:
         """A row for each."""
         self._children = children
         self._change()
@@ -220,12 +220,12 @@ class Region:
     def state(self, who: str, words: str) -> None:
         """It stands in the row."""
 
-    def ended(self, card: Card, *, is_direct: bool) -> None:
+    def ended(self, card: EndedItem, *, is_direct: bool) -> None:
         """A card."""
         if is_direct:
             self._say(card)
 
-    def _say(self, item: Called | Card | Notice | Verbatim) -> None:
+    def _say(self, item: Called | EndedItem | NoticeItem | Verbatim) -> None:
         assert self._place is not None
         self._scrollback.say(item, self._place.width)
         self._place.above(self._scrollback.take())
@@ -239,12 +239,12 @@ class Region:
 
 
 @asynccontextmanager
-async def progress_here(*, quiet: bool, is_stream: bool, draws: bool = True) -> AsyncIterator[Progress]:
+async def progress_here(*, quiet: bool, is_stream: bool, draws: bool = True) -> AsyncIterator[ProgressView]:
     """What shows a run here, until the block ends; then everything is written. `is_stream`: standard output is a stream
     of events for a program, so a line for each on standard error would say them twice. Without `draws` there is no
     region."""
     async with opened_outputs() as outputs, AsyncExitStack() as stack:
-        progress: Progress = Lines(outputs.out, outputs.err, events=not quiet and not is_stream)
+        progress: ProgressView = ProgressLines(outputs.out, outputs.err, events=not quiet and not is_stream)
         if draws and not quiet and not (is_stream and outputs.is_one) and draws_on(sys.stderr):
             with suppress(ImportError):
                 progress = await _region(stack, outputs)

@@ -12,13 +12,13 @@ from fledge.core.permission import Permission
 from fledge.core.run import Instant
 
 if TYPE_CHECKING:
-    from fledge.cli.verbs import Looked
+    from fledge.cli.verbs import RunsPage
 
 NAME, STATE, _, MODEL, TOKENS, COST, _ = range(7)
 """The columns of a row."""
 
 
-def ps(seen: "Looked", around: Any) -> list[str]:
+def ps(seen: "RunsPage", around: Any) -> list[str]:
     """`fledge ps`: rows in columns; with the overview, what else goes on and waits for a person."""
     found = from_wire(RunPage, seen.page)
     cells = [lines.row_cells(row, found.now_at, seen.own) for row in found.rows]
@@ -27,7 +27,7 @@ def ps(seen: "Looked", around: Any) -> list[str]:
     return (shown or ["no runs"]) if around is None else lines.overview(from_wire(Overview, around), shown)
 
 
-def tree(seen: "Looked") -> list[str]:
+def tree(seen: "RunsPage") -> list[str]:
     """`fledge tree`: the same rows, below the runs that spawned them."""
     found, own = from_wire(RunPage, seen.page), seen.own
     listed = {row.session_key for row in found.rows}

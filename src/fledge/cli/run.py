@@ -21,7 +21,7 @@ from fledge.cli.activity import Activity, card_of, waits_for_model
 from fledge.cli.answers import may_be_silence
 from fledge.cli.opening import opening
 from fledge.cli.printing import note
-from fledge.cli.progress import Progress, progress_here
+from fledge.cli.progress import ProgressView, progress_here
 from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
@@ -30,11 +30,11 @@ from fledge.commands.reading import from_wire
 from fledge.commands.values import Below, Story
 from fledge.core.asking import CUT, is_worth_waiting
 from fledge.core.attachments import Attachment
-from fledge.core.calls import call_line
+from fledge.core.doing import call_line
 from fledge.core.freeze import one_line
 from fledge.core.images import Image
 from fledge.core.keys import agent_of, conversation_name
-from fledge.core.route import Message, is_of_another, is_worth_sending
+from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 
@@ -50,7 +50,7 @@ OTHERS_CHARS: Final = 200
 """How much is printed of what is said in another conversation."""
 
 
-class Request(Struct, frozen=True):
+class RunRequest(Struct, frozen=True):
     """What was asked on the command line."""
 
     prompt: str | None
@@ -68,15 +68,15 @@ class Request(Struct, frozen=True):
     """False: nothing is drawn anew, because a log is written to the terminal, too."""
 
 
-class Told:
+class RunOutput:
     """What a run has to tell, to whoever is there: the person, or a program that reads events."""
 
     def __init__(self, session: str) -> None:
         self._session = session
-        self._progress: Progress | None = None
+        self._progress: ProgressView | None = None
         self._streams = False
 
-    def show_on(self, progress: Progress, *, streams: bool) -> None:
+    def show_on(self, progress: ProgressView, *, streams: bool) -> None:
         """Tell it there from now on."""
         self._progress, self._streams = progress, streams
 
@@ -85,7 +85,7 @@ class Told:
         self._progress = None
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ProgressView:
         """What shows it. Raises OSError when the run is over: a message that comes then is sent by the next one."""
         if self._progress is None:
             raise OSError("the run is over")
@@ -95,13 +95,13 @@ class Told:
         """Something about the command itself. It can be told at any time."""
         note(text)  # standard error is the progress's own while that shows something
         if self._progress is not None:
-            self.event(stream.Notice(text=text))
+            self.event(stream.NoticeLine(text=text))
 
     def answer(self, text: str, *, is_cut: bool = False) -> None:
         """A whole answer. Raises if it cannot be printed."""
         if self._streams:
             self.progress.words("")
-            self.event(stream.Answer(session_key=self._session, text=text, is_cut=is_cut))
+            self.event(stream.AnswerLine(session_key=self._session, text=text, is_cut=is_cut))
         else:
             self.progress.answer(f"{text.rstrip()}\n\n[{CUT}]" if is_cut else text.rstrip())
 
@@ -120,7 +120,7 @@ class Printed:
     """What the conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
     before, and that an earlier process has left unsent, as the message that this process sends."""
 
-    def __init__(self, session: str, told: Told) -> None:
+    def __init__(self, session: str, told: RunOutput) -> None:
         self.session, self._told = session, told
         self._first: int | None = None
         """The newest entry when this began; None until that is known."""
@@ -156,7 +156,7 @@ class Printed:
                 self._told.progress.called(who, call_line(tool, arguments), by_child=False)
             self.last = entry.seq
 
-    def is_new(self, message: Message) -> bool:
+    def is_new(self, message: ChannelMessage) -> bool:
         """True of a message that is not printed as an entry, before or after it is sent."""
         if not message.is_entry or message.session_key != self.session:
             return True
@@ -170,11 +170,11 @@ class Printed:
 class RunChannel:
     """The terminal of a run as a channel: questions are told at its end, slash commands cannot be typed."""
 
-    def __init__(self, told: Told, printed: Printed) -> None:
+    def __init__(self, told: RunOutput, printed: Printed) -> None:
         self._told, self._printed = told, printed
         self.notices: list[str] = []
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: ChannelMessage) -> None:
         """Print the message, with the command that does what a slash command would."""
         await self._printed.has_begun.wait()
         if message.about == "notice":
@@ -193,18 +193,18 @@ class RunChannel:
         """Nothing is held."""
 
 
-async def converse(where: Where, request: Request, settings: tuple[str, ...] = (), **options: Any) -> int:
+async def converse(where: Where, request: RunRequest, settings: tuple[str, ...] = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
     request = replace(request, session=request.session or where.session)
-    told = Told(request.session)
+    told = RunOutput(request.session)
     printed = Printed(request.session, told)
     terminal = RunChannel(told, printed)
-    run: list[Run] = []
+    run: list[PromptRun] = []
     options = {"store": where.store or None, **options}
     opened = opening(where.state, request.model, settings, terminal, told.note, lambda: run[0].goes_on, **options)
     async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
-        run.append(Run(client, request, terminal, printed, told, where.project))
+        run.append(PromptRun(client, request, terminal, printed, told, where.project))
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
         begun = await client.call("sessions.open", once=False, session=request.session, folder=where.project)
         async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
@@ -218,16 +218,16 @@ async def converse(where: Where, request: Request, settings: tuple[str, ...] = (
                 told.close()
 
 
-class Run:
+class PromptRun:
     """One prompt, or what is unfinished, until everything has settled."""
 
     def __init__(
         self,
         client: Client,
-        request: Request,
+        request: RunRequest,
         terminal: RunChannel,
         printed: Printed,
-        told: Told,
+        told: RunOutput,
         project: str = "",
     ) -> None:
         self._client, self._request, self._terminal, self._printed = client, request, terminal, printed
@@ -435,7 +435,7 @@ class Run:
         card = card_of(story)
         self._told.progress.ended(card, is_direct=event["requester"] == self._request.session)
         self._told.event(
-            stream.Result(
+            stream.ResultLine(
                 session_key=event["sessionKey"],
                 run_id=event["runId"],
                 label=card.label,
@@ -471,7 +471,7 @@ class Run:
                 self._asked.add(one.id)
                 self._told.progress.state(self._who(one.session_key), "waits for you")
                 given = {"session_key": one.session_key, "tool": one.tool, "arguments": one.arguments}
-                self._told.event(stream.Asked(id=one.id, **given))
+                self._told.event(stream.QuestionLine(id=one.id, **given))
         for plan in plans:
             if plan.run_id not in self._asked:
                 self._asked.add(plan.run_id)

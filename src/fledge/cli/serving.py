@@ -41,7 +41,7 @@ def serve(
     confirm_workspace(loaded.config)
     config = gateway.with_options(loaded.config, host, port)
 
-    def ready(address: str, desk: object) -> None:
+    def ready(address: str, gateway: object) -> None:
         say(f"fledge serves {where.words} at {address}; the token is in {where.state / 'gateway.token'}")
 
     options: dict[str, Any] = {"model": usable_model(config, model), "store": where.store or None, "drives": drives}

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from fledge.cli.printing import Shown, note, say, says_yes
+from fledge.cli.printing import CommandOutput, note, say, says_yes
 from fledge.config import (
     Config,
     Loaded,
@@ -163,7 +163,7 @@ def load_settings(folder: Path, settings: tuple[str, ...]) -> Config:
     return loaded.config
 
 
-def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown:
+def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> CommandOutput:
     """The configured agents, and what each may spawn."""
     config = load_settings(project, settings)
     config = config if model is None else with_default_model(config, model)
@@ -174,7 +174,7 @@ def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown
         " · ".join(word for word in (one, own[one].model, own[one].description) if word) if one in own else one
         for one in ids
     ]
-    return Shown(rows, found)
+    return CommandOutput(rows, found)
 
 
 def _agent(config: Config, agent_id: str) -> dict[str, object]:

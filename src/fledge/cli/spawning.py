@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from fledge.api import spawning as spawning_api
-from fledge.api.program import Fledge
-from fledge.cli.printing import Shown
+from fledge.api import spawn_options as spawning_api
+from fledge.api.fledge import Fledge
+from fledge.cli.printing import CommandOutput
 from fledge.cli.settings import confirm_workspace, load_settings
 from fledge.cli.verbs import ask, with_client
 from fledge.cli.where import Where
@@ -45,7 +45,7 @@ OPTIONS: Final = {
 WRITTEN: Final = {name: option for option, name in OPTIONS.items()} | {"agent": "--agent"}
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class SpawnTask(Struct, frozen=True, kw_only=True):
     """What `fledge spawn` was asked."""
 
     task: str
@@ -56,12 +56,12 @@ class Task(Struct, frozen=True, kw_only=True):
     runtime: str = "subagent"
 
 
-def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
+def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: SpawnTask) -> CommandOutput:
     """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
     params = spawning_api.read(_given(asked), OPTIONS)
     run_id = ""
 
-    async def spawning(client: Client) -> Shown:
+    async def spawning(client: Client) -> CommandOutput:
         nonlocal run_id
         given = {"program": PROGRAM, "defaultModel": model or "", "folder": where.project}
         told = await client.call("runs.spawn", once=False, **given, **spawning_api.on_wire(params))
@@ -74,7 +74,7 @@ def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Tas
             for plan in plans:
                 if plan["sessionKey"] == result["sessionKey"]:
                     words = [plan["text"], "", f"approve it with: fledge approve {short_id(plan['runId'])}"]
-                    return Shown(words, plan, AWAITS_A_PERSON)
+                    return CommandOutput(words, plan, AWAITS_A_PERSON)
 
     def check(fl: Fledge) -> None:
         if run_id:  # another process began; whether this one can go on is known at once
@@ -90,7 +90,7 @@ def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Tas
         raise as_written(error, WRITTEN) if isinstance(error, BadInput) else error from None
 
 
-def _given(asked: Task) -> dict[str, object]:
+def _given(asked: SpawnTask) -> dict[str, object]:
     """What was asked, by the names of the options."""
     return {
         "task": asked.task,
@@ -104,33 +104,33 @@ def _given(asked: Task) -> dict[str, object]:
     }
 
 
-def _left_behind(where: Where, run_id: str, error: str) -> Shown:
+def _left_behind(where: Where, run_id: str, error: str) -> CommandOutput:
     """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
     on."""
     short = short_id(run_id)
     if where.gateway is not None:
-        return Shown([f"run {short} goes on there, `fledge info {short}` shows it: {error}"], None, FAILED)
+        return CommandOutput([f"run {short} goes on there, `fledge info {short}` shows it: {error}"], None, FAILED)
     result = ask(where, "runs.result", run=run_id, timeoutMs=0).value
     if result["status"] != "pending":
         return _came_of(result)
     words = f"run {short} is unfinished: the process at work on it has left, and it cannot go on here: {error}"
     how = f"`fledge run --continue --model NAME` goes on with it, then `fledge info {short}` shows what came of it"
-    return Shown([words, how], result, FAILED)
+    return CommandOutput([words, how], result, FAILED)
 
 
-def _came_of(result: dict[str, Any]) -> Shown:
+def _came_of(result: dict[str, Any]) -> CommandOutput:
     if result["status"] == "ok" and result["valueError"] is None:
-        return Shown([result["text"]], result)
+        return CommandOutput([result["text"]], result)
     status = "killed" if result["endedReason"] == "killed" else result["status"]
-    return Shown([f"{status}: {result['error'] or result['text'] or 'no output'}"], result, FAILED)
+    return CommandOutput([f"{status}: {result['error'] or result['text'] or 'no output'}"], result, FAILED)
 
 
-def send(where: Where, model: str | None, settings: tuple[str, ...], name: str | None, message: str) -> Shown:
+def send(where: Where, model: str | None, settings: tuple[str, ...], name: str | None, message: str) -> CommandOutput:
     """Say something to a run, or to a conversation (None: that of this folder), and wait for the answer, whoever holds
     the folder meanwhile."""
     key = RandomIds().unique()
 
-    async def sending(client: Client) -> Shown:
+    async def sending(client: Client) -> CommandOutput:
         if name is None:
             begun = await client.call("sessions.open", once=False, session=where.session, folder=where.project)
             session = begun["sessionKey"]
@@ -154,11 +154,11 @@ def send(where: Where, model: str | None, settings: tuple[str, ...], name: str |
     return asyncio.run(with_client(_driven(where, model, settings, check), sending))
 
 
-def _answered(reply: dict[str, Any]) -> Shown:
+def _answered(reply: dict[str, Any]) -> CommandOutput:
     status, words = reply["status"], reply["text"] or "(nothing to say)"
     if status != "ok":
         words = f"{status}: {reply['error'] or 'a person is asked'}"
-    return Shown([words], reply, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
+    return CommandOutput([words], reply, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
 
 
 def _driven(

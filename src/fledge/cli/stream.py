@@ -10,19 +10,19 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from fledge.commands.feed import Lost, RunEvent
+from fledge.commands.feed import Lost, RunHappened
 from fledge.commands.wire import to_wire
 from fledge.core.printable import printable_json
 
 
-class Text(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
+class TextLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
     """A piece of an answer of the conversation, as it comes. What comes of it is told as `answer`."""
 
     session_key: str
     text: str
 
 
-class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="tool"):
+class ToolLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="tool"):
     """A tool call of the conversation or of a subagent begins or ends."""
 
     session_key: str
@@ -34,7 +34,7 @@ class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
     """Of `tool:start`: as the model wrote them."""
 
 
-class Usage(Struct, frozen=True, kw_only=True, tag_field="type", tag="usage"):
+class UsageLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="usage"):
     """What one reply of the conversation or of a subagent has used."""
 
     session_key: str
@@ -44,7 +44,7 @@ class Usage(Struct, frozen=True, kw_only=True, tag_field="type", tag="usage"):
     """None if the price is not known."""
 
 
-class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="error"):
+class FailureLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="error"):
     """A model could not answer. It is asked again by itself, unless `settled` follows."""
 
     session_key: str
@@ -56,7 +56,7 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     """In how many seconds it is tried again; 0 if nobody knows."""
 
 
-class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+class ResultLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
     """A subagent has ended."""
 
     session_key: str
@@ -72,7 +72,7 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
     """Its result, or the error it ended with."""
 
 
-class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="question"):
+class QuestionLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="question"):
     """A tool call waits for a person: `fledge approve ID`, or `fledge reject ID`."""
 
     id: str
@@ -90,7 +90,7 @@ class Planned(Struct, frozen=True, kw_only=True, tag_field="type", tag="plan"):
     text: str
 
 
-class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="answer"):
+class AnswerLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="answer"):
     """A whole answer, also one before tool calls: each once, in order."""
 
     session_key: str
@@ -99,7 +99,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
     """True: the model's token limit cut it."""
 
 
-class Notice(Struct, frozen=True, kw_only=True, tag_field="type", tag="notice"):
+class NoticeLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="notice"):
     """What the command itself has to say: what it says on standard error, too."""
 
     text: str
@@ -111,7 +111,20 @@ class Settled(Struct, frozen=True, kw_only=True, tag_field="type", tag="settled"
     exit: int
 
 
-StreamEvent = Text | Tool | Usage | Failure | RunEvent | Result | Asked | Planned | Answer | Notice | Lost | Settled
+StreamEvent = (
+    TextLine
+    | ToolLine
+    | UsageLine
+    | FailureLine
+    | RunHappened
+    | ResultLine
+    | QuestionLine
+    | Planned
+    | AnswerLine
+    | NoticeLine
+    | Lost
+    | Settled
+)
 
 _TOOL: Final[Mapping[str, Literal["tool:start", "tool:end"]]] = {"tool:start": "tool:start", "tool:end": "tool:end"}
 _FAILURE: Final[Mapping[str, Literal["retry", "error"]]] = {"retry": "retry", "error": "error"}
@@ -131,15 +144,15 @@ def of_turn(event: Mapping[str, Any], conversation: str) -> StreamEvent | None:
     """An event of type `turn` of the feed, as the stream tells it; None of one that it does not tell."""
     key, kind, text = event["sessionKey"], event["kind"], event.get("text", "")
     if kind == "assistant:text":
-        return Text(session_key=key, text=text) if key == conversation else None
+        return TextLine(session_key=key, text=text) if key == conversation else None
     if kind in _TOOL:
         call, arguments = event.get("call", ""), event.get("arguments", "")
-        return Tool(session_key=key, kind=_TOOL[kind], call=call, text=text, arguments=arguments)
+        return ToolLine(session_key=key, kind=_TOOL[kind], call=call, text=text, arguments=arguments)
     if kind == "usage":
         used = {"tokens_in": event.get("tokensIn", 0), "tokens_out": event.get("tokensOut", 0)}
-        return Usage(session_key=key, **used, cost_usd=event.get("costUsd"))
+        return UsageLine(session_key=key, **used, cost_usd=event.get("costUsd"))
     if kind in _FAILURE:
-        return Failure(
+        return FailureLine(
             session_key=key,
             kind=_FAILURE[kind],
             text=event.get("cause") or text,

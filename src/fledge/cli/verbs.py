@@ -1,9 +1,9 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
 `sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `permissions`, `event`, `heartbeat`.
 
-Each calls verbs of `commands`, through the process that holds the folder or a gateway, and answers `Shown`: lines for
-people, and what the verb answered for `--json`. What is decided in a folder nobody drives goes on when somebody does:
-`fledge run --continue`, or chat. What only some of them need is imported by those: a look is quick.
+Each calls verbs of `commands`, through the process that holds the folder or a gateway, and answers `CommandOutput`:
+lines for people, and what the verb answered for `--json`. What is decided in a folder nobody drives goes on when
+somebody does: `fledge run --continue`, or chat. What only some of them need is imported by those: a look is quick.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fledge.cli.printing import Shown
+from fledge.cli.printing import CommandOutput
 from fledge.cli.where import Where
 from fledge.client.folder import Client
 from fledge.client.local import AtRest
@@ -28,7 +28,7 @@ MOST_ROWS = 500
 # ---- one call --------------------------------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class VerbAnswer(NamedTuple):
     """What a verb answered, as it stands on the wire."""
 
     value: Any
@@ -41,14 +41,14 @@ class Answer(NamedTuple):
         return "" if self.is_held else f"; {GOES_ON}"
 
 
-def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> Answer:
+def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> VerbAnswer:
     """Call a verb there. What was decided in a folder that nobody drives holds, and its settings count.
 
     With `once=False` it may be carried out twice without harm, because the request carries a key of its own.
     """
 
-    async def asking(client: Client) -> Answer:
-        return Answer(await client.call(method, once=once, **params), client.is_held)
+    async def asking(client: Client) -> VerbAnswer:
+        return VerbAnswer(await client.call(method, once=once, **params), client.is_held)
 
     try:
         return asyncio.run(with_client(where.client(AtRest(where.state, _settings, where.store)), asking))
@@ -90,7 +90,7 @@ class RunsWanted(NamedTuple):
 RUNS = RunsWanted()
 
 
-class Looked(NamedTuple):
+class RunsPage(NamedTuple):
     """What `ps` and `tree` show."""
 
     page: Any
@@ -105,7 +105,7 @@ class Looked(NamedTuple):
         return str(self.around["sessionKey"])
 
 
-async def look(client: Client, where: Where, wanted: RunsWanted, *, everywhere: bool) -> Looked:
+async def look(client: Client, where: Where, wanted: RunsWanted, *, everywhere: bool) -> RunsPage:
     """The rows that are wanted, of the conversation of this folder or `everywhere`, and what goes on around them."""
     around = await client.call("overview", session=where.session, limit=0)
     below = "" if everywhere else around["sessionKey"]
@@ -114,7 +114,7 @@ async def look(client: Client, where: Where, wanted: RunsWanted, *, everywhere: 
         below = found["sessionKey"]
     page = await _page(client, wanted, below)
     total = None if wanted.search or wanted.agent else int(page["counts"][wanted.filter])
-    return Looked(page, around, total)
+    return RunsPage(page, around, total)
 
 
 async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
@@ -132,14 +132,14 @@ async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
     return page | {"rows": rows}
 
 
-def _look(where: Where, wanted: RunsWanted, *, everywhere: bool) -> Looked:
-    async def looking(client: Client) -> Looked:
+def _look(where: Where, wanted: RunsWanted, *, everywhere: bool) -> RunsPage:
+    async def looking(client: Client) -> RunsPage:
         return await look(client, where, wanted, everywhere=everywhere)
 
     return asyncio.run(with_client(where.client(AtRest(where.state, _settings, where.store)), looking))
 
 
-def ps(where: Where, wanted: RunsWanted = RUNS) -> Shown:
+def ps(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
     """What goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs that
     are wanted, alone."""
     seen = _look(where, wanted, everywhere=False)
@@ -149,10 +149,10 @@ def ps(where: Where, wanted: RunsWanted = RUNS) -> Shown:
 
         return rendering.ps(seen, None if wanted.is_narrowed else seen.around)
 
-    return Shown(render, seen.page["rows"])
+    return CommandOutput(render, seen.page["rows"])
 
 
-def tree(where: Where, wanted: RunsWanted = RUNS) -> Shown:
+def tree(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
     """The runs as trees: of the conversation of this folder, then of others and of programs."""
     seen = _look(where, wanted, everywhere=True)
 
@@ -161,10 +161,10 @@ def tree(where: Where, wanted: RunsWanted = RUNS) -> Shown:
 
         return rendering.tree(seen)
 
-    return Shown(render, seen.page["rows"])
+    return CommandOutput(render, seen.page["rows"])
 
 
-def info(where: Where, name: str) -> Shown:
+def info(where: Where, name: str) -> CommandOutput:
     """One run in full."""
     told = ask(where, "runs.info", target=name, folder=where.project).value
 
@@ -173,10 +173,12 @@ def info(where: Where, name: str) -> Shown:
 
         return rendering.story(told)
 
-    return Shown(render, told["run"] | {name: value for name, value in told.items() if name not in ("run", "nowAt")})
+    return CommandOutput(
+        render, told["run"] | {name: value for name, value in told.items() if name not in ("run", "nowAt")}
+    )
 
 
-def log(where: Where, name: str | None, last: int, tools: bool) -> Shown:
+def log(where: Where, name: str | None, last: int, tools: bool) -> CommandOutput:
     """The newest of a transcript; None: of the conversation that `ps` shows."""
     key = _session(where, name or "", begins=False)
     told = ask(where, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
@@ -186,10 +188,10 @@ def log(where: Where, name: str | None, last: int, tools: bool) -> Shown:
 
         return rendering.log(told)
 
-    return Shown(render, told)
+    return CommandOutput(render, told)
 
 
-def health(where: Where) -> Shown:
+def health(where: Where) -> CommandOutput:
     """How the process that drives the folder is."""
     told = ask(where, "health").value
 
@@ -198,10 +200,10 @@ def health(where: Where) -> Shown:
 
         return rendering.health(told)
 
-    return Shown(render, told)
+    return CommandOutput(render, told)
 
 
-def undelivered(where: Where) -> Shown:
+def undelivered(where: Where) -> CommandOutput:
     """Results and messages that found nobody."""
     told = ask(where, "undelivered.list").value
 
@@ -210,10 +212,10 @@ def undelivered(where: Where) -> Shown:
 
         return rendering.undelivered(told)
 
-    return Shown(render, told)
+    return CommandOutput(render, told)
 
 
-def sessions(where: Where, limit: int) -> Shown:
+def sessions(where: Where, limit: int) -> CommandOutput:
     """Every session, the latest active first."""
     if limit < 1:
         raise BadInput("-n", "must be 1 or more", limit)
@@ -224,19 +226,19 @@ def sessions(where: Where, limit: int) -> Shown:
 
         return rendering.sessions(told)
 
-    return Shown(render, told)
+    return CommandOutput(render, told)
 
 
 # ---- deciding --------------------------------------------------------------------------------------------------------
 
 
-def steer(where: Where, name: str, message: str) -> Shown:
+def steer(where: Where, name: str, message: str) -> CommandOutput:
     """Redirect a run."""
     told = ask(where, "runs.steer", target=name, message=message, folder=where.project)
-    return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
+    return CommandOutput([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
-def would_end(where: Where, name: str) -> Shown:
+def would_end(where: Where, name: str) -> CommandOutput:
     """What a kill would end."""
     told = ask(where, "runs.ends", target=name, folder=where.project).value
 
@@ -245,54 +247,58 @@ def would_end(where: Where, name: str) -> Shown:
 
         return rendering.ends(told)
 
-    return Shown(render, told["rows"])
+    return CommandOutput(render, told["rows"])
 
 
-def kill(where: Where, name: str) -> Shown:
+def kill(where: Where, name: str) -> CommandOutput:
     """End a run and everything below it; `all` ends every one of the conversation of this folder."""
     told = ask(where, "runs.kill", target=name, folder=where.project)
     killed, stopping = told.value["killed"], told.value["stopping"]
-    return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
+    return CommandOutput([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
-def resume(where: Where, name: str, words: str) -> Shown:
+def resume(where: Where, name: str, words: str) -> CommandOutput:
     """Let a killed run go on."""
     told = ask(where, "runs.resume", target=name, words=words, folder=where.project)
-    return Shown([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
+    return CommandOutput([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
-def again(where: Where, name: str) -> Shown:
+def again(where: Where, name: str) -> CommandOutput:
     """Start another run with the same task and parameters, for whoever asked for the first."""
     from fledge.core.keys import short_id
     from fledge.ids import RandomIds
 
     key = RandomIds().unique()
     told = ask(where, "runs.again", once=False, target=name, folder=where.project, idempotencyKey=key)
-    return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
+    return CommandOutput([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
-def answer(where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False) -> Shown:
+def answer(
+    where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False
+) -> CommandOutput:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
     said: dict[str, Any] = {"approve": yes, "words": words, "always": always, "children": children}
     told = ask(where, "answer", target=name, folder=where.project, **said)
     if tool := told.value["tool"]:
         if rule := told.value.get("permission"):
-            return Shown(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
+            return CommandOutput(
+                lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value
+            )
         may = "may be run, this once" if yes else "will not run; the model gets a refusal"
-        return Shown([f"{tool} {may}{told.later}"], told.value)
-    return Shown([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
+        return CommandOutput([f"{tool} {may}{told.later}"], told.value)
+    return CommandOutput([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
 
 
-def permissions(where: Where) -> Shown:
+def permissions(where: Where) -> CommandOutput:
     """The rules by which commands run without a question."""
     told = ask(where, "permissions.list").value
-    return Shown(lambda: _rules(told), told)
+    return CommandOutput(lambda: _rules(told), told)
 
 
-def revoke(where: Where, name: str) -> Shown:
+def revoke(where: Where, name: str) -> CommandOutput:
     """Remove a rule, by the beginning of its id."""
     told = ask(where, "permissions.revoke", id=name).value
-    return Shown(lambda: _rules([told], "asks again: "), told)
+    return CommandOutput(lambda: _rules([told], "asks again: "), told)
 
 
 def _rules(told: Any, before: str = "") -> list[str]:
@@ -301,27 +307,29 @@ def _rules(told: Any, before: str = "") -> list[str]:
     return [f"{before}{line}" for line in rendering.permissions(told)]
 
 
-def take_up(where: Where, action: str, name: str) -> Shown:
+def take_up(where: Where, action: str, name: str) -> CommandOutput:
     """Retry or dismiss an undelivered result, or a message by its key."""
     told = ask(where, f"undelivered.{action}", target=name, folder=where.project)
     key = told.value["key"]
-    return Shown([f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value)
+    return CommandOutput(
+        [f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value
+    )
 
 
-def event(where: Where, name: str | None, text: str) -> Shown:
+def event(where: Where, name: str | None, text: str) -> CommandOutput:
     """Post a system event to a session; None: to the conversation of this folder."""
     key = _session(where, name or "", begins=True)
     told = ask(where, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
-    return Shown([words], {"sessionKey": key, **told.value})
+    return CommandOutput([words], {"sessionKey": key, **told.value})
 
 
-def heartbeat(where: Where, name: str | None, reason: str) -> Shown:
+def heartbeat(where: Where, name: str | None, reason: str) -> CommandOutput:
     """Ask for a heartbeat of a session; None: of the conversation of this folder."""
     key = _session(where, name or "", begins=True)
     told = ask(where, "heartbeat.request", session=key, reason=reason)
-    return Shown([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
+    return CommandOutput([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
 def _session(where: Where, name: str, *, begins: bool) -> str:

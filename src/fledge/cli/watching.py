@@ -34,7 +34,7 @@ PAUSE_S: Final = 0.1
 INTERRUPTED: Final = 130
 
 
-class Seen(NamedTuple):
+class WatchedLook(NamedTuple):
     """What there was at one look."""
 
     lines: list[str]
@@ -43,14 +43,14 @@ class Seen(NamedTuple):
     """Nothing is left to do, and nothing waits for a person."""
 
 
-async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> Seen:
+async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> WatchedLook:
     """How everything stands."""
     seen = await verbs.look(client, where, wanted, everywhere=what == "tree")
     around = from_wire(Overview, seen.around)
     own = None if wanted.is_narrowed else seen.around
     shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen, own)
     is_over = not (around.is_unfinished or around.questions or around.plans)
-    return Seen(shown, from_wire(RunPage, seen.page).rows, is_over)
+    return WatchedLook(shown, from_wire(RunPage, seen.page).rows, is_over)
 
 
 def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -> int:
@@ -84,11 +84,11 @@ def _settings() -> Config:
 class Watched:
     """A folder, looked at whenever something has happened."""
 
-    def __init__(self, look: Callable[[], Awaitable[Seen]], client: Client) -> None:
+    def __init__(self, look: Callable[[], Awaitable[WatchedLook]], client: Client) -> None:
         self._look, self._client = look, client
         self._changed = asyncio.Event()
 
-    async def follow(self, first: Seen) -> AsyncGenerator[Seen, None]:
+    async def follow(self, first: WatchedLook) -> AsyncGenerator[WatchedLook, None]:
         """How everything stands, again and again, until it is over."""
         listening = asyncio.ensure_future(self._listen())
         try:
@@ -141,7 +141,7 @@ class Picture:
         """Only a look changes it."""
 
 
-async def _in_place(outputs: Outputs, watched: Watched, first: Seen) -> None:
+async def _in_place(outputs: Outputs, watched: Watched, first: WatchedLook) -> None:
     """Draw the lines anew at each look; the last ones stay. ImportError: what it takes is not installed."""
     from fledge.cli.term.inplace import in_place
 
@@ -163,7 +163,7 @@ async def _in_place(outputs: Outputs, watched: Watched, first: Seen) -> None:
 # ---- in a pipe -------------------------------------------------------------------------------------------------------
 
 
-async def _in_lines(outputs: Outputs, watched: Watched, first: Seen) -> None:
+async def _in_lines(outputs: Outputs, watched: Watched, first: WatchedLook) -> None:
     """A line for each run whose state has changed."""
     known: Mapping[str, str] = {}
     async with aclosing(watched.follow(first)) as looks:

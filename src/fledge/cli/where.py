@@ -13,7 +13,7 @@ from fledge.core.keys import main_key, project_key
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput
 from fledge.store.addresses import folder_of, is_address, shown
-from fledge.store.ways import HATCH, token_in
+from fledge.store.ways import CONTROL_SOCKET, token_in
 
 OWN_CONVERSATION: Final = "this folder has a conversation of its own now"
 """Said once, in a folder whose conversation begins, where there is an earlier one for all folders."""
@@ -54,7 +54,7 @@ class Where(NamedTuple):
     @property
     def opening(self) -> dict[str, Any]:
         """What `fledge.open` is given besides the folder."""
-        return {"address": HATCH, "store": self.store or None}
+        return {"address": CONTROL_SOCKET, "store": self.store or None}
 
 
 def state_folder(given: str | None, env: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from fledge.cancellation import is_stop
-from fledge.client.connection import Told
+from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
 from fledge.commands.reading import from_wire
 from fledge.commands.wire import camel
@@ -28,7 +28,7 @@ TROUBLE_S = 1.0
 log = logging.getLogger("fledge.client")
 
 
-class Asking:
+class VerbCaller:
     """The verbs of a folder, for one program. `start` it, and `close` it when done."""
 
     def __init__(self, client: Client) -> None:
@@ -37,7 +37,7 @@ class Asking:
         """By session: those who wait for it to move; by None, for anything."""
         self._trouble: FledgeError | None = None
         """Why nothing can be heard now."""
-        self._told: list[Callable[[Told], None]] = []
+        self._told: list[Callable[[WireEvent], None]] = []
         self._turns = Feed()
         self._hears_runs, self._hears_turns = asyncio.Event(), asyncio.Event()
         self._follows_turns = False
@@ -148,11 +148,11 @@ class Asking:
                 self.begin(self._follow(True, self._hears_turns, self._turned))
         return self._turns.listen(size, poke)
 
-    def on_event(self, told: Callable[[Told], None]) -> None:
+    def on_event(self, told: Callable[[WireEvent], None]) -> None:
         """Be told every event of the feed of runs. Must not raise or block."""
         self._told.append(told)
 
-    async def _follow(self, live: bool, hears: asyncio.Event, take: Callable[[Told], None]) -> None:
+    async def _follow(self, live: bool, hears: asyncio.Event, take: Callable[[WireEvent], None]) -> None:
         """Hear a feed for ever. While it cannot be heard, whoever waits is told why."""
         cursor: int | None = None
         while True:
@@ -172,7 +172,7 @@ class Asking:
                 hears.set()
                 await asyncio.sleep(TROUBLE_S)
 
-    def _ran(self, event: Told) -> None:
+    def _ran(self, event: WireEvent) -> None:
         match event["type"]:
             case "run":
                 self._wake(event["sessionKey"])
@@ -188,7 +188,7 @@ class Asking:
                 for moved in waiting:
                     moved.set()
 
-    def _turned(self, event: Told) -> None:
+    def _turned(self, event: WireEvent) -> None:
         match event["type"]:
             case "turn":
                 told = {_FIELDS[name]: one for name, one in event.items() if name in _FIELDS}

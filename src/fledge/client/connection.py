@@ -1,7 +1,7 @@
 """A connection to the process that holds a state folder: requests side by side, and feeds, until either side leaves.
 
-Two ways lead there: its hatch, a socket in the folder that no stranger can reach, and the WebSocket of a gateway, with
-a token. Both carry the same messages, so values, errors and feeds are the same.
+Two ways lead there: its control socket, a socket in the folder that no stranger can reach, and the WebSocket of a
+gateway, with a token. Both carry the same messages, so values, errors and feeds are the same.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 
 from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
 from fledge.store.lock import holder_of
-from fledge.store.ways import HATCH, reached, read_token
+from fledge.store.ways import CONTROL_SOCKET, reached, read_token
 
 if TYPE_CHECKING:
     import aiohttp
@@ -33,12 +33,12 @@ what was refused."""
 MOST_HEARD: Final = 10_000
 """How many events wait for a slow reader of a feed before what turns tell is dropped."""
 
-Told = dict[str, Any]
-Feed = AsyncGenerator[Told, None]
+WireEvent = dict[str, Any]
+WireFeed = AsyncGenerator[WireEvent, None]
 """Events, as they look on the wire."""
 
 
-class Pipe(ABC):
+class ClientPipe(ABC):
     """Carries whole messages."""
 
     @abstractmethod
@@ -54,15 +54,15 @@ class Pipe(ABC):
         """Leave."""
 
 
-class Place(ABC):
+class VerbServer(ABC):
     """Where a process can be asked."""
 
     @abstractmethod
-    async def reach(self) -> Pipe:
+    async def reach(self) -> ClientPipe:
         """A new connection. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
 
     @abstractmethod
-    async def alone(self, request: Told, wait_s: float) -> Told:
+    async def alone(self, request: WireEvent, wait_s: float) -> WireEvent:
         """The answer to one request, which is large."""
 
     @property
@@ -74,11 +74,11 @@ class Place(ABC):
 class Connection:
     """One connection. Made by `connect`; close it when done."""
 
-    def __init__(self, place: Place, pipe: Pipe) -> None:
+    def __init__(self, place: VerbServer, pipe: ClientPipe) -> None:
         self._place, self._pipe = place, pipe
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Told]] = {}
-        self._feeds: dict[int, Heard] = {}
+        self._asked: dict[int, asyncio.Future[WireEvent]] = {}
+        self._feeds: dict[int, EventBuffer] = {}
         self._says_closing = False
         """The other side has answered all that it read, and carries out nothing else."""
         self._over = asyncio.Event()
@@ -117,10 +117,10 @@ class Connection:
             raise error_of(told["error"])
         return told["result"]
 
-    async def _exchange(self, number: int, raw: bytes) -> Told:
+    async def _exchange(self, number: int, raw: bytes) -> WireEvent:
         if not self.is_open:
             raise HolderLeft(self._place.left, acted=False)
-        answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[WireEvent] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         try:
             with contextlib.suppress(ConnectionError):  # then the reader finds that it is gone
@@ -131,7 +131,9 @@ class Connection:
             if answer.done() and not answer.cancelled():
                 answer.exception()  # it is known
 
-    async def events(self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False) -> Feed:
+    async def events(
+        self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False
+    ) -> WireFeed:
         """Events from the cursor on (from now on, without one); the last one is of type `closing`, with the cursor to
         resume from."""
         wanted = {"session": session, "live": live} | ({} if cursor is None else {"cursor": cursor})
@@ -139,7 +141,7 @@ class Connection:
             wanted["rows"] = True
         told = await self.call("events.subscribe", wanted)
         number, at = told["subscription"], told["cursor"]
-        heard = self._feeds.setdefault(number, Heard())
+        heard = self._feeds.setdefault(number, EventBuffer())
         if not self.is_open:
             heard.end()
         try:
@@ -173,11 +175,11 @@ class Connection:
             heard.end()
         await self._pipe.close()
 
-    def _hear(self, told: Told) -> None:
+    def _hear(self, told: WireEvent) -> None:
         match told.get("method"):
             case "event":
                 event = dict(told["params"])
-                self._feeds.setdefault(event.pop("subscription"), Heard()).put(event)
+                self._feeds.setdefault(event.pop("subscription"), EventBuffer()).put(event)
             case "closing":
                 self._says_closing = True
             case None:
@@ -190,7 +192,7 @@ class Connection:
                 pass
 
 
-async def connect(place: Place) -> Connection:
+async def connect(place: VerbServer) -> Connection:
     """A connection to whoever is there. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
     return Connection(place, await place.reach())
 
@@ -203,16 +205,16 @@ def _patience(params: Mapping[str, object]) -> float:
     return wait_s
 
 
-class Heard:
+class EventBuffer:
     """Events that wait for the reader of a feed."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[WireEvent] = deque()
         self._lost = 0
         self._ready = asyncio.Event()
         self._ended = False
 
-    def put(self, event: Told) -> None:
+    def put(self, event: WireEvent) -> None:
         """One more."""
         if event["type"] == "turn" and len(self._waiting) >= MOST_HEARD:
             self._lost += 1
@@ -225,7 +227,7 @@ class Heard:
         self._ended = True
         self._ready.set()
 
-    async def next(self) -> Told | None:
+    async def next(self) -> WireEvent | None:
         """The next event; None at the end."""
         while not self._waiting:
             if self._lost:
@@ -255,7 +257,7 @@ def error_of(error: dict[str, Any]) -> FledgeError:
 # ---- the two ways ----------------------------------------------------------------------------------------------------
 
 
-class Hatch(Place):
+class ControlSocket(VerbServer):
     """The socket of the process that holds a folder."""
 
     def __init__(self, state: Path) -> None:
@@ -269,7 +271,7 @@ class Hatch(Place):
         """That the process there is gone, in words."""
         return f"the process that held {self._state} ended before it answered"
 
-    async def reach(self) -> Pipe:
+    async def reach(self) -> ClientPipe:
         """A new connection."""
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -281,7 +283,7 @@ class Hatch(Place):
             raise HolderLeft(self.left, acted=False) from None
         return _Lines(reader, writer)
 
-    async def alone(self, request: Told, wait_s: float) -> Told:
+    async def alone(self, request: WireEvent, wait_s: float) -> WireEvent:
         """The answer to one request, on a connection of its own."""
         own = await connect(self)
         try:
@@ -291,7 +293,7 @@ class Hatch(Place):
             await own.close()
 
 
-class _Lines(Pipe):
+class _Lines(ClientPipe):
     """A message a line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -320,7 +322,7 @@ class _Lines(Pipe):
         await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next
 
 
-class Gateway(Place):
+class Gateway(VerbServer):
     """A gateway, by its address and token."""
 
     def __init__(self, address: str, token: str) -> None:
@@ -347,7 +349,7 @@ class Gateway(Place):
         """That the process there is gone, in words."""
         return f"{self} ended before it answered"
 
-    async def reach(self) -> Pipe:
+    async def reach(self) -> ClientPipe:
         """A new connection."""
         import aiohttp
 
@@ -363,7 +365,7 @@ class Gateway(Place):
             raise self._refusal(error) from None
         return _Messages(session, websocket)
 
-    async def alone(self, request: Told, wait_s: float) -> Told:
+    async def alone(self, request: WireEvent, wait_s: float) -> WireEvent:
         """The answer to one request, by POST."""
         import aiohttp
 
@@ -374,7 +376,7 @@ class Gateway(Place):
                 aiohttp.ClientSession(trust_env=True, timeout=patience) as session,
                 session.post(f"{self.address}/rpc", data=body, headers=headers) as answer,
             ):
-                told: Told = msgspec.json.decode(await answer.read())
+                told: WireEvent = msgspec.json.decode(await answer.read())
         except aiohttp.ClientError as error:
             acted = not isinstance(error, aiohttp.ClientConnectorError)
             raise HolderLeft(f"{self.left} ({error})", acted) from None
@@ -412,7 +414,7 @@ _MEANT: Final = {
 }
 
 
-class _Messages(Pipe):
+class _Messages(ClientPipe):
     """The messages of a WebSocket."""
 
     def __init__(self, session: "aiohttp.ClientSession", websocket: "aiohttp.ClientWebSocketResponse") -> None:
@@ -433,8 +435,9 @@ class _Messages(Pipe):
 
 
 async def find(state: Path) -> Connection | None:
-    """A connection to the process that holds this state folder, if there is one that can be asked: at its hatch, else
-    at its gateway's address. Refused: it is a gateway without a hatch, and its token cannot be read.
+    """A connection to the process that holds this state folder, if there is one that can be asked: at its control
+    socket, else at its gateway's address. Refused: it is a gateway without a control socket, and its token cannot be
+    read.
 
     What a dead process left in the lock's file counts for nothing: somebody must take the connection.
     """
@@ -442,10 +445,10 @@ async def find(state: Path) -> Connection | None:
     if holder is None or not holder.address:
         return None
     try:
-        return await connect(Hatch(state))
+        return await connect(ControlSocket(state))
     except HolderLeft:
         pass
-    if holder.address == HATCH:
+    if holder.address == CONTROL_SOCKET:
         return None
     try:
         return await connect(Gateway(holder.address, read_token(state)))

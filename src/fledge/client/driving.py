@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fledge.api.program import Fledge
+from fledge.api.fledge import Fledge
 from fledge.api.views import session_key
-from fledge.client.connection import Feed, Heard
+from fledge.client.connection import EventBuffer, WireFeed
 from fledge.client.resting import asked
-from fledge.commands.desk import Desk
-from fledge.commands.feed import LIVE, FeedEvent, Wanted
-from fledge.commands.hatch import hatch
+from fledge.commands.control_socket import control_socket
+from fledge.commands.feed import LIVE, FeedEvent, FeedWanted
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.talk import Telling, watched
 from fledge.commands.wire import to_wire
 from fledge.runtime.feed import Subscription
@@ -27,7 +27,7 @@ class Driving:
     def __init__(self, opening: Callable[[], Awaitable[Fledge] | Fledge], *, on_server: bool = False) -> None:
         self._opening, self._on_server = opening, on_server
         self._stack = AsyncExitStack()
-        self._desk: Desk | None = None
+        self._gateway: GatewayState | None = None
         self._entering = asyncio.Lock()
         self._feeds: set[Telling] = set()
         self._early: Subscription | None = None
@@ -36,43 +36,43 @@ class Driving:
     @property
     def is_open(self) -> bool:
         """This process holds the folder."""
-        return self._desk is not None
+        return self._gateway is not None
 
-    async def opened(self) -> Desk:
+    async def opened(self) -> GatewayState:
         """This process holds the folder from here on. Raises StoreLocked if another one does."""
         async with self._entering:
-            if self._desk is None:
+            if self._gateway is None:
                 opened = self._opening()
                 fl = opened if isinstance(opened, Fledge) else await opened
                 self._early = fl.listen(LIVE)
                 await self._stack.enter_async_context(fl)
-                self._desk = Desk(fl, fl.config.gateway)
+                self._gateway = GatewayState(fl, fl.config.gateway)
                 if not self._on_server:
-                    await self._stack.enter_async_context(hatch(fl, self._desk))
-            return self._desk
+                    await self._stack.enter_async_context(control_socket(fl, self._gateway))
+            return self._gateway
 
     async def call(self, method: str, params: Mapping[str, object]) -> Any:
         """What the method answers. What happened before that was told by then on the feeds."""
-        desk = await self.opened()
+        gateway = await self.opened()
         try:
-            return await asked(desk, method, params)
+            return await asked(gateway, method, params)
         finally:
             for feed in (*self._feeds,):
                 await feed.tell()
             await asyncio.sleep(0)  # whoever reads them reads first
 
-    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
+    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
         """What happens, from the cursor on, until closed."""
-        desk = await self.opened()
+        gateway = await self.opened()
         key = session_key(session, "session") if session else ""
         early, self._early = self._early, None
-        watch = await watched(desk, Wanted(cursor=cursor, session_key=key, live=live, rows=rows), early)
-        heard = Heard()
+        watch = await watched(gateway, FeedWanted(cursor=cursor, session_key=key, live=live, rows=rows), early)
+        heard = EventBuffer()
 
         async def put(event: FeedEvent) -> None:
             heard.put(to_wire(event))
 
-        feed = Telling(desk, watch, put)
+        feed = Telling(gateway, watch, put)
         feed.announced.set()
         self._feeds.add(feed)
         try:
@@ -87,5 +87,5 @@ class Driving:
 
     async def close(self) -> None:
         """Stop driving, and let go of the folder."""
-        self._desk = None
+        self._gateway = None
         await self._stack.aclose()

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
 
-from fledge.client.connection import Connection, Feed, Place, connect, find
+from fledge.client.connection import Connection, VerbServer, WireFeed, connect, find
 from fledge.commands.index import READS
 from fledge.errors import BadInput, HolderLeft, StoreError, StoreLocked
 from fledge.store.lock import holder_of
@@ -28,7 +28,7 @@ class Way(Protocol):
         """What the method answers."""
         ...
 
-    def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
+    def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
         """What happens, from the cursor on."""
         ...
 
@@ -78,7 +78,9 @@ class Client:
             except (StoreLocked, HolderLeft) as error:
                 await patience.after(error, self._moves)
 
-    async def events(self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False) -> Feed:
+    async def events(
+        self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False
+    ) -> WireFeed:
         """What happens, from the cursor on (from now on, without one): the events of the gateway's feeds, as they look
         on the wire; with `rows`, rows of runs in place of their events. Where the holder leaves there is one of type
         `closing`; what turns told meanwhile is missed."""
@@ -160,7 +162,7 @@ class Folder(Client):
 class Elsewhere(Client):
     """A gateway, or the holder of a folder, that is asked and never replaced. Once it was there, it is waited for."""
 
-    def __init__(self, place: Place, patience_s: float = MOVES_S) -> None:
+    def __init__(self, place: VerbServer, patience_s: float = MOVES_S) -> None:
         super().__init__(0.0)
         self._place, self._returns_s = place, patience_s
         self._connection: Connection | None = None

@@ -12,23 +12,21 @@ from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack
 
 from msgspec import to_builtins
 
-from fledge.api import spawning, views
+from fledge.api import spawn_options, views
 from fledge.api.agents import Agent
-from fledge.api.answering import Answer
 from fledge.api.carried import GivenFile, GivenImage, for_wire, read_files
+from fledge.api.fledge import Approver, EndListener, Fledge, Which, wanted
 from fledge.api.handle import Handle
 from fledge.api.identity import Identity, agent_differences
-from fledge.api.program import Fledge
-from fledge.api.runs import Told, Which, wanted
-from fledge.api.spawning import SpawnOptions
+from fledge.api.spawn_options import SpawnOptions
 from fledge.api.values import Accepted, Forest, GivenUp, Plan, Question, Result, RunInfo, Waited
-from fledge.client.asking import Asking
-from fledge.client.connection import Told as Event
+from fledge.client.asking import VerbCaller
+from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
 from fledge.client.guest_conversation import GuestConversation
 from fledge.client.guest_run import GuestHandle, as_library
 from fledge.commands.people import Approved, TakenUp
-from fledge.commands.runs import Attempt
+from fledge.commands.runs import NextAttempt
 from fledge.commands.sessions import Done
 from fledge.config import Config
 from fledge.core.params import as_written
@@ -53,7 +51,7 @@ class Guest(Fledge):
 
     def __init__(self, client: Client, program: str, own: Fledge | None = None) -> None:
         self._client, self._named, self._own = client, program, own
-        self._asking = Asking(client)
+        self._asking = VerbCaller(client)
         self._holder: Identity | None = None
 
     async def __aenter__(self) -> Self:
@@ -168,11 +166,11 @@ class Guest(Fledge):
         """Start a run whose answer this program gets. It has a key, so that it is started once, whoever holds the
         folder by then."""
         options = {"idempotency_key": RandomIds().unique(), **options}
-        asked = spawning.asked(task, agent, output_type, result_type, options)
+        asked = spawn_options.read_options(task, agent, output_type, result_type, options)
         self._check_agent(asked.agent)
         if asked.functions:
             raise BadInput("tools", "must be names here: functions run in the process that holds the folder")
-        given = spawning.on_wire(asked.params)
+        given = spawn_options.on_wire(asked.params)
         try:
             if self._own is not None and not ({"model", "runtime"} & options.keys()):
                 self._own.check(asked.params.agent_id or "main")
@@ -180,7 +178,7 @@ class Guest(Fledge):
                 dict[str, Any], "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
             )
         except BadInput as error:
-            raise as_written(error, {**spawning.WRITTEN, "agent": "agent_id"}) from None
+            raise as_written(error, {**spawn_options.WRITTEN, "agent": "agent_id"}) from None
         return self._handle(told["childSessionKey"], told["runId"], asked.output_type, asked.params.label.strip())
 
     def _check_agent(self, value: Agent[Any] | None) -> None:
@@ -214,7 +212,7 @@ class Guest(Fledge):
         """A handle on a run that exists: by any run id it ever had, or its session key."""
         if not isinstance(run_id, str):
             raise BadInput("run_id", "must be a run id or a session key", run_id)
-        kind = spawning.one_type(output_type, result_type)
+        kind = spawn_options.one_type(output_type, result_type)
         found = await self._asking.call(Result[Any], "runs.result", run=run_id, peek=True)
         return self._handle(found.session_key, run_id, kind, found.label)
 
@@ -253,7 +251,7 @@ class Guest(Fledge):
         found = await self._asking.call(Forest, "runs.tree", requester=root or "", limit=ALL_RUNS)
         return [as_library(run) for run in found.runs]
 
-    def on_end(self, told: Told) -> None:
+    def on_end(self, told: EndListener) -> None:
         """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async."""
         if not callable(told):
             raise BadInput("told", "must be a function that takes a handle", told)
@@ -264,7 +262,7 @@ class Guest(Fledge):
             if inspect.isawaitable(answer):
                 await answer
 
-        def ended(event: Event) -> None:
+        def ended(event: WireEvent) -> None:
             if event["type"] == "run" and event["endedReason"] is not None:
                 run = (event["sessionKey"], event["runId"])
                 if run not in heard:
@@ -346,14 +344,14 @@ class Guest(Fledge):
         """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
         return await self._asking.call(list[Question], "approvals.list", decided=decided)
 
-    def on_approval(self, answer: Answer) -> None:
+    def on_approval(self, answer: Approver) -> None:
         """Ask this function about each tool call that waits for a person, awaited if it is async."""
         if not callable(answer):
             raise BadInput("answer", "must be a function that takes a question", answer)
         self._asking.asks = True
         self._asking.begin(self._ask(answer))
 
-    async def _ask(self, answer: Answer) -> None:
+    async def _ask(self, answer: Approver) -> None:
         asked: set[str] = set()
 
         async def new() -> list[Question] | None:
@@ -364,7 +362,7 @@ class Guest(Fledge):
                 asked.add(question.id)
                 self._asking.begin(self._ask_about(question, answer))
 
-    async def _ask_about(self, question: Question, answer: Answer) -> None:
+    async def _ask_about(self, question: Question, answer: Approver) -> None:
         said = answer(question)
         if inspect.isawaitable(said):
             said = await said
@@ -409,13 +407,13 @@ class Guest(Fledge):
 
     async def approve_plan(self, which: Which, words: str = "APPROVED: proceed") -> str:
         """Let the plan be carried out; answers the new attempt's run id."""
-        return (await self._asking.call(Attempt, "plans.approve", target=_target(which), words=words)).run_id
+        return (await self._asking.call(NextAttempt, "plans.approve", target=_target(which), words=words)).run_id
 
     async def reject_plan(self, which: Which, reason: str) -> str:
         """Let it plan again, with the reason; answers the new attempt's run id."""
         if not isinstance(reason, str) or not reason.strip():
             raise BadInput("reason", "must say why the plan is rejected", reason)
-        return (await self._asking.call(Attempt, "plans.reject", target=_target(which), reason=reason)).run_id
+        return (await self._asking.call(NextAttempt, "plans.reject", target=_target(which), reason=reason)).run_id
 
     async def undelivered(self) -> list[GivenUp]:
         """Results and messages that were given up on, each kind oldest first."""

@@ -11,7 +11,7 @@ from fledge.api.carried import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.conversation import Conversation
 from fledge.api.streams import answer_events
 from fledge.api.values import Accepted, Message, Reply
-from fledge.client.asking import Asking
+from fledge.client.asking import VerbCaller
 from fledge.commands.sessions import Done, HeartbeatOf, Posted
 from fledge.commands.values import Rest
 from fledge.core.route import Address
@@ -27,7 +27,7 @@ MOST_ENTRIES = 1000
 class GuestConversation(Conversation):
     """The same as `Conversation`, in verbs."""
 
-    def __init__(self, asking: Asking, key: str, address: Address | None = None) -> None:
+    def __init__(self, asking: VerbCaller, key: str, address: Address | None = None) -> None:
         self._asking, self._address = asking, address
         self.key = key
 

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from fledge.api.handle import Handle, Seen, shown
-from fledge.api.streams import Looked, RunEvent, run_events
+from fledge.api.handle import Handle, HandleSeen, shown
+from fledge.api.streams import RunEvent, RunLook, run_events
 from fledge.api.values import Message, Plan, Reply, Result, RunInfo
 from fledge.api.views import read_value
-from fledge.client.asking import Asking
-from fledge.commands.runs import Attempt
+from fledge.client.asking import VerbCaller
+from fledge.commands.runs import NextAttempt
 from fledge.commands.values import Story
 from fledge.errors import NotFound
 from fledge.ids import RandomIds
@@ -29,11 +29,11 @@ class GuestHandle(Handle[T]):
     """The same as `Handle`, in verbs."""
 
     def __init__(
-        self, asking: Asking, session_key: str, run_id: str, output_type: type[T] | None = None, label: str = ""
+        self, asking: VerbCaller, session_key: str, run_id: str, output_type: type[T] | None = None, label: str = ""
     ) -> None:
         self._asking, self.output_type, self.label = asking, output_type, label
         self.session_key, self.run_id = session_key, run_id
-        self._seen: Seen | None = None
+        self._seen: HandleSeen | None = None
 
     def __repr__(self) -> str:
         return shown(self.label, self.run_id, self._seen, time.time())
@@ -65,7 +65,7 @@ class GuestHandle(Handle[T]):
     async def info(self) -> RunInfo:
         """Where it is in its life."""
         found = as_library((await self._story()).run)
-        self._seen = Seen(found.status, found.created_at, found.ended_at)
+        self._seen = HandleSeen(found.status, found.created_at, found.ended_at)
         return found
 
     async def _story(self) -> Story:
@@ -89,7 +89,7 @@ class GuestHandle(Handle[T]):
 
     async def steer(self, message: str) -> str:
         """Stop what it is doing and redirect it; answers the new attempt's run id."""
-        return (await self._asking.call(Attempt, "runs.steer", target=self.session_key, message=message)).run_id
+        return (await self._asking.call(NextAttempt, "runs.steer", target=self.session_key, message=message)).run_id
 
     async def send(self, message: str) -> str:
         """Add a message without stopping anything; answers its id."""
@@ -106,13 +106,13 @@ class GuestHandle(Handle[T]):
 
     async def resume(self, words: str = "") -> str:
         """Let it go on after it was killed, with these words to it; answers the new attempt's run id."""
-        return (await self._asking.call(Attempt, "runs.resume", target=self.session_key, words=words)).run_id
+        return (await self._asking.call(NextAttempt, "runs.resume", target=self.session_key, words=words)).run_id
 
 
 class _Verbs:
     """What the stream of a run is made of, for a process that asks another one."""
 
-    def __init__(self, asking: Asking, key: str) -> None:
+    def __init__(self, asking: VerbCaller, key: str) -> None:
         self._asking, self._key = asking, key
 
     def listen(self, poke: Callable[[], None]) -> Subscription:
@@ -124,13 +124,13 @@ class _Verbs:
     def unwatch(self, key: str, moved: asyncio.Event) -> None:
         self._asking.unwatch(key, moved)
 
-    async def look(self, told: int, after: int) -> Looked:
+    async def look(self, told: int, after: int) -> RunLook:
         self._asking.check_heard()
         replies = await self._replies(after)  # first, so that the story tells of the turns that they are of
         story = await self._asking.call(Story, "runs.info", target=self._key)
         run = story.run
         is_over = (run.ended_at is not None or run.phase == "awaiting_approval") and run.unsettled == 0
-        return Looked(story.timeline[told:], await self._replies(after) if is_over else replies, is_over)
+        return RunLook(story.timeline[told:], await self._replies(after) if is_over else replies, is_over)
 
     async def _replies(self, after: int) -> list[Message]:
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fledge.client.connection import Feed
+from fledge.client.connection import WireFeed
 from fledge.errors import Refused
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class AtRest:
             return await answer_on_server(self._store, self._state, self._settings, method, params)
         return await answer_at_rest(self._state, self._settings, method, params)
 
-    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
+    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
         """Refused: nothing is driven here."""
         raise Refused(
             "error", f"no process drives {self._state}, so there are no events: start one with `fledge run --continue`"

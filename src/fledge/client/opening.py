@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 
 from fledge.api.agents import Agent as Value
 from fledge.api.agents import with_those_they_name
+from fledge.api.fledge import Fledge, Parts
 from fledge.api.identity import identity
-from fledge.api.opened import Parts
-from fledge.api.program import Fledge
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
-from fledge.client.connection import Gateway, Hatch, Place
+from fledge.client.connection import ControlSocket, Gateway, VerbServer
 from fledge.client.folder import Elsewhere
 from fledge.client.guest import Guest
 from fledge.client.sharing import Shared
@@ -33,7 +32,7 @@ from fledge.hooks import Hooks
 from fledge.ids import Ids
 from fledge.models.base import Model
 from fledge.models.providers import Provider
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import AgentLoop
 from fledge.runtime.base import Runtime, Work
 from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.model_settings import configured_catalog, configured_registry
@@ -41,14 +40,14 @@ from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.addresses import folder_of, is_address, open_server
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
-from fledge.store.ways import HATCH
+from fledge.store.ways import CONTROL_SOCKET
 from fledge.tools.base import Tool, ToolLike, as_tool
 
 T = TypeVar("T")
 Carries = Callable[[Work], Awaitable[str]]
 """An async function that carries out a piece of work."""
 
-Agents = Mapping[str, Mapping[str, object]] | Sequence[Value[Any] | Mapping[str, object]]
+AgentsGiven = Mapping[str, Mapping[str, object]] | Sequence[Value[Any] | Mapping[str, object]]
 """Agents as a program gives them: values, or settings as `agents.list` has them."""
 
 GIVEN = "given/model"
@@ -64,7 +63,7 @@ def open(
     models: Mapping[str, Model] | None = None,
     providers: Iterable[Provider] = (),
     tools: Iterable[ToolLike] = (),
-    agents: Agents = (),
+    agents: AgentsGiven = (),
     runtimes: Mapping[str, Runtime | Carries] | None = None,
     channels: Mapping[str, Channel] | None = None,
     hooks: Hooks | None = None,
@@ -172,11 +171,11 @@ def open(
         state=folder,
         config=settings,
         profiles=profiles,
-        agent=Agent(profiles, places=profiles),
+        agent=AgentLoop(profiles, places=profiles),
         rules=profiles.rules(),
         program=session,
         agents=tuple(values),
-        open_store=lambda: _opened(folder, store, HATCH if shares else address, drives),
+        open_store=lambda: _opened(folder, store, CONTROL_SOCKET if shares else address, drives),
         identity=lambda: identity(
             state=str(folder.resolve()),
             program=session,
@@ -208,9 +207,9 @@ def connect(where: str | Path, *, token: str = "", program: str = "program") -> 
         raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
     own = str(SessionKey("main", "named", program))
     if isinstance(where, str) and "://" in where:
-        place: Place = Gateway(where, token or os.environ.get("FLEDGE_GATEWAY_TOKEN", ""))
+        place: VerbServer = Gateway(where, token or os.environ.get("FLEDGE_GATEWAY_TOKEN", ""))
     else:
-        place = Hatch(_folder(where, "where"))
+        place = ControlSocket(_folder(where, "where"))
     return Guest(Elsewhere(place), own)
 
 
@@ -271,14 +270,14 @@ def _config(config: Config | Mapping[str, object] | str | Path | None, workspace
     return loaded.config
 
 
-def _values(agents: Agents) -> list[Value[Any]]:
+def _values(agents: AgentsGiven) -> list[Value[Any]]:
     """The agents that were given as values, with those that they may spawn."""
     if isinstance(agents, str) or not isinstance(agents, Mapping | Sequence):
         raise BadInput("agents", "must be a list of agents, or a mapping from ids to settings", agents)
     return [] if isinstance(agents, Mapping) else with_those_they_name([a for a in agents if isinstance(a, Value)])
 
 
-def _with_agents(config: Config, agents: Agents, values: Sequence[Value[Any]]) -> Config:
+def _with_agents(config: Config, agents: AgentsGiven, values: Sequence[Value[Any]]) -> Config:
     if isinstance(agents, Mapping):
         return with_agents(config, agents) if agents else config
     entries = [one for one in agents if not isinstance(one, Value)]

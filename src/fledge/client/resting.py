@@ -74,18 +74,18 @@ async def _decided(
     state: Path, settings: "Callable[[], Config]", store: Store, method: str, params: Mapping[str, object]
 ) -> Any:
     from fledge.client.opening import open as open_folder
-    from fledge.commands.desk import Desk
+    from fledge.commands.gateway_state import GatewayState
     from fledge.config import Config
 
     config = Config() if method in READS - OF_SETTINGS else settings()
     async with open_folder(state, config=config, drives=False, store=store) as fl:
-        return await asked(Desk(fl, fl.config.gateway), method, params)
+        return await asked(GatewayState(fl, fl.config.gateway), method, params)
 
 
-async def asked(desk: Reader, method: str, params: Mapping[str, object]) -> Any:
+async def asked(gateway: Reader, method: str, params: Mapping[str, object]) -> Any:
     """What the method answers here, as it is asked for from elsewhere: values, errors and words are the same."""
     request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
-    answer = await rpc.answer(request, lambda name, given: call(desk, name, given))
+    answer = await rpc.answer(request, lambda name, given: call(gateway, name, given))
     assert answer is not None  # the request has an id
     told = msgspec.json.decode(answer)
     if "error" in told:

@@ -13,14 +13,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self, cast
 
+from fledge.api.fledge import Fledge, Parts
 from fledge.api.identity import Identity, differences
-from fledge.api.opened import Parts
-from fledge.api.program import Fledge
 from fledge.client.connection import Connection
 from fledge.client.driving import Driving
 from fledge.client.folder import PAUSE_S, Folder, moves
 from fledge.client.guest import Guest
-from fledge.commands.hatch import hatch
+from fledge.commands.control_socket import control_socket
 from fledge.commands.reading import from_wire
 from fledge.errors import FledgeError, HolderLeft, Refused, StoreLocked
 from fledge.store.lock import holder_of
@@ -58,7 +57,7 @@ class Shared(Fledge):
             self._guest = guest
             return cast(Self, guest)
         if self.drives:
-            await self._around.enter_async_context(hatch(self))
+            await self._around.enter_async_context(control_socket(self))
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -5,29 +5,29 @@ from importlib import import_module
 from typing import Any
 
 from fledge.commands.index import HOMES
-from fledge.commands.rpc import NO_METHOD, Fault
+from fledge.commands.rpc import NO_METHOD, RpcFault
 from fledge.commands.table import FORMER, METHODS, Method, Reader, carry_out, log
 from fledge.commands.wire import to_wire
 from fledge.core.params import near
 
 
-async def call(desk: Reader, name: str, given: dict[str, Any]) -> object:
+async def call(gateway: Reader, name: str, given: dict[str, Any]) -> object:
     """Carry out a verb, and answer as it stands on the wire. Raises as `value_of` does."""
-    return to_wire(await value_of(desk, name, given))
+    return to_wire(await value_of(gateway, name, given))
 
 
-async def value_of(desk: Reader, name: str, given: dict[str, Any]) -> Any:
+async def value_of(gateway: Reader, name: str, given: dict[str, Any]) -> Any:
     """Carry out a verb; every verb but a query needs a whole `Desk`. Raises Fault for a name that no verb has, and
     BadInput for parameters that do not fit."""
     found = _find(name)
     if found is None:
         meant = near(name, METHODS)
         hint = f"did you mean {meant}?" if meant else "GET /schema lists them"
-        raise Fault(NO_METHOD, f"no method {name[:80]!r}; {hint}")
-    if found.name != name and (found.name, name) not in desk.old_names:
-        desk.old_names.add((found.name, name))
+        raise RpcFault(NO_METHOD, f"no method {name[:80]!r}; {hint}")
+    if found.name != name and (found.name, name) not in gateway.old_names:
+        gateway.old_names.add((found.name, name))
         log.warning("%s is deprecated: it is called %s", name, found.name)
-    return await carry_out(desk, found, given, partial(found.do, desk))
+    return await carry_out(gateway, found, given, partial(found.do, gateway))
 
 
 def _find(name: str) -> Method | None:

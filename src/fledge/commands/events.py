@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from fledge.commands.desk import Desk
-from fledge.commands.rpc import REFUSED, Fault
+from fledge.commands.gateway_state import GatewayState
+from fledge.commands.rpc import REFUSED, RpcFault
 from fledge.commands.table import Params, method
 from fledge.core.params import formerly
 
@@ -36,12 +36,12 @@ class Unsubscribe(Params, frozen=True, kw_only=True):
 
 
 @method("events.subscribe", Subscribed)
-async def events_subscribe(desk: Desk, params: Subscribe) -> Subscribed:
+async def events_subscribe(gateway: GatewayState, params: Subscribe) -> Subscribed:
     """Be told events from a cursor on, as notifications `event` on this WebSocket. Elsewhere: GET /events."""
-    raise Fault(REFUSED, "events need a WebSocket, or GET /events", status="error")
+    raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")
 
 
 @method("events.unsubscribe", dict[str, bool])
-async def events_unsubscribe(desk: Desk, params: Unsubscribe) -> dict[str, bool]:
+async def events_unsubscribe(gateway: GatewayState, params: Unsubscribe) -> dict[str, bool]:
     """Be told no more of a feed."""
-    raise Fault(REFUSED, "events need a WebSocket, or GET /events", status="error")
+    raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from fledge.api import entries
-from fledge.api.program import Fledge
+from fledge.api.fledge import Fledge
 from fledge.commands.listing import RowReader
 from fledge.commands.values import RunRow
 from fledge.core.entries import HistoryEntry, LineEntry
@@ -35,7 +35,7 @@ ROW_KINDS: Final = frozenset(("start", "end", "error", "model:start", "tool:star
 """What turns tell that changes the row of their run."""
 
 
-class RunEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+class RunHappened(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
     """Something happened to a run. `phase` and `status` are as they stand when it is told."""
 
     cursor: int
@@ -78,7 +78,7 @@ class NewEntry(Struct, frozen=True, kw_only=True, tag_field="type", tag="entry")
     entry: HistoryEntry
 
 
-class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
+class ApprovalsChanged(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
     """The questions that wait for a person have changed; these are open now."""
 
     open: tuple[str, ...]
@@ -90,7 +90,7 @@ class Lost(Struct, frozen=True, kw_only=True, tag_field="type", tag="lost"):
     count: int
 
 
-class Closing(Struct, frozen=True, kw_only=True, tag_field="type", tag="closing"):
+class FeedClosing(Struct, frozen=True, kw_only=True, tag_field="type", tag="closing"):
     """The feed ends here; go on from this cursor."""
 
     cursor: int
@@ -105,10 +105,10 @@ class RowEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="row"):
     row: RunRow
 
 
-FeedEvent = RunEvent | Live | NewEntry | Asked | Lost | Closing | RowEvent
+FeedEvent = RunHappened | Live | NewEntry | ApprovalsChanged | Lost | FeedClosing | RowEvent
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class FeedWanted(Struct, frozen=True, kw_only=True):
     """What a watcher wants to hear."""
 
     cursor: int | None = None
@@ -127,7 +127,7 @@ class Watch:
     """One watcher's view. Use it in `async with`, then ask for what is next, again and again. `early` has listened for
     it until it begins."""
 
-    def __init__(self, fl: Fledge, wanted: Wanted, early: Subscription | None = None) -> None:
+    def __init__(self, fl: Fledge, wanted: FeedWanted, early: Subscription | None = None) -> None:
         self._fl, self._wanted = fl, wanted
         self._ready = asyncio.Event()
         self._within: dict[str, bool] = {}
@@ -197,7 +197,7 @@ class Watch:
             events = await self._rows(happened, told)
         self.cursor = self._changed.safe(self._looked_at)
         if asked != self._asked:
-            events.append(Asked(open=asked))
+            events.append(ApprovalsChanged(open=asked))
             self._asked = asked
         return events + live
 
@@ -320,9 +320,9 @@ def _last_before(tx: Tx, session: str, since: Instant) -> int:
     return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
 
 
-def _told(tx: Tx, happened: Happened) -> RunEvent:
+def _told(tx: Tx, happened: Happened) -> RunHappened:
     run, spec = tx.runs.load(happened.run), tx.runs.spec(happened.run)
-    return RunEvent(
+    return RunHappened(
         cursor=happened.seq,
         session_key=run.key,
         run_id=run.run_id,

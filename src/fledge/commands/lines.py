@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, TimelineEvent
-from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Standing, Story, Try, Unanswered
+from fledge.commands.values import Ends, Overview, RunRow, SessionRow, SessionStanding, Story, Try, UnansweredTurn
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.figures import count_text, elapsed, money
@@ -19,7 +19,7 @@ from fledge.core.printable import printable, quoted_lines, whole_call
 from fledge.core.run import Instant
 
 if TYPE_CHECKING:  # `fledge ps` needs nothing of these
-    from fledge.config.choose import AgentView
+    from fledge.config.effective_settings import AgentView
     from fledge.orchestrator.effects import Killing
     from fledge.orchestrator.messenger import Sent
 
@@ -246,7 +246,7 @@ def overview(told: Overview, runs: Sequence[str]) -> list[str]:
     return lines
 
 
-def unanswered(late: Sequence[Unanswered], now: Instant) -> list[str]:
+def unanswered(late: Sequence[UnansweredTurn], now: Instant) -> list[str]:
     """What was read and waits for its answer for half an hour or more."""
     return [f"{len(one.rows)} read by {one.session}: {one.words(now)}" for one in late]
 
@@ -267,7 +267,7 @@ def agents(known: "Sequence[AgentView]", bound: Sequence[str]) -> list[str]:
     return lines + (["Bound to a thread:", *(f"  {one}" for one in bound)] if bound else [])
 
 
-def standing(told: Standing) -> list[str]:
+def standing(told: SessionStanding) -> list[str]:
     """How a session stands: what it does, the model that ran, what it used, what waits."""
     view = told.view
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)

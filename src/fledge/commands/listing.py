@@ -13,18 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.api import views as api
-from fledge.commands.values import (
-    Ends,
-    FilterCounts,
-    RunDelivery,
-    RunPage,
-    RunRow,
-    SessionPage,
-    SessionRow,
-    Spent,
-)
+from fledge.commands.values import BudgetUse, Ends, FilterCounts, RunDelivery, RunPage, RunRow, SessionPage, SessionRow
 from fledge.core.announce import announce_key
-from fledge.core.doing import Call, Doing, Facts, doing, error_words
+from fledge.core.doing import Doing, DoingFacts, OpenToolCall, doing, error_words
 from fledge.core.freeze import one_line
 from fledge.core.prompts import is_stuck
 from fledge.core.run import (
@@ -58,7 +49,7 @@ MARKS: Final = 20
 STEP_ENTRIES: Final = 64
 """How many of the newest entries are looked at for calls under way."""
 UNREAD: Final = 1000
-Order = Literal["created", "active"]
+SortOrder = Literal["created", "active"]
 """`created`: the newest first. `active`: the active ones first, then the others, each the newest first."""
 _CURSOR: Final = re.compile(r"([ad]?)(?:(\d{1,12}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?):(\d{1,18}))?")
 T = TypeVar("T")
@@ -67,7 +58,7 @@ T = TypeVar("T")
 # ---- which runs ------------------------------------------------------------------------------------------------------
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class RunsWantedOnPage(Struct, frozen=True, kw_only=True):
     """Which runs a page shows."""
 
     filter: RunFilter = "all"
@@ -79,12 +70,12 @@ class Wanted(Struct, frozen=True, kw_only=True):
     search: str = ""
     since: Instant | None = None
     until: Instant | None = None
-    order: Order = "created"
+    order: SortOrder = "created"
     cursor: str = ""
     limit: int = 50
 
 
-def page_of_runs(tx: Tx, wanted: Wanted, now: Instant, is_driven: bool) -> RunPage:
+def page_of_runs(tx: Tx, wanted: RunsWantedOnPage, now: Instant, is_driven: bool) -> RunPage:
     """The runs that are wanted, from the cursor on."""
     above = tx.lists.run(wanted.root) if wanted.root else None
     walk = RunWalk(
@@ -107,7 +98,7 @@ def page_of_runs(tx: Tx, wanted: Wanted, now: Instant, is_driven: bool) -> RunPa
     )
 
 
-def _fitting(tx: Tx, wanted: Wanted, below: str) -> Callable[[ListedRun], bool] | None:
+def _fitting(tx: Tx, wanted: RunsWantedOnPage, below: str) -> Callable[[ListedRun], bool] | None:
     """Whether a run is wanted besides what the store can tell; None: every one is."""
     words = wanted.search.casefold().strip()
     if not words and not wanted.agent and not below:
@@ -125,7 +116,7 @@ def _fitting(tx: Tx, wanted: Wanted, below: str) -> Callable[[ListedRun], bool] 
 
 
 def _ordered(
-    tx: Tx, wanted: Wanted, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
+    tx: Tx, wanted: RunsWantedOnPage, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
 ) -> tuple[list[ListedRun], str]:
     """The runs of one page in the order that is wanted, and the cursor of the next."""
     cursor = _read_cursor(wanted.cursor)
@@ -273,7 +264,7 @@ class RowReader:
         tx, is_running = self._tx, isinstance(run.phase, Running)
         place, counts = self._place(run), tx.sessions.counts(run.key)
         driver = tx.drivers.get(run.key) if is_running else None
-        facts = Facts(
+        facts = DoingFacts(
             is_driven=self._is_driven,
             spawned=counts.spawned,
             unsettled=counts.unsettled,
@@ -306,19 +297,19 @@ class RowReader:
                 return RunDelivery(state="delivered", tries=tries, delivered_at=None if row is None else row.closed_at)
 
 
-def calls_under_way(tx: Tx, session: str) -> tuple[Call, ...]:
+def calls_under_way(tx: Tx, session: str) -> tuple[OpenToolCall, ...]:
     """Tool calls of the newest reply that have no result yet."""
     lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.transcripts.tail(session, STEP_ENTRIES)]
-    return tuple(Call(one.call.name, one.call.arguments) for one in open_calls(lines))
+    return tuple(OpenToolCall(one.call.name, one.call.arguments) for one in open_calls(lines))
 
 
-def budget_of(tx: Tx, key: str) -> tuple[Spent, ...]:
+def budget_of(tx: Tx, key: str) -> tuple[BudgetUse, ...]:
     """How much of its budget a session and everything below it have used; empty: it has none of its own."""
-    purse = tx.budgets.get(key)
-    if purse is None:
+    account = tx.budgets.get(key)
+    if account is None:
         return ()
-    used, most = msgspec.to_builtins(purse.used), msgspec.to_builtins(purse.budget)
-    return tuple(Spent(name=name, used=used.get(name, 0), most=most[name]) for name in most)
+    used, most = msgspec.to_builtins(account.used), msgspec.to_builtins(account.budget)
+    return tuple(BudgetUse(name=name, used=used.get(name, 0), most=most[name]) for name in most)
 
 
 def ends(tx: Tx, keys: Sequence[str], now: Instant, is_driven: bool, limit: int) -> Ends:

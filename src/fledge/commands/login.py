@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.params import Nothing
 from fledge.commands.table import method
 from fledge.core.run import Instant
@@ -60,10 +60,10 @@ class PageLink(Struct, frozen=True, kw_only=True):
 
 
 @method("page.link", PageLink)
-async def page_link(desk: Desk, params: Nothing) -> PageLink:
+async def page_link(gateway: GatewayState, params: Nothing) -> PageLink:
     """Make an address of the page that signs a browser in, once, within a minute. On the private socket alone."""
-    if desk.logins is None:
+    if gateway.logins is None:
         raise Refused("error", "no gateway serves this folder: start one with `fledge serve`")
-    now = desk.now()
-    code = desk.logins.make(now)
-    return PageLink(address=f"{desk.logins.address}/#code={code}", expires_at=now + GOOD_S)
+    now = gateway.now()
+    code = gateway.logins.make(now)
+    return PageLink(address=f"{gateway.logins.address}/#code={code}", expires_at=now + GOOD_S)

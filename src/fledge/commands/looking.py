@@ -6,17 +6,17 @@ from msgspec.structs import replace
 
 from fledge.api import views as api
 from fledge.commands.listing import budget_of
-from fledge.commands.params import Asker, One
-from fledge.commands.values import Overview, Ran, Rest, Standing, Story, Try, Workspace
+from fledge.commands.params import AskerParams, One
+from fledge.commands.values import Overview, RanWith, Rest, RunWorkspace, SessionStanding, Story, Try
 from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats
 from fledge.core.keys import agent_of, is_main_key, main_key, project_key
-from fledge.core.limits import Above, Limit, limits, next_due
 from fledge.core.prompts import flattened
 from fledge.core.run import Instant, Run
+from fledge.core.standing import Above, Limit, limits, next_due
 from fledge.core.targets import pick
 from fledge.errors import NotFound
-from fledge.orchestrator import documents, views
+from fledge.orchestrator import transcripts, views
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import models_of
 from fledge.store.base import Approval, SessionFacts, Tx
@@ -29,7 +29,7 @@ FIRST_CHARS = 80
 # ---- what a word means -----------------------------------------------------------------------------------------------
 
 
-def session_of(tx: Tx, asker: Asker) -> str:
+def session_of(tx: Tx, asker: AskerParams) -> str:
     """The key of the session in which words are meant."""
     if not asker.folder:
         return api.session_key(asker.requester, "requester")
@@ -97,7 +97,7 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
     took_s = None if run.ended is None else run.ended.elapsed_s
     below = api.forest(tx, [key], MOST_SHOWN)
     told = announce_key(key, run.run_id, "outcome")
-    asked, goods = tx.approvals.of(key)[-MOST_SHOWN:], api.handed_over(tx, key)
+    asked, handover = tx.approvals.of(key)[-MOST_SHOWN:], api.handed_over(tx, key)
     return Story(
         now_at=now,
         run=replace(api.run_info(tx, key), children=tuple(below.runs), left_out=below.left_out),
@@ -108,7 +108,7 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         models=tuple(models_of(tx, key)),
         ran=None
         if ran is None
-        else Ran(model=ran.model, thinking=ran.thinking, tools=ran.tools, boxed=ran.boxed, folder=ran.workspace),
+        else RanWith(model=ran.model, thinking=ran.thinking, tools=ran.tools, boxed=ran.boxed, folder=ran.workspace),
         timeout_s=run.terms.timeout_s or 0.0,
         budget=budget_of(tx, key),
         spawned=tx.sessions.counts(key).spawned,
@@ -117,36 +117,36 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         question=next((api.question(tx, one) for one in asked if one.state == "waiting"), None),
         limits=_limits(tx, run),
         workspace=_workspace(tx, key),
-        artifacts=goods.artifacts,
-        more_artifacts=goods.more,
+        artifacts=handover.artifacts,
+        more_artifacts=handover.more,
         due=next_due(run),
     )
 
 
 def _limits(tx: Tx, run: Run) -> tuple[Limit, ...]:
-    spec, purse = tx.runs.spec(run.key), tx.budgets.get(run.key)
+    spec, account = tx.runs.spec(run.key), tx.budgets.get(run.key)
     above = [
         Above(name=one.facts.label or one.key, budget=found.budget)
         for one in tx.sessions.lineage(run.key)[1:]
         if (found := tx.budgets.get(one.key)) is not None
     ]
-    return limits(spec.asked, spec.agent_id, run.terms.timeout_s, None if purse is None else purse.budget, above)
+    return limits(spec.asked, spec.agent_id, run.terms.timeout_s, None if account is None else account.budget, above)
 
 
-def _workspace(tx: Tx, key: str) -> Workspace:
+def _workspace(tx: Tx, key: str) -> RunWorkspace:
     session, kind = tx.sessions.get(key), tx.runs.spec(key).asked.get("workspace", "inherit")
     facts = SessionFacts() if session is None else session.facts
-    return Workspace(kind=kind, folder=facts.workspace, cwd=facts.cwd, is_sandboxed=facts.boxed)
+    return RunWorkspace(kind=kind, folder=facts.workspace, cwd=facts.cwd, is_sandboxed=facts.boxed)
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> Standing:
+def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> SessionStanding:
     """How a session stands."""
     ran = tx.turns.last_ran(key)
-    names = () if ran is None else documents.left_out(tx, os.path.realpath(ran.workspace))
-    return Standing(session_key=key, view=views.session_status(tx, key, rules, now), left_out=tuple(names))
+    names = () if ran is None else transcripts.left_out_documents(tx, os.path.realpath(ran.workspace))
+    return SessionStanding(session_key=key, view=views.session_status(tx, key, rules, now), left_out=tuple(names))
 
 
 def unfinished_roots(tx: Tx) -> list[str]:

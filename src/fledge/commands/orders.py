@@ -14,8 +14,8 @@ from msgspec import Struct, structs
 
 from fledge.api.views import question
 from fledge.commands import lines, looking, slash
-from fledge.commands.desk import Desk
 from fledge.commands.dispatch import value_of
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import MOST_SHOWN
 from fledge.commands.slash import Order
 from fledge.commands.values import Below, ChildAtWork, Target
@@ -50,13 +50,14 @@ class CommandResult(Struct, frozen=True):
     """What was done; None of a line that could not be read."""
 
 
-async def run_line(desk: Desk, session: str, line: str, at: Address | None = None) -> CommandResult:
-    """Do what a line says in a session, for whoever is at the desk. Whatever is wrong with it is told, not raised."""
+async def run_line(gateway: GatewayState, session: str, line: str, at: Address | None = None) -> CommandResult:
+    """Do what a line says in a session, for whoever is at the gateway. Whatever is wrong with it is told, not
+    raised."""
     try:
         order = slash.read(line)
         if order is None:
             raise BadInput("command", "must begin with / and a word: /help lists them", line)
-        return CommandResult(await _Said(desk, session, order, at).done(), verb=order.verb)
+        return CommandResult(await _Said(gateway, session, order, at).done(), verb=order.verb)
     except FledgeError as error:
         return CommandResult(str(error), ok=False)
 
@@ -64,7 +65,7 @@ async def run_line(desk: Desk, session: str, line: str, at: Address | None = Non
 # ---- what there is to see --------------------------------------------------------------------------------------------
 
 
-def targets(tx: Tx, session: str, now: Instant) -> list[slash.Choice]:
+def targets(tx: Tx, session: str, now: Instant) -> list[slash.WordChoice]:
     """What a session's subagents are called, with how they stand, for completion. A label that several have is none:
     there the number in the list is offered."""
     rows = in_list_order(views.child_rows(tx, session))
@@ -124,12 +125,12 @@ def named(tx: Tx, key: str) -> str:
 class _Said:
     """One command, as it was said in a session."""
 
-    def __init__(self, desk: Desk, session: str, order: Order, at: Address | None) -> None:
-        self._desk, self._session, self._order, self._at = desk, session, order, at
+    def __init__(self, gateway: GatewayState, session: str, order: Order, at: Address | None) -> None:
+        self._gateway, self._session, self._order, self._at = gateway, session, order, at
 
     async def done(self) -> str:
         """Do it; answers what is said back."""
-        session, order, now = self._session, self._order, self._desk.now()
+        session, order, now = self._session, self._order, self._gateway.now()
         match order.verb:
             case "help":
                 return slash.help_text()
@@ -145,7 +146,7 @@ class _Said:
                 return _lines(lines.log(await self._call("sessions.history", session=await self._run(), **count)))
             case "status":
                 key = await self._run() if order.target else session
-                rules = self._desk.fl.engine.rules
+                rules = self._gateway.fl.engine.rules
                 return _lines(lines.standing(await self._read(lambda tx: looking.standing(tx, key, rules, now))))
             case "agents":
                 return _lines(await self._agents())
@@ -208,10 +209,10 @@ class _Said:
 
     async def _call(self, verb: str, **params: Any) -> Any:
         """What the verb answers."""
-        return await value_of(self._desk, verb, params)
+        return await value_of(self._gateway, verb, params)
 
     async def _read(self, view: Callable[[Tx], T]) -> T:
-        return await self._desk.read(view)
+        return await self._gateway.read(view)
 
     async def _run(self) -> str:
         """The run below this session that is meant."""
@@ -251,7 +252,7 @@ class _Said:
         return _started(await self._call("runs.spawn", requester=self._session, **given))
 
     async def _agents(self) -> list[str]:
-        now, config = self._desk.now(), self._desk.fl.config
+        now, config = self._gateway.now(), self._gateway.fl.config
         known = await self._read(lambda tx: tx.sessions.get(self._session))
         ids = known_agents(config, "main" if known is None else known.facts.agent_id)
 
@@ -271,11 +272,11 @@ class _Said:
         if facts.model:
             since = " from its next turn on" if name else ""
             return f"this conversation uses {facts.model}{since}; /model default ends that"
-        chosen = model_for_conversation(self._desk.fl.config, facts.agent_id)
+        chosen = model_for_conversation(self._gateway.fl.config, facts.agent_id)
         return f"this conversation uses {'no model' if chosen is None else chosen.name}, as the settings say"
 
     async def _reload(self) -> str:
-        folder = self._desk.fl.spawner.workspace_of(await self._own())
+        folder = self._gateway.fl.spawner.workspace_of(await self._own())
         place, digests = await asyncio.to_thread(versions_in, folder)
         taken = await self._call("documents.accept", workspace=place, digests=digests)
         return f"taken in: {', '.join(taken)}" if taken else "no document was left out"

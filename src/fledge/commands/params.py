@@ -10,22 +10,24 @@ from fledge.core.params import formerly
 LONGEST_WAIT_S: Final = 600.0
 """No request is held longer than this."""
 
-Key = Annotated[str, Meta(min_length=1, max_length=256, description="a session key; `main` is the main conversation")]
-Words = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
-Milliseconds = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), description="how long to wait for it")]
-Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
-SessionName = Annotated[Key, formerly("sessionKey", "key")]
+SessionKeyParam = Annotated[
+    str, Meta(min_length=1, max_length=256, description="a session key; `main` is the main conversation")
+]
+WordsParam = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+WaitMs = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), description="how long to wait for it")]
+WaitSeconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
+SessionName = Annotated[SessionKeyParam, formerly("sessionKey", "key")]
 RunId = Annotated[str, Meta(min_length=1, max_length=256, description="a run id"), formerly("runId")]
 Count = Annotated[int, Meta(ge=1, le=1000)]
 DefaultModel = Annotated[
     str, Meta(max_length=256, description="the model where the settings would use agents.defaults.model")
 ]
-Target = Annotated[
+TargetParam = Annotated[
     str, Meta(min_length=1, max_length=256, description="a run id, a session key, a label, `#2`, or `last`")
 ]
 
 
-Folder = Annotated[
+FolderParam = Annotated[
     str, Meta(max_length=4096, description="the project folder of the person who asks, by its real path; empty: none")
 ]
 
@@ -34,19 +36,19 @@ class Nothing(Params, frozen=True, kw_only=True):
     """Nothing."""
 
 
-class Asker(Params, frozen=True, kw_only=True):
+class AskerParams(Params, frozen=True, kw_only=True):
     """In which session words such as `last` are meant (`looking.session_of`)."""
 
-    requester: Annotated[Key, formerly("sessionKey")] = "main"
+    requester: Annotated[SessionKeyParam, formerly("sessionKey")] = "main"
     """Words such as `last` are meant of this session's runs."""
-    folder: Folder = ""
+    folder: FolderParam = ""
     """Instead: of the runs of this folder's conversation, or of `main` until that has begun."""
 
 
-class One(Asker, frozen=True, kw_only=True):
+class One(AskerParams, frozen=True, kw_only=True):
     """One run."""
 
-    target: Target
+    target: TargetParam
 
 
 class InWorkspace(Params, frozen=True, kw_only=True):

@@ -5,27 +5,27 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from fledge.api.answering import MOST_WORDS
+from fledge.api.fledge import MOST_WORDS
 from fledge.api.identity import Identity
 from fledge.api.values import Question
 from fledge.api.views import session_key
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import found, run_meant, session_of
-from fledge.commands.params import Asker, InWorkspace, Nothing, One
+from fledge.commands.params import AskerParams, InWorkspace, Nothing, One
 from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
 from fledge.core.keys import is_called, short_id
 from fledge.core.permission import Permission
 from fledge.errors import BadInput
-from fledge.orchestrator import control, documents
+from fledge.orchestrator import control, transcripts
 from fledge.orchestrator.commit import Commit
 
 Always = Annotated[bool, Meta(description="allow such commands from now on: the question's `always` says which")]
-Children = Annotated[bool, Meta(description="with `always`: for subagents that run as this agent, too")]
+ForChildren = Annotated[bool, Meta(description="with `always`: for subagents that run as this agent, too")]
 
 
-class Answer(Params, frozen=True, kw_only=True):
+class AnswerParams(Params, frozen=True, kw_only=True):
     """An answer to a question."""
 
     id: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -33,11 +33,11 @@ class Answer(Params, frozen=True, kw_only=True):
     by: Annotated[str, Meta(max_length=64, description="who answers there, for the record")] = ""
 
 
-class Approve(Answer, frozen=True, kw_only=True):
+class Approve(AnswerParams, frozen=True, kw_only=True):
     """A yes."""
 
     always: Always = False
-    children: Children = False
+    children: ForChildren = False
 
 
 class Approved(Struct, frozen=True, kw_only=True):
@@ -49,31 +49,31 @@ class Approved(Struct, frozen=True, kw_only=True):
 
 
 @method("approvals.approve", Approved)
-async def approvals_approve(desk: Desk, params: Approve) -> Approved:
+async def approvals_approve(gateway: GatewayState, params: Approve) -> Approved:
     """Let the call be run, if it is still the one that was shown. With `always`, such commands run without a question
     from now on."""
     ticked = {"always": params.always, "children": params.children}
-    rule = await desk.fl.approve(params.id, by=desk.signed(params.by), digest=params.digest, **ticked)
+    rule = await gateway.fl.approve(params.id, by=gateway.signed(params.by), digest=params.digest, **ticked)
     return Approved(permission=UNSET if rule is None else rule)
 
 
-class Deny(Answer, frozen=True, kw_only=True):
+class Deny(AnswerParams, frozen=True, kw_only=True):
     """A no."""
 
     words: Annotated[str, Meta(max_length=MOST_WORDS, description="for the model, as the person's words")] = ""
 
 
 @method("approvals.deny", Done)
-async def approvals_deny(desk: Desk, params: Deny) -> Done:
+async def approvals_deny(gateway: GatewayState, params: Deny) -> Done:
     """Refuse the call; the model gets the refusal, with the person's words."""
-    await desk.fl.deny(params.id, by=desk.signed(params.by), digest=params.digest, words=params.words)
+    await gateway.fl.deny(params.id, by=gateway.signed(params.by), digest=params.digest, words=params.words)
     return Done()
 
 
 @method("permissions.list", list[Permission], reads=True)
-async def permissions_list(desk: Desk, params: Nothing) -> list[Permission]:
+async def permissions_list(gateway: GatewayState, params: Nothing) -> list[Permission]:
     """The rules by which commands run without a question, of all folders and agents, oldest first."""
-    return await desk.fl.permissions()
+    return await gateway.fl.permissions()
 
 
 class Revoke(Params, frozen=True, kw_only=True):
@@ -83,9 +83,9 @@ class Revoke(Params, frozen=True, kw_only=True):
 
 
 @method("permissions.revoke", Permission)
-async def permissions_revoke(desk: Desk, params: Revoke) -> Permission:
+async def permissions_revoke(gateway: GatewayState, params: Revoke) -> Permission:
     """Remove a rule: what it covered asks again. Answers the rule that was removed."""
-    return await desk.fl.revoke_permission(params.id)
+    return await gateway.fl.revoke_permission(params.id)
 
 
 class TakenUp(Struct, frozen=True, kw_only=True):
@@ -95,41 +95,43 @@ class TakenUp(Struct, frozen=True, kw_only=True):
     ok: bool = True
 
 
-class Retry(One, frozen=True, kw_only=True):
+class RetryParams(One, frozen=True, kw_only=True):
     """`undelivered.retry`."""
 
     to: Annotated[str, Meta(max_length=256, description="the conversation that gets the result instead")] = ""
 
 
 @method("undelivered.retry", TakenUp)
-async def undelivered_retry(desk: Desk, params: Retry) -> TakenUp:
+async def undelivered_retry(gateway: GatewayState, params: RetryParams) -> TakenUp:
     """Offer a given-up result, or a message by its key, again; a result to another conversation, if one is named."""
-    return await _taken_up(desk, "retry", params, session_key(params.to, "to") if params.to else None)
+    return await _taken_up(gateway, "retry", params, session_key(params.to, "to") if params.to else None)
 
 
 @method("undelivered.dismiss", TakenUp)
-async def undelivered_dismiss(desk: Desk, params: One) -> TakenUp:
+async def undelivered_dismiss(gateway: GatewayState, params: One) -> TakenUp:
     """Take a given-up result, or a message by its key, off the list."""
-    return await _taken_up(desk, "dismiss", params)
+    return await _taken_up(gateway, "dismiss", params)
 
 
-async def _taken_up(desk: Desk, action: Literal["retry", "dismiss"], params: One, to: str | None = None) -> TakenUp:
+async def _taken_up(
+    gateway: GatewayState, action: Literal["retry", "dismiss"], params: One, to: str | None = None
+) -> TakenUp:
     def take(c: Commit) -> TakenUp:
         key = params.target if c.tx.outbox.get(params.target) is not None else found(c.tx, params)
         control.take_up(c, action, key, to)
         return TakenUp(key=key)
 
-    return await desk.fl.engine.commit(take)
+    return await gateway.fl.engine.commit(take)
 
 
 @method("identity", Identity, reads=True)
-async def identity(desk: Desk, params: Nothing) -> Identity:
+async def identity(gateway: GatewayState, params: Nothing) -> Identity:
     """What the process that answers brings to its folder: tools, agents, runtimes, hooks and settings, by name, with
     digests. Another process compares this before it uses the folder through it."""
-    return desk.fl.identity
+    return gateway.fl.identity
 
 
-class ToAnswer(Asker, frozen=True, kw_only=True):
+class ToAnswer(AskerParams, frozen=True, kw_only=True):
     """`answer`."""
 
     target: Annotated[
@@ -140,7 +142,7 @@ class ToAnswer(Asker, frozen=True, kw_only=True):
         str, Meta(max_length=MOST_WORDS, description="with a no, for the model; the rejection of a plan needs some")
     ] = ""
     always: Always = False
-    children: Children = False
+    children: ForChildren = False
 
 
 class Answered(Struct, frozen=True, kw_only=True):
@@ -157,12 +159,12 @@ class Answered(Struct, frozen=True, kw_only=True):
 
 
 @method("answer", Answered)
-async def answer(desk: Desk, params: ToAnswer) -> Answered:
+async def answer(gateway: GatewayState, params: ToAnswer) -> Answered:
     """Answer what waits for a person, a tool call or a plan."""
-    waiting = await desk.fl.approvals()
+    waiting = await gateway.fl.approvals()
     asked = [one for one in waiting if is_called(one.id, params.target)]
     if len(asked) == 1:
-        return await _answered(desk, params, asked[0])
+        return await _answered(gateway, params, asked[0])
     if params.always or params.children:
         raise BadInput(
             "always", "applies to a tool call that waits for approval; there is none of this name", params.target
@@ -178,21 +180,21 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
         run = control.answer_plan(c, key, params.approve, plan_words(params.approve, params.words))
         return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
 
-    return await desk.fl.engine.commit(decide)
+    return await gateway.fl.engine.commit(decide)
 
 
-async def _answered(desk: Desk, params: ToAnswer, asked: Question) -> Answered:
+async def _answered(gateway: GatewayState, params: ToAnswer, asked: Question) -> Answered:
     """Answer the question about a tool call."""
     rule = None
     if params.approve:
         if params.words.strip():
             raise BadInput("words", "go with a no, or with a plan: a tool call that is allowed is run as it is")
         ticked = {"always": params.always, "children": params.children}
-        rule = await desk.fl.approve(asked.id, by=desk.client, digest=asked.digest, **ticked)
+        rule = await gateway.fl.approve(asked.id, by=gateway.client, digest=asked.digest, **ticked)
     elif params.always or params.children:
         raise BadInput("always", "goes with a yes")
     else:
-        await desk.fl.deny(asked.id, by=desk.client, digest=asked.digest, words=params.words)
+        await gateway.fl.deny(asked.id, by=gateway.client, digest=asked.digest, words=params.words)
     return Answered(
         approved=params.approve,
         tool=asked.tool,
@@ -202,13 +204,13 @@ async def _answered(desk: Desk, params: ToAnswer, asked: Question) -> Answered:
 
 
 class TakeIn(InWorkspace, frozen=True, kw_only=True):
-    """`documents.accept`."""
+    """`transcripts.accept_documents`."""
 
     digests: dict[str, str]
     """By name: the version that a person has seen."""
 
 
 @method("documents.accept", list[str])
-async def documents_accept(desk: Desk, params: TakeIn) -> list[str]:
+async def documents_accept(gateway: GatewayState, params: TakeIn) -> list[str]:
     """Let these versions of documents speak in prompts; answers those that were left out until now."""
-    return await desk.fl.engine.commit(lambda c: documents.accept(c, params.workspace, params.digests))
+    return await gateway.fl.engine.commit(lambda c: transcripts.accept_documents(c, params.workspace, params.digests))

@@ -13,14 +13,14 @@ from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
 from fledge.api.views import session_key
 from fledge.commands import looking
 from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, story
-from fledge.commands.params import Asker, InWorkspace, Key, Nothing, One, SessionName
+from fledge.commands.params import AskerParams, InWorkspace, Nothing, One, SessionKeyParam, SessionName
 from fledge.commands.table import Params, Reader, query
 from fledge.commands.values import Overview, Story
 from fledge.core.entries import HistoryEntry
 from fledge.core.params import formerly
 from fledge.core.spans import Spans
 from fledge.errors import BadInput, NotFound
-from fledge.orchestrator import documents
+from fledge.orchestrator import transcripts
 from fledge.store.base import Tx
 
 MOST_ROWS: Final = 100_000
@@ -40,7 +40,7 @@ def _told(run: RunInfo) -> RunInfo:
 class Listed(Params, frozen=True, kw_only=True):
     """Which runs."""
 
-    requester: Key = "main"
+    requester: SessionKeyParam = "main"
     status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
 
 
@@ -112,7 +112,7 @@ async def plans_list(folder: Reader, params: Nothing) -> list[Plan]:
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsFind(Asker, frozen=True, kw_only=True):
+class SessionsFind(AskerParams, frozen=True, kw_only=True):
     """`sessions.find`."""
 
     target: Annotated[
@@ -124,16 +124,16 @@ class SessionsFind(Asker, frozen=True, kw_only=True):
     ] = ""
 
 
-class Found(Struct, frozen=True):
+class SessionFound(Struct, frozen=True):
     """A session."""
 
     session_key: str
 
 
-@query("sessions.find", Found)
-async def sessions_find(folder: Reader, params: SessionsFind) -> Found:
+@query("sessions.find", SessionFound)
+async def sessions_find(folder: Reader, params: SessionsFind) -> SessionFound:
     """The session that a word means."""
-    return Found(await folder.read(lambda tx: session_meant(tx, params.target, session_of(tx, params))))
+    return SessionFound(await folder.read(lambda tx: session_meant(tx, params.target, session_of(tx, params))))
 
 
 class SessionsHistory(Params, frozen=True, kw_only=True):
@@ -213,7 +213,7 @@ async def overview(folder: Reader, params: OverviewOf) -> Overview:
     return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, key, params.limit))
 
 
-class Asked(Params, frozen=True, kw_only=True):
+class ApprovalsParams(Params, frozen=True, kw_only=True):
     """`approvals.list`."""
 
     decided: Annotated[
@@ -222,7 +222,7 @@ class Asked(Params, frozen=True, kw_only=True):
 
 
 @query("approvals.list", list[Question])
-async def approvals_list(folder: Reader, params: Asked) -> list[Question]:
+async def approvals_list(folder: Reader, params: ApprovalsParams) -> list[Question]:
     """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
     return await folder.read(views.decided_questions if params.decided else views.questions)
 
@@ -236,4 +236,4 @@ async def undelivered_list(folder: Reader, params: Nothing) -> list[GivenUp]:
 @query("documents.pending", list[str])
 async def documents_pending(folder: Reader, params: InWorkspace) -> list[str]:
     """The documents of a workspace that are left out of prompts until a person takes them in."""
-    return list(await folder.read(lambda tx: documents.left_out(tx, params.workspace)))
+    return list(await folder.read(lambda tx: transcripts.left_out_documents(tx, params.workspace)))

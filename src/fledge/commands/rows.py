@@ -6,14 +6,7 @@ from msgspec import Meta
 
 from fledge.api.views import session_key
 from fledge.commands import looking
-from fledge.commands.listing import (
-    RowReader,
-    Wanted,
-    WantedSessions,
-    ends,
-    page_of_runs,
-    page_of_sessions,
-)
+from fledge.commands.listing import RowReader, RunsWantedOnPage, WantedSessions, ends, page_of_runs, page_of_sessions
 from fledge.commands.params import Count, One
 from fledge.commands.table import Params, Reader, query
 from fledge.commands.values import Ends, RunPage, RunRow, SessionPage, SessionRow
@@ -28,9 +21,9 @@ from fledge.store.base import Tx
 MOST_ENDS = 1000
 """The most rows of `runs.ends`."""
 Search = Annotated[str, Meta(max_length=256, description="words in label or task, whatever their case")]
-Cursor = Annotated[str, Meta(max_length=400, description="`next` of the page before")]
-Milliseconds = Annotated[int, Meta(ge=0, le=10**15, description="milliseconds since the epoch")]
-Agent = Annotated[str, Meta(max_length=64, description="only of this agent"), also_called("agentId")]
+PageCursor = Annotated[str, Meta(max_length=400, description="`next` of the page before")]
+EpochMs = Annotated[int, Meta(ge=0, le=10**15, description="milliseconds since the epoch")]
+AgentFilter = Annotated[str, Meta(max_length=64, description="only of this agent"), also_called("agentId")]
 
 
 class RunsQuery(Params, frozen=True, kw_only=True):
@@ -45,13 +38,13 @@ class RunsQuery(Params, frozen=True, kw_only=True):
         str, Meta(max_length=256, description="only below this session, at any depth"), also_called("root")
     ] = ""
     requester: Annotated[str, Meta(max_length=256, description="only runs of this session's own")] = ""
-    agent: Agent = ""
-    since: Annotated[Milliseconds | None, Meta(description="only admitted then or later")] = None
-    until: Annotated[Milliseconds | None, Meta(description="only admitted earlier")] = None
+    agent: AgentFilter = ""
+    since: Annotated[EpochMs | None, Meta(description="only admitted then or later")] = None
+    until: Annotated[EpochMs | None, Meta(description="only admitted earlier")] = None
     sort: Annotated[
         Literal["created", "active"], Meta(description="the newest first; `active`: the active ones before the others")
     ] = "created"
-    cursor: Cursor = ""
+    cursor: PageCursor = ""
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
@@ -59,7 +52,7 @@ class RunsQuery(Params, frozen=True, kw_only=True):
 async def runs_query(folder: Reader, params: RunsQuery) -> RunPage:
     """A page of runs, each in one flat row with what it does or waits for, the newest first; and how many each filter
     finds. A run that changes between two pages is neither left out nor shown twice in the order `created`."""
-    wanted = Wanted(
+    wanted = RunsWantedOnPage(
         filter=params.filter,
         root=session_key(params.below, "below") if params.below else "",
         requester=session_key(params.requester, "requester") if params.requester else "",
@@ -133,7 +126,7 @@ class SessionsQuery(SessionsList, frozen=True, kw_only=True):
     search: Annotated[
         str, Meta(max_length=256, description="words in the label, the key or the first words, whatever their case")
     ] = ""
-    cursor: Cursor = ""
+    cursor: PageCursor = ""
 
 
 @query("sessions.query", SessionPage)

@@ -26,14 +26,14 @@ TOO_MANY: Final = -32003
 
 MOST_BATCH: Final = 50
 
-Call = Callable[[str, dict[str, Any]], Awaitable[object]]
+CallMethod = Callable[[str, dict[str, Any]], Awaitable[object]]
 """Carries out a method; what it answers is written as JSON."""
 
 log = logging.getLogger("fledge.gateway")
 _encode = msgspec.json.Encoder().encode
 
 
-class Fault(Exception):
+class RpcFault(Exception):
     """An error as JSON-RPC tells it."""
 
     def __init__(self, code: int, message: str, **data: object) -> None:
@@ -41,25 +41,25 @@ class Fault(Exception):
         self.code, self.message, self.data = code, message, data
 
 
-def fault_of(error: Exception) -> Fault:
+def fault_of(error: Exception) -> RpcFault:
     """What a caller is told of something that was raised. What is our own trouble is told without its words."""
     match error:
-        case Fault():
+        case RpcFault():
             return error
         case BadInput():
-            return Fault(BAD_PARAMS, _on_the_wire(error), field=_field(error.field), expected=error.expected)
+            return RpcFault(BAD_PARAMS, _on_the_wire(error), field=_field(error.field), expected=error.expected)
         case NotFound():
-            return Fault(NOT_FOUND, str(error), status=error.status)
+            return RpcFault(NOT_FOUND, str(error), status=error.status)
         case Refused():
-            return Fault(REFUSED, str(error), status=error.status)
+            return RpcFault(REFUSED, str(error), status=error.status)
         case StoreError():
             log.error("store error: %s", error)
-            return Fault(UNAVAILABLE, "the store cannot take it now: try again")
+            return RpcFault(UNAVAILABLE, "the store cannot take it now: try again")
         case FledgeError():
-            return Fault(REFUSED, str(error), status="error")
+            return RpcFault(REFUSED, str(error), status="error")
         case _:
             log.error("a method failed", exc_info=error)
-            return Fault(INTERNAL, "internal error: see the gateway's log")
+            return RpcFault(INTERNAL, "internal error: see the gateway's log")
 
 
 def _field(field: str) -> str:
@@ -70,36 +70,36 @@ def _on_the_wire(error: BadInput) -> str:
     return str(error).replace(error.field, _field(error.field), 1)
 
 
-async def answer(raw: bytes | str, call: Call) -> bytes | None:
+async def answer(raw: bytes | str, call: CallMethod) -> bytes | None:
     """The answer to a request or a batch of them; None if nobody wants one."""
     try:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _encode(_failed(None, Fault(PARSE, "must be JSON")))
+        return _encode(_failed(None, RpcFault(PARSE, "must be JSON")))
     if not isinstance(document, list):
         told = await _one(document, call)
         return None if told is None else _encode(told)
     if not 1 <= len(document) <= MOST_BATCH:
-        return _encode(_failed(None, Fault(INVALID, f"a batch has 1 to {MOST_BATCH} requests")))
+        return _encode(_failed(None, RpcFault(INVALID, f"a batch has 1 to {MOST_BATCH} requests")))
     answers = [one for one in await asyncio.gather(*(_one(ask, call) for ask in document)) if one is not None]
     return _encode(answers) if answers else None
 
 
-async def _one(ask: object, call: Call) -> dict[str, Any] | None:
+async def _one(ask: object, call: CallMethod) -> dict[str, Any] | None:
     """One request; None if it is a notification, which is carried out all the same."""
     if not isinstance(ask, dict) or ask.get("jsonrpc") != "2.0" or not isinstance(ask.get("method"), str):
         known = ask.get("id") if isinstance(ask, dict) else None
-        return _failed(known, Fault(INVALID, 'must be {"jsonrpc": "2.0", "method": …, "params": {…}, "id": …}'))
+        return _failed(known, RpcFault(INVALID, 'must be {"jsonrpc": "2.0", "method": …, "params": {…}, "id": …}'))
     name = ask.get("id")
     if isinstance(name, bool) or not isinstance(name, str | int | float | None):
-        return _failed(None, Fault(INVALID, "id: must be text or a number"))
+        return _failed(None, RpcFault(INVALID, "id: must be text or a number"))
     unknown = set(ask) - {"jsonrpc", "method", "params", "id"}
     params = ask.get("params", {})
     try:
         if unknown:
-            raise Fault(INVALID, f"there is no {', '.join(sorted(unknown))[:80]!r} in a request")
+            raise RpcFault(INVALID, f"there is no {', '.join(sorted(unknown))[:80]!r} in a request")
         if not isinstance(params, dict):
-            raise Fault(BAD_PARAMS, "params: must be an object, by name", field="params")
+            raise RpcFault(BAD_PARAMS, "params: must be an object, by name", field="params")
         result = await call(ask["method"], params)
         told: dict[str, Any] = {"jsonrpc": "2.0", "result": result, "id": name}
         _encode(told)
@@ -108,7 +108,7 @@ async def _one(ask: object, call: Call) -> dict[str, Any] | None:
     return told if "id" in ask else None
 
 
-def _failed(name: object, fault: Fault) -> dict[str, Any]:
+def _failed(name: object, fault: RpcFault) -> dict[str, Any]:
     known = name if isinstance(name, str | int | float) and not isinstance(name, bool) else None
     error: dict[str, Any] = {"code": fault.code, "message": fault.message}
     return {"jsonrpc": "2.0", "error": error | ({"data": fault.data} if fault.data else {}), "id": known}
@@ -116,7 +116,7 @@ def _failed(name: object, fault: Fault) -> dict[str, Any]:
 
 def refusal(words: str, code: int = INVALID) -> bytes:
     """The answer to something that is no request, or that is not carried out."""
-    return _encode(_failed(None, Fault(code, words)))
+    return _encode(_failed(None, RpcFault(code, words)))
 
 
 def notification(method: str, params: object) -> bytes:

@@ -9,9 +9,18 @@ from msgspec.structs import replace
 
 from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import found, session_of
-from fledge.commands.params import DefaultModel, Folder, Key, Milliseconds, One, RunId, Wait, Words
+from fledge.commands.params import (
+    DefaultModel,
+    FolderParam,
+    One,
+    RunId,
+    SessionKeyParam,
+    WaitMs,
+    WaitSeconds,
+    WordsParam,
+)
 from fledge.commands.sessions import StopsWait, check_folder, stopped, while_open
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
@@ -22,13 +31,15 @@ from fledge.core.run import Run
 from fledge.core.targets import is_everybody
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.messenger import Sent
+from fledge.orchestrator.spawn_params import SpawnParams
 from fledge.orchestrator.spawner import accepted
 
-Agent = Annotated[str, Meta(description="another agent's id, if the requester may spawn it"), also_called("agentId")]
+AgentParam = Annotated[
+    str, Meta(description="another agent's id, if the requester may spawn it"), also_called("agentId")
+]
 
 
 class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
@@ -37,10 +48,10 @@ class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
     agent_id: Annotated[
         str, Meta(description="another agent's id, if the requester may spawn it"), formerly("agentId")
     ] = field(default="", name="agent")
-    requester: Key = "main"
+    requester: SessionKeyParam = "main"
     """The conversation that gets the answer."""
     program: Annotated[str, Meta(max_length=64, description="instead: a program, which reads it by run id")] = ""
-    folder: Folder = ""
+    folder: FolderParam = ""
     """Where a program's run works, unless the settings name a workspace."""
     default_model: DefaultModel = ""
 
@@ -51,7 +62,7 @@ class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
 
 
 @method("runs.spawn", dict[str, Any], nested="params", formerly="subagents.spawn")
-async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
+async def subagents_spawn(gateway: GatewayState, params: Spawn) -> dict[str, object]:
     """Start a run on behalf of a conversation that exists, of the main conversation, or of a program that reads its
     result by run id."""
     if params.program and not AGENT_ID.fullmatch(params.program):
@@ -74,40 +85,40 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
     if params.program:
         if params.folder:
             await asyncio.to_thread(check_folder, params.folder)
-        caller = desk.fl.spawner.program_in(session, params.folder)
+        caller = gateway.fl.spawner.program_in(session, params.folder)
     else:
-        caller = await desk.fl.spawner.caller_for(session)
+        caller = await gateway.fl.spawner.caller_for(session)
     caller = replace(caller, default_model=params.default_model)
-    return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
+    return accepted(await gateway.fl.spawner.spawn(params.spawn, caller, open_requester))
 
 
 class ResultOf(Params, frozen=True, kw_only=True):
     """`runs.result`."""
 
     run: RunId
-    timeout_ms: Milliseconds = 30_000
+    timeout_ms: WaitMs = 30_000
     peek: bool = False
     """Only look, without waiting: it does not count as delivered."""
 
 
 @method("runs.result", Result[Any], reads=True, formerly="subagents.result")
-async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
+async def subagents_result(gateway: GatewayState, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
-    run = await desk.fl.run(params.run)
+    run = await gateway.fl.run(params.run)
     if params.peek:
         result = await run.peek()
     else:
-        result = await while_open(desk, run.result(params.timeout_ms / 1000), lambda: run.result(0))
+        result = await while_open(gateway, run.result(params.timeout_ms / 1000), lambda: run.result(0))
     return replace(result, status="error") if result.status == "killed" else result
 
 
-class Told(One, frozen=True, kw_only=True):
+class WordsForRun(One, frozen=True, kw_only=True):
     """Words for a run."""
 
-    message: Words
+    message: WordsParam
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class NextAttempt(Struct, frozen=True, kw_only=True):
     """The attempt that follows."""
 
     session_key: str
@@ -115,25 +126,25 @@ class Attempt(Struct, frozen=True, kw_only=True):
     attempt: int
 
 
-@method("runs.steer", Attempt, formerly="subagents.steer")
-async def subagents_steer(desk: Desk, params: Told) -> Attempt:
+@method("runs.steer", NextAttempt, formerly="subagents.steer")
+async def subagents_steer(gateway: GatewayState, params: WordsForRun) -> NextAttempt:
     """Stop what a run is doing and redirect it: a new attempt."""
-    run = await desk.fl.engine.commit(lambda c: control.steer(c, found(c.tx, params), params.message))
-    return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+    run = await gateway.fl.engine.commit(lambda c: control.steer(c, found(c.tx, params), params.message))
+    return NextAttempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
 
 
-class Resume(One, frozen=True, kw_only=True):
+class ResumeParams(One, frozen=True, kw_only=True):
     """`runs.resume`."""
 
     words: Annotated[str, Meta(max_length=STEER_CHARS, description="something to add, for the run")] = ""
 
 
-@method("runs.resume", Attempt)
-async def runs_resume(desk: Desk, params: Resume) -> Attempt:
+@method("runs.resume", NextAttempt)
+async def runs_resume(gateway: GatewayState, params: ResumeParams) -> NextAttempt:
     """Let a killed run go on in a new attempt, with all it had done. What was killed below it stays killed."""
-    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
-    run = await desk.fl.spawner.resume(key, params.words)
-    return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+    key = await gateway.fl.engine.store.read(lambda tx: found(tx, params))
+    run = await gateway.fl.spawner.resume(key, params.words)
+    return NextAttempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
 
 
 class Again(One, frozen=True, kw_only=True):
@@ -144,44 +155,44 @@ class Again(One, frozen=True, kw_only=True):
 
 
 @method("runs.again", dict[str, Any])
-async def runs_again(desk: Desk, params: Again) -> dict[str, object]:
+async def runs_again(gateway: GatewayState, params: Again) -> dict[str, object]:
     """Start a new run with the task and options of an earlier one, for the same requester. Answers like a spawn."""
-    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
-    return accepted(await desk.fl.spawner.again(key, params.idempotency_key, params.default_model))
+    key = await gateway.fl.engine.store.read(lambda tx: found(tx, params))
+    return accepted(await gateway.fl.spawner.again(key, params.idempotency_key, params.default_model))
 
 
-class ToldAndWaits(Told, frozen=True, kw_only=True):
+class ToldAndWaits(WordsForRun, frozen=True, kw_only=True):
     """Words for a run, and how long to wait for its answer."""
 
-    timeout_seconds: Wait = 0.0
+    timeout_seconds: WaitSeconds = 0.0
     idempotency_key: Annotated[
         str, Meta(max_length=256, description="a message that is sent again with this key counts once")
     ] = ""
 
 
 @method("runs.send", Reply, formerly="subagents.send")
-async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
+async def subagents_send(gateway: GatewayState, params: ToldAndWaits) -> Reply:
     """Add a message without stopping anything; a run at work reads it at its next step."""
-    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
-    session = desk.fl.session(key)
-    run_id = (await desk.fl.agent(params.message, session_key=key, idempotency_key=params.idempotency_key)).run_id
+    key = await gateway.fl.engine.store.read(lambda tx: found(tx, params))
+    session = gateway.fl.session(key)
+    run_id = (await gateway.fl.agent(params.message, session_key=key, idempotency_key=params.idempotency_key)).run_id
     return await while_open(
-        desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
+        gateway, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
     )
 
 
-class Tell(Told, frozen=True, kw_only=True):
+class TellParams(WordsForRun, frozen=True, kw_only=True):
     """`runs.tell`."""
 
-    timeout_seconds: Wait = 30.0
+    timeout_seconds: WaitSeconds = 30.0
 
 
 @method("runs.tell", Sent)
-async def runs_tell(desk: Desk, params: Tell) -> Sent:
+async def runs_tell(gateway: GatewayState, params: TellParams) -> Sent:
     """Tell a run something in its requester's name: `APPROVED:` or `REJECTED:` answers a plan. An answer that it gives
     in a turn of its own is waited for."""
-    sender, key = await desk.read(lambda tx: (session_of(tx, params), found(tx, params)))
-    return await desk.fl.messenger.tell(sender, key, params.message, params.timeout_seconds)
+    sender, key = await gateway.read(lambda tx: (session_of(tx, params), found(tx, params)))
+    return await gateway.fl.messenger.tell(sender, key, params.message, params.timeout_seconds)
 
 
 class Kill(One, frozen=True, kw_only=True):
@@ -191,7 +202,7 @@ class Kill(One, frozen=True, kw_only=True):
 
 
 @method("runs.kill", Killing, formerly="subagents.kill")
-async def subagents_kill(desk: Desk, params: Kill) -> Killing:
+async def subagents_kill(gateway: GatewayState, params: Kill) -> Killing:
     """End a run and everything below it, silently. `all`: every run of the session that is not over."""
 
     def kill(c: Commit) -> Killing:
@@ -199,7 +210,7 @@ async def subagents_kill(desk: Desk, params: Kill) -> Killing:
             return control.kill_all(c, session_of(c.tx, params))
         return control.kill(c, found(c.tx, params))
 
-    return await stopped(desk, await desk.fl.engine.commit(kill), params.wait)
+    return await stopped(gateway, await gateway.fl.engine.commit(kill), params.wait)
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -211,7 +222,7 @@ class PlanShown(One, frozen=True, kw_only=True):
     run: Annotated[str, Meta(max_length=256, description="its run id: the answer to another plan is refused")] = ""
 
 
-class Approved(PlanShown, frozen=True, kw_only=True):
+class ApprovePlanParams(PlanShown, frozen=True, kw_only=True):
     """A plan that may be carried out."""
 
     words: Annotated[
@@ -219,10 +230,10 @@ class Approved(PlanShown, frozen=True, kw_only=True):
     ] = ""
 
 
-@method("plans.approve", Attempt)
-async def plans_approve(desk: Desk, params: Approved) -> Attempt:
+@method("plans.approve", NextAttempt)
+async def plans_approve(gateway: GatewayState, params: ApprovePlanParams) -> NextAttempt:
     """Let a plan be carried out."""
-    return await _answered(desk, params, True, params.words)
+    return await _answered(gateway, params, True, params.words)
 
 
 class Rejected(PlanShown, frozen=True, kw_only=True):
@@ -231,17 +242,17 @@ class Rejected(PlanShown, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(min_length=1, max_length=4000)]
 
 
-@method("plans.reject", Attempt)
-async def plans_reject(desk: Desk, params: Rejected) -> Attempt:
+@method("plans.reject", NextAttempt)
+async def plans_reject(gateway: GatewayState, params: Rejected) -> NextAttempt:
     """Let it plan again, with the reason."""
-    return await _answered(desk, params, False, params.reason)
+    return await _answered(gateway, params, False, params.reason)
 
 
-async def _answered(desk: Desk, params: PlanShown, approve: bool, words: str) -> Attempt:
+async def _answered(gateway: GatewayState, params: PlanShown, approve: bool, words: str) -> NextAttempt:
     message = plan_words(approve, words)
 
     def answer(c: Commit) -> Run:
         return control.answer_plan(c, found(c.tx, params), approve, message, params.run)
 
-    run = await desk.fl.engine.commit(answer)
-    return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+    run = await gateway.fl.engine.commit(answer)
+    return NextAttempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)

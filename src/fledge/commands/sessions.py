@@ -12,11 +12,20 @@ from fledge.api.conversation import Conversation
 from fledge.api.values import Accepted, Reply, Waited
 from fledge.api.views import session_key
 from fledge.commands import slash
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.listing import SessionReader
 from fledge.commands.looking import is_below, rest
 from fledge.commands.orders import CommandResult, below, named, run_line
-from fledge.commands.params import DefaultModel, Folder, Milliseconds, Nothing, RunId, SessionName, Wait, Words
+from fledge.commands.params import (
+    DefaultModel,
+    FolderParam,
+    Nothing,
+    RunId,
+    SessionName,
+    WaitMs,
+    WaitSeconds,
+    WordsParam,
+)
 from fledge.commands.table import Params, method
 from fledge.commands.values import Below, Rest, SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
@@ -27,10 +36,12 @@ from fledge.core.params import as_written
 from fledge.core.route import Address, check_address
 from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.orchestrator import bindings, commission, control, killing, spawn
+from fledge.orchestrator import bindings, control, messages, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
-from fledge.orchestrator.system_events import EVENT_CHARS
+from fledge.orchestrator.engine import kill_outcome
+from fledge.orchestrator.messages import EVENT_CHARS
+from fledge.orchestrator.spawn_params import ThinkingLevel
 from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
@@ -38,19 +49,21 @@ T = TypeVar("T")
 Images = Annotated[
     tuple[Image, ...], Meta(max_length=MAX_IMAGES, description="PNG, JPEG, GIF or WebP: data in base64, and a name")
 ]
-Attachments = Annotated[
+AttachmentsParam = Annotated[
     tuple[Attachment, ...], Meta(description="files: a plain name, and content as text or, with encoding, in base64")
 ]
-Level = Literal["off", "minimal", "low", "medium", "high"]
-Place = Annotated[
+
+AddressParam = Annotated[
     Address | None, Meta(description="where the message comes from, and so where its answer goes: [channel, to]")
 ]
 
 
-async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Callable[[], Awaitable[T]]) -> T:
+async def while_open(
+    gateway: GatewayState, waiting: Coroutine[Any, Any, T], otherwise: Callable[[], Awaitable[T]]
+) -> T:
     """What is waited for; what there is instead as soon as the gateway is about to close."""
     wanted = asyncio.ensure_future(waiting)
-    closing = asyncio.ensure_future(desk.closing.wait())
+    closing = asyncio.ensure_future(gateway.closing.wait())
     try:
         await asyncio.wait((wanted, closing), return_when=asyncio.FIRST_COMPLETED)
         return await (wanted if wanted.done() else otherwise())
@@ -63,15 +76,15 @@ async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Cal
 StopsWait = Annotated[bool, Meta(description="wait up to 6 s until everything that must stop has stopped")]
 
 
-async def stopped(desk: Desk, done: Killing, wait: bool) -> Killing:
+async def stopped(gateway: GatewayState, done: Killing, wait: bool) -> Killing:
     """What a kill did; with `wait`, once everything it stopped is gone, or its time is up."""
-    return await killing.outcome_of(desk.fl.engine, desk.fl.messenger.changes, done) if wait else done
+    return await kill_outcome(gateway.fl.engine, gateway.fl.messenger.changes, done) if wait else done
 
 
-def conversation(desk: Desk, session: str) -> Conversation:
+def conversation(gateway: GatewayState, session: str) -> Conversation:
     """The conversation that a parameter `session` names."""
     try:
-        return desk.fl.session(session)
+        return gateway.fl.session(session)
     except BadInput as error:
         raise as_written(error, {"key": "session"}) from None
 
@@ -80,33 +93,33 @@ def _checked(address: Address | None) -> Address | None:
     return None if address is None else check_address(address)
 
 
-class Agent(Params, frozen=True, kw_only=True):
+class AgentParams(Params, frozen=True, kw_only=True):
     """`agent`."""
 
-    message: Words
+    message: WordsParam
     session: SessionName = "main"
     deliver: bool = True
     lane: Annotated[str, Meta(max_length=64)] = ""
     extra_system_prompt: Annotated[str, Meta(max_length=100_000)] = ""
     model: Annotated[str, Meta(max_length=256)] = ""
-    thinking: Level | Literal[""] = ""
+    thinking: ThinkingLevel | Literal[""] = ""
     timeout_seconds: Annotated[float, Meta(ge=0, le=86_400 * 365)] = 0
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
     default_model: DefaultModel = ""
     images: Images = ()
-    attachments: Attachments = ()
-    address: Place = None
+    attachments: AttachmentsParam = ()
+    address: AddressParam = None
     compact: Annotated[bool, Meta(description="first summarise the conversation so far")] = False
 
 
 @method("agent", Accepted)
-async def agent(desk: Desk, params: Agent) -> Accepted:
+async def agent(gateway: GatewayState, params: AgentParams) -> Accepted:
     """Say something to a session, with wishes for the turn that answers. Returns at once, with a run id."""
-    model, key = params.model, conversation(desk, params.session).key
+    model, key = params.model, conversation(gateway, params.session).key
     if params.default_model and not model:
-        known = await desk.fl.engine.store.read(lambda tx: tx.sessions.get(key))
-        model = params.default_model if _uses_default_model(desk.fl.config, key, known) else ""
-    return await desk.fl.agent(
+        known = await gateway.fl.engine.store.read(lambda tx: tx.sessions.get(key))
+        model = params.default_model if _uses_default_model(gateway.fl.config, key, known) else ""
+    return await gateway.fl.agent(
         params.message,
         session_key=key,
         deliver=params.deliver,
@@ -135,33 +148,33 @@ class AgentWait(Params, frozen=True, kw_only=True):
     """`agent.wait`."""
 
     run: RunId
-    timeout_ms: Milliseconds = 30_000
+    timeout_ms: WaitMs = 30_000
 
 
 @method("agent.wait", Waited, reads=True)
-async def agent_wait(desk: Desk, params: AgentWait) -> Waited:
+async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
     """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
-    fl = desk.fl
-    return await while_open(desk, fl.agent_wait(params.run, params.timeout_ms), lambda: fl.agent_wait(params.run, 0))
+    fl = gateway.fl
+    return await while_open(gateway, fl.agent_wait(params.run, params.timeout_ms), lambda: fl.agent_wait(params.run, 0))
 
 
 class Send(Params, frozen=True, kw_only=True):
     """`send`."""
 
     session: SessionName
-    message: Words
-    timeout_seconds: Wait = 30.0
+    message: WordsParam
+    timeout_seconds: WaitSeconds = 30.0
     images: Images = ()
-    attachments: Attachments = ()
+    attachments: AttachmentsParam = ()
 
 
 @method("send", Reply)
-async def send(desk: Desk, params: Send) -> Reply:
+async def send(gateway: GatewayState, params: Send) -> Reply:
     """Say something to a session without stopping anything, and wait a while for the answer."""
-    session = conversation(desk, params.session)
+    session = conversation(gateway, params.session)
     run_id = await session.post(params.message, images=params.images, attachments=params.attachments)
     return await while_open(
-        desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
+        gateway, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
     )
 
 
@@ -170,7 +183,7 @@ class ReplyTo(Params, frozen=True, kw_only=True):
 
     session: SessionName
     run: RunId
-    timeout_ms: Milliseconds = 30_000
+    timeout_ms: WaitMs = 30_000
     failures: Annotated[
         int, Meta(ge=0, description="how often its turn had failed before; only a later failure counts as the answer")
     ] = 0
@@ -178,14 +191,14 @@ class ReplyTo(Params, frozen=True, kw_only=True):
 
 
 @method("reply", Reply, reads=True)
-async def reply(desk: Desk, params: ReplyTo) -> Reply:
+async def reply(gateway: GatewayState, params: ReplyTo) -> Reply:
     """The answer to the message with this run id; waits for it."""
-    session = conversation(desk, params.session)
+    session = conversation(gateway, params.session)
 
     async def replied(wait_s: float) -> Reply:
         return await session.reply(params.run, timeout=wait_s, failures=params.failures, asks=params.asks or None)
 
-    return await while_open(desk, replied(params.timeout_ms / 1000), lambda: replied(0))
+    return await while_open(gateway, replied(params.timeout_ms / 1000), lambda: replied(0))
 
 
 class SystemEvent(Params, frozen=True, kw_only=True):
@@ -203,9 +216,9 @@ class Posted(Struct, frozen=True):
 
 
 @method("system.event", Posted)
-async def system_event(desk: Desk, params: SystemEvent) -> Posted:
+async def system_event(gateway: GatewayState, params: SystemEvent) -> Posted:
     """Post a system event: an idle conversation reads it in a heartbeat turn, a busy one at its next step."""
-    return Posted(await conversation(desk, params.session).post_event(params.text))
+    return Posted(await conversation(gateway, params.session).post_event(params.text))
 
 
 class HeartbeatRequest(Params, frozen=True, kw_only=True):
@@ -222,9 +235,9 @@ class HeartbeatOf(Struct, frozen=True):
 
 
 @method("heartbeat.request", HeartbeatOf)
-async def heartbeat_request(desk: Desk, params: HeartbeatRequest) -> HeartbeatOf:
+async def heartbeat_request(gateway: GatewayState, params: HeartbeatRequest) -> HeartbeatOf:
     """Ask for a heartbeat of a conversation; that of a run at work is had by the conversation above it."""
-    return HeartbeatOf(await conversation(desk, params.session).request_heartbeat(params.reason))
+    return HeartbeatOf(await conversation(gateway, params.session).request_heartbeat(params.reason))
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -236,13 +249,13 @@ class SessionsPatch(Params, frozen=True, kw_only=True):
     session: SessionName
     label: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
     model: Annotated[str, Meta(max_length=256)] | UnsetType = UNSET
-    thinking: Level | Literal[""] | UnsetType = UNSET
+    thinking: ThinkingLevel | Literal[""] | UnsetType = UNSET
 
 
 @method("sessions.patch", SessionRow)
-async def sessions_patch(desk: Desk, params: SessionsPatch) -> SessionRow:
+async def sessions_patch(gateway: GatewayState, params: SessionsPatch) -> SessionRow:
     """Set a session's label, or the model and thinking level of its next turns; empty: as configured again."""
-    fl, key = desk.fl, session_key(params.session, "session")
+    fl, key = gateway.fl, session_key(params.session, "session")
     given = {"label": params.label, "model": params.model, "thinking": params.thinking}
     patch = {name: value for name, value in given.items() if isinstance(value, str)}
     if patch.get("model"):
@@ -273,10 +286,10 @@ class Done(Struct, frozen=True):
 
 
 @method("sessions.delete", Done)
-async def sessions_delete(desk: Desk, params: SessionsDelete) -> Done:
+async def sessions_delete(gateway: GatewayState, params: SessionsDelete) -> Done:
     """Delete a session. What its children have yet to say goes to its requester, or is kept as undelivered."""
     key = session_key(params.session, "session")
-    await desk.fl.engine.commit(
+    await gateway.fl.engine.commit(
         lambda c: control.delete_session(
             c, key, keep_transcript=not params.delete_transcript, hooks=params.emit_lifecycle_hooks
         )
@@ -296,28 +309,28 @@ class SessionsStop(Params, frozen=True, kw_only=True):
     ] = ()
 
 
-class Stopped(Killing, frozen=True, omit_defaults=True, kw_only=True):
+class StopDone(Killing, frozen=True, omit_defaults=True, kw_only=True):
     """What a stop ended, and which messages it took back."""
 
     withdrawn: tuple[str, ...] = ()
     """Run ids: nobody has read these messages, and nobody will."""
 
 
-@method("sessions.stop", Stopped)
-async def sessions_stop(desk: Desk, params: SessionsStop) -> Stopped:
+@method("sessions.stop", StopDone)
+async def sessions_stop(gateway: GatewayState, params: SessionsStop) -> StopDone:
     """Stop a session's turn and everything below it."""
-    key = conversation(desk, params.session).key
+    key = conversation(gateway, params.session).key
 
     def stop(c: Commit) -> tuple[Killing, tuple[str, ...]]:
-        withdrawn = tuple(one for one in params.withdraw if commission.withdraw(c, key, one))
+        withdrawn = tuple(one for one in params.withdraw if messages.withdraw_request(c, key, one))
         if params.below:
             return control.stop(c, key), withdrawn
         control.interrupt(c, key)
         return Killing((), ()), withdrawn
 
-    done, withdrawn = await desk.fl.engine.commit(stop)
-    ended = await stopped(desk, done, params.wait)
-    return Stopped(ended.killed, ended.stopping, ended.finished, withdrawn=withdrawn)
+    done, withdrawn = await gateway.fl.engine.commit(stop)
+    ended = await stopped(gateway, done, params.wait)
+    return StopDone(ended.killed, ended.stopping, ended.finished, withdrawn=withdrawn)
 
 
 class SessionsFocus(Params, frozen=True, kw_only=True):
@@ -334,10 +347,10 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 @method("sessions.focus", Bound)
-async def sessions_focus(desk: Desk, params: SessionsFocus) -> Bound:
+async def sessions_focus(gateway: GatewayState, params: SessionsFocus) -> Bound:
     """Bind a place on a channel to a session: messages from there go to it from now on."""
     key = session_key(params.session, "session")
-    route = await desk.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.address, desk.client))
+    route = await gateway.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.address, gateway.client))
     return Bound(session_key=route.session)
 
 
@@ -345,16 +358,16 @@ class SessionsUnfocus(Params, frozen=True, kw_only=True):
     """`sessions.unfocus`."""
 
     session: SessionName = "main"
-    address: Place = None
+    address: AddressParam = None
     """None: the place that the session is bound to."""
 
 
 @method("sessions.unfocus", Bound)
-async def sessions_unfocus(desk: Desk, params: SessionsUnfocus) -> Bound:
+async def sessions_unfocus(gateway: GatewayState, params: SessionsUnfocus) -> Bound:
     """End the binding of a place: messages from there go to the main conversation from now on."""
     key = session_key(params.session, "session")
     address = _checked(params.address)
-    route = await desk.fl.engine.commit(lambda c: bindings.unfocus(c, key, address, desk.client))
+    route = await gateway.fl.engine.commit(lambda c: bindings.unfocus(c, key, address, gateway.client))
     return Bound(session_key=route.session)
 
 
@@ -362,7 +375,7 @@ class SessionsWait(Params, frozen=True, kw_only=True):
     """`sessions.wait`."""
 
     session: SessionName = "main"
-    timeout_ms: Milliseconds = 30_000
+    timeout_ms: WaitMs = 30_000
     or_asked: Annotated[bool, Meta(description="or until only a person's answer lets anything go on")] = False
     whole_folder: Annotated[
         bool, Meta(description="also for what programs have started, and for messages that are to be sent")
@@ -370,12 +383,12 @@ class SessionsWait(Params, frozen=True, kw_only=True):
 
 
 @method("sessions.wait", Rest, reads=True)
-async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
+async def sessions_wait(gateway: GatewayState, params: SessionsWait) -> Rest:
     """Wait until nothing of a session is left to do: no turn open, nothing unread, everything below settled."""
-    fl, key = desk.fl, conversation(desk, params.session).key
+    fl, key = gateway.fl, conversation(gateway, params.session).key
 
     def stands(tx: Tx) -> Rest:
-        return rest(tx, key, params.whole_folder, fl.engine.rules, fl.config.models.patience_seconds, desk.now())
+        return rest(tx, key, params.whole_folder, fl.engine.rules, fl.config.models.patience_seconds, gateway.now())
 
     def is_over(tx: Tx) -> Rest | None:
         found = stands(tx)
@@ -384,15 +397,15 @@ async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
     async def now() -> Rest:
         return await fl.engine.store.read(stands)
 
-    return await while_open(desk, fl.until(is_over, timeout=params.timeout_ms / 1000), now) or await now()
+    return await while_open(gateway, fl.until(is_over, timeout=params.timeout_ms / 1000), now) or await now()
 
 
 class SessionsOpen(Params, frozen=True, kw_only=True):
     """`sessions.open`."""
 
     session: SessionName = "main"
-    address: Place = None
-    folder: Folder = ""
+    address: AddressParam = None
+    folder: FolderParam = ""
 
 
 class Begun(Struct, frozen=True, kw_only=True):
@@ -407,14 +420,14 @@ class Begun(Struct, frozen=True, kw_only=True):
 
 
 @method("sessions.open", Begun)
-async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
+async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
     """Let a conversation begin, if it has not, and speak to that place, if it speaks to none. Answers the session that
     is talked with there: this one, unless `/focus` has bound the place to one below it. One that begins in a project
     folder works there from then on."""
-    key, address = conversation(desk, params.session).key, _checked(params.address)
+    key, address = conversation(gateway, params.session).key, _checked(params.address)
     if params.folder:
         await asyncio.to_thread(check_folder, params.folder)
-    if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in desk.fl.config.agents.list)}:
+    if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in gateway.fl.config.agents.list)}:
         raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
 
     def begin(c: Commit) -> Begun:
@@ -433,7 +446,7 @@ async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
             earlier=main if is_first else "",
         )
 
-    return await desk.fl.engine.commit(begin)
+    return await gateway.fl.engine.commit(begin)
 
 
 def check_folder(folder: str) -> None:
@@ -443,17 +456,17 @@ def check_folder(folder: str) -> None:
 
 
 class SessionsBelow(Params, frozen=True, kw_only=True):
-    """`sessions.below`."""
+    """`orders.below`."""
 
     session: SessionName = "main"
 
 
 @method("sessions.below", Below, reads=True)
-async def sessions_below(desk: Desk, params: SessionsBelow) -> Below:
+async def sessions_below(gateway: GatewayState, params: SessionsBelow) -> Below:
     """What goes on in a conversation and below it: its turn, its subagents at work, and what they may be called in
     slash commands."""
-    key, now = session_key(params.session, "session"), desk.fl.engine.clock.now()
-    return await desk.fl.engine.store.read(lambda tx: below(tx, key, now))
+    key, now = session_key(params.session, "session"), gateway.fl.engine.clock.now()
+    return await gateway.fl.engine.store.read(lambda tx: below(tx, key, now))
 
 
 class Command(Params, frozen=True, kw_only=True):
@@ -461,14 +474,14 @@ class Command(Params, frozen=True, kw_only=True):
 
     session: SessionName = "main"
     line: Annotated[str, Meta(min_length=1, max_length=100_000, description="a slash command, such as /subagents list")]
-    address: Place = None
+    address: AddressParam = None
 
 
 @method("slash.run", CommandResult, formerly="commands.run")
-async def commands_run(desk: Desk, params: Command) -> CommandResult:
+async def commands_run(gateway: GatewayState, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
     key = session_key(params.session, "session")
-    return await run_line(desk, key, params.line, _checked(params.address))
+    return await run_line(gateway, key, params.line, _checked(params.address))
 
 
 class SlashCommand(Struct, frozen=True):
@@ -482,6 +495,6 @@ class SlashCommand(Struct, frozen=True):
 
 
 @method("slash.list", list[SlashCommand], reads=True)
-async def slash_list(desk: Desk, params: Nothing) -> list[SlashCommand]:
+async def slash_list(gateway: GatewayState, params: Nothing) -> list[SlashCommand]:
     """The slash commands there are."""
     return [SlashCommand(form, meaning, *slash.parted(form)) for form, meaning in slash.forms()]

@@ -72,7 +72,7 @@ class Order(Struct, frozen=True, kw_only=True):
     thinking: str = ""
 
 
-class Usage(Struct, frozen=True):
+class SlashUsage(Struct, frozen=True):
     """One way to say something, for help and completion."""
 
     verb: Verb
@@ -81,47 +81,47 @@ class Usage(Struct, frozen=True):
 
 
 SUBAGENTS: Final = (
-    Usage("list", "list", "the subagents of this conversation"),
-    Usage("info", "info <id|#>", "one run with its timeline"),
-    Usage("log", "log <id|#> [n] [tools]", "the end of its transcript"),
-    Usage("tree", "tree", "everything below this conversation"),
-    Usage("send", "send <id|#> <message>", "send it a message without stopping it"),
-    Usage("steer", "steer <id|#> <message>", "stop it and give it new instructions"),
-    Usage(
+    SlashUsage("list", "list", "the subagents of this conversation"),
+    SlashUsage("info", "info <id|#>", "one run with its timeline"),
+    SlashUsage("log", "log <id|#> [n] [tools]", "the end of its transcript"),
+    SlashUsage("tree", "tree", "everything below this conversation"),
+    SlashUsage("send", "send <id|#> <message>", "send it a message without stopping it"),
+    SlashUsage("steer", "steer <id|#> <message>", "stop it and give it new instructions"),
+    SlashUsage(
         "kill",
         "kill <id|#|all>",
         "end it and everything below it (also: stop); --dry-run only lists",
     ),
-    Usage("resume", "resume <id|#> [words]", "let a killed one continue where it stopped"),
-    Usage("again", "again <id|#>", "start a new one with the same task and options"),
-    Usage("spawn", "spawn <agent> <task> [--model m] [--thinking t]", "start one"),
-    Usage("approve", "approve <id|#> [words]", "approve its plan"),
-    Usage("reject", "reject <id|#> <reason>", "reject its plan, so that it plans again"),
-    Usage("undelivered", "undelivered [retry|dismiss <id>]", "undelivered results and messages"),
-    Usage("help", "help", "this list"),
+    SlashUsage("resume", "resume <id|#> [words]", "let a killed one continue where it stopped"),
+    SlashUsage("again", "again <id|#>", "start a new one with the same task and options"),
+    SlashUsage("spawn", "spawn <agent> <task> [--model m] [--thinking t]", "start one"),
+    SlashUsage("approve", "approve <id|#> [words]", "approve its plan"),
+    SlashUsage("reject", "reject <id|#> <reason>", "reject its plan, so that it plans again"),
+    SlashUsage("undelivered", "undelivered [retry|dismiss <id>]", "undelivered results and messages"),
+    SlashUsage("help", "help", "this list"),
 )
 """What follows `/subagents`."""
 ALONE: Final = (
-    Usage("kill", "/kill <id|#|all>", "as /subagents kill"),
-    Usage("steer", "/steer <id|#> <message>", "as /subagents steer"),
-    Usage("send", "/tell <id|#> <message>", "as /subagents send"),
-    Usage("stop", "/stop", "stop this conversation's turn and everything below it"),
-    Usage("status", "/status [id|#]", "model, tokens, cost, queue and subagents"),
-    Usage("agents", "/agents", "agents you can start, and subagents bound to a thread"),
-    Usage("model", "/model [name|default]", "show or set the model of this conversation"),
-    Usage("compact", "/compact [words]", "summarise the conversation and continue from the summary"),
-    Usage("focus", "/focus <id|#>", "bind this thread to a subagent"),
-    Usage("unfocus", "/unfocus", "end that binding"),
-    Usage("approvals", "/approvals", "tool calls that wait for you"),
-    Usage("allow", "/allow [id] [always [children]]", "allow a tool call; always: also such commands from now on"),
-    Usage("deny", "/deny [id] [words]", "deny a tool call, with a reason for the model"),
-    Usage("permissions", "/permissions [revoke <id>]", "commands you have allowed for good"),
-    Usage("event", "/event <text>", "tell this conversation that something happened"),
-    Usage("heartbeat", "/heartbeat [reason]", "let this conversation check its duties"),
-    Usage("reload", "/reload", "accept documents of the workspace that changed while an agent worked"),
-    Usage("image", "/image <file> [words]", "send an image, from a terminal"),
-    Usage("attach", "/attach <file> [words]", "send a file for the model to read, from a terminal"),
-    Usage("help", "/help", "this list"),
+    SlashUsage("kill", "/kill <id|#|all>", "as /subagents kill"),
+    SlashUsage("steer", "/steer <id|#> <message>", "as /subagents steer"),
+    SlashUsage("send", "/tell <id|#> <message>", "as /subagents send"),
+    SlashUsage("stop", "/stop", "stop this conversation's turn and everything below it"),
+    SlashUsage("status", "/status [id|#]", "model, tokens, cost, queue and subagents"),
+    SlashUsage("agents", "/agents", "agents you can start, and subagents bound to a thread"),
+    SlashUsage("model", "/model [name|default]", "show or set the model of this conversation"),
+    SlashUsage("compact", "/compact [words]", "summarise the conversation and continue from the summary"),
+    SlashUsage("focus", "/focus <id|#>", "bind this thread to a subagent"),
+    SlashUsage("unfocus", "/unfocus", "end that binding"),
+    SlashUsage("approvals", "/approvals", "tool calls that wait for you"),
+    SlashUsage("allow", "/allow [id] [always [children]]", "allow a tool call; always: also such commands from now on"),
+    SlashUsage("deny", "/deny [id] [words]", "deny a tool call, with a reason for the model"),
+    SlashUsage("permissions", "/permissions [revoke <id>]", "commands you have allowed for good"),
+    SlashUsage("event", "/event <text>", "tell this conversation that something happened"),
+    SlashUsage("heartbeat", "/heartbeat [reason]", "let this conversation check its duties"),
+    SlashUsage("reload", "/reload", "accept documents of the workspace that changed while an agent worked"),
+    SlashUsage("image", "/image <file> [words]", "send an image, from a terminal"),
+    SlashUsage("attach", "/attach <file> [words]", "send a file for the model to read, from a terminal"),
+    SlashUsage("help", "/help", "this list"),
 )
 """What stands alone."""
 
@@ -135,13 +135,13 @@ class _Said(Struct, frozen=True):
     form: str
 
 
-def _said(usage: Usage, prefix: str) -> _Said:
+def _said(usage: SlashUsage, prefix: str) -> _Said:
     return _Said(usage.verb, prefix + usage.form.split()[0], prefix + usage.form)
 
 
 _ACTIONS: Final[dict[str, _Said]] = {
     usage.form.split()[0]: _said(usage, "/subagents ")
-    for usage in (*SUBAGENTS, Usage("kill", "stop <id|#|all>", "as kill"))
+    for usage in (*SUBAGENTS, SlashUsage("kill", "stop <id|#|all>", "as kill"))
 }
 _COMMANDS: Final[dict[str, _Said]] = {usage.form.split()[0][1:]: _said(usage, "") for usage in ALONE}
 _ACTIONS_OF: Final = {"undelivered": ("retry", "dismiss"), "permissions": ("revoke",)}
@@ -322,11 +322,11 @@ def help_text() -> str:
     return "\n".join(f"{form:<{width}}  {meaning}" for form, meaning in forms())
 
 
-Choice = tuple[str, str]
+WordChoice = tuple[str, str]
 """A word, and what it means."""
 
 
-def complete(line: str, targets: Sequence[Choice] = ()) -> list[Choice]:
+def complete(line: str, targets: Sequence[WordChoice] = ()) -> list[WordChoice]:
     """What the last word of a line may become, with its meaning: commands, actions and, where one is meant, targets."""
     if not line.startswith("/") or "\n" in line:
         return []
@@ -353,15 +353,15 @@ def complete(line: str, targets: Sequence[Choice] = ()) -> list[Choice]:
             return []
 
 
-def _choices(usages: Sequence[Usage]) -> list[Choice]:
+def _choices(usages: Sequence[SlashUsage]) -> list[WordChoice]:
     return [(usage.form.split()[0], usage.meaning) for usage in usages]
 
 
-def quoted(targets: Sequence[Choice]) -> list[Choice]:
+def quoted(targets: Sequence[WordChoice]) -> list[WordChoice]:
     """The same words, those with blanks in quotation marks."""
     return [(f'"{name}"' if " " in name else name, meaning) for name, meaning in targets]
 
 
-def fitting(begun: str, choices: Sequence[Choice]) -> list[Choice]:
+def fitting(begun: str, choices: Sequence[WordChoice]) -> list[WordChoice]:
     """The choices that begin with what was typed."""
     return [choice for choice in choices if choice[0].strip('"').casefold().startswith(begun.strip('"').casefold())]

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 import fledge
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.params import Nothing
 from fledge.commands.table import method
 from fledge.config import agent_view, model_for_conversation, sandbox_for, spawnable, subagent_limits
@@ -95,27 +95,27 @@ class _Rows(Struct, frozen=True):
 
 
 @method("health", Health, reads=True)
-async def health(desk: Desk, params: Nothing) -> Health:
+async def health(gateway: GatewayState, params: Nothing) -> Health:
     """How the gateway is: lanes, store, what went wrong, and what has happened since it started."""
-    engine = desk.fl.engine
+    engine = gateway.fl.engine
     now = engine.clock.now()
     rows = await engine.store.read(lambda tx: _look(tx, now))
     return Health(
-        status="closing" if desk.closing.is_set() else "ok",
+        status="closing" if gateway.closing.is_set() else "ok",
         version=fledge.__version__,
         pid=os.getpid(),
-        started_at=desk.started_at,
+        started_at=gateway.started_at,
         now_at=now,
         drivers=len(rows.drivers),
         questions=rows.questions,
         plans=rows.plans,
         undelivered=rows.undelivered,
-        subscriptions=len(desk.watches),
-        requests=desk.requests,
-        rejections=desk.rejections,
+        subscriptions=len(gateway.watches),
+        requests=gateway.requests,
+        rejections=gateway.rejections,
         counters=engine.counters.shown(),
         lanes=tuple(_lane(name, engine.rules.widths, rows, now) for name in _lanes(engine.rules.widths, rows)),
-        store=_store(desk, rows),
+        store=_store(gateway, rows),
         errors=tuple(reversed(engine.counters.wrong)),
         steps=tuple(engine.counters.steps(now)),
     )
@@ -158,8 +158,8 @@ def _lane(name: str, widths: dict[str, int], rows: _Rows, now: Instant) -> LaneV
     )
 
 
-def _store(desk: Desk, rows: _Rows) -> StoreView:
-    folder, counters = desk.fl.state, desk.fl.engine.counters
+def _store(gateway: GatewayState, rows: _Rows) -> StoreView:
+    folder, counters = gateway.fl.state, gateway.fl.engine.counters
     files = [folder / DATABASE, log_of(folder / DATABASE)]
     return StoreView(
         folder=str(folder),
@@ -210,21 +210,21 @@ class AgentDetails(Struct, frozen=True, kw_only=True):
 
 
 @method("agents.list", list[AgentDetails], reads=True)
-async def agents_list(desk: Desk, params: Nothing) -> list[AgentDetails]:
+async def agents_list(gateway: GatewayState, params: Nothing) -> list[AgentDetails]:
     """The configured agents, `main` first, each with what it did and spent in the last seven days."""
-    ids = dict.fromkeys(("main", *(one.id for one in desk.fl.config.agents.list)))
-    engine = desk.fl.engine
+    ids = dict.fromkeys(("main", *(one.id for one in gateway.fl.config.agents.list)))
+    engine = gateway.fl.engine
     today = int(engine.clock.now() // DAY_S)
     counted = await engine.store.read(lambda tx: tx.lists.agent_days(today - 6))
     days = {(one.agent, one.day): AgentWeekday(runs=one.runs, cost_usd=one.cost_usd) for one in counted}
     weeks = {one: tuple(days.get((one, day), AgentWeekday()) for day in range(today - 6, today + 1)) for one in ids}
-    return [_agent(desk, agent_id, week) for agent_id, week in weeks.items()]
+    return [_agent(gateway, agent_id, week) for agent_id, week in weeks.items()]
 
 
-def _agent(desk: Desk, agent_id: str, week: tuple[AgentWeekday, ...]) -> AgentDetails:
-    config = desk.fl.config
+def _agent(gateway: GatewayState, agent_id: str, week: tuple[AgentWeekday, ...]) -> AgentDetails:
+    config = gateway.fl.config
     model, limits = model_for_conversation(config, agent_id), subagent_limits(config, agent_id)
-    tools, sandbox = desk.fl.profiles.tools_of(agent_id), sandbox_for(config, agent_id)
+    tools, sandbox = gateway.fl.profiles.tools_of(agent_id), sandbox_for(config, agent_id)
     return AgentDetails(
         id=agent_id,
         description=agent_view(config, agent_id).description,
@@ -258,9 +258,9 @@ class ModelView(Struct, frozen=True, kw_only=True):
 
 
 @method("models.list", list[ModelView], reads=True)
-async def models_list(desk: Desk, params: Nothing) -> list[ModelView]:
+async def models_list(gateway: GatewayState, params: Nothing) -> list[ModelView]:
     """The models that can be used now: those that the settings name, then those of services whose key is set."""
-    return [_model(name, reason, card) for name, (reason, card) in (await desk.fl.profiles.models()).items()]
+    return [_model(name, reason, card) for name, (reason, card) in (await gateway.fl.profiles.models()).items()]
 
 
 def _model(name: str, because: str, card: Card | None) -> ModelView:
@@ -278,6 +278,6 @@ def _model(name: str, because: str, card: Card | None) -> ModelView:
 
 
 @method("config.shown", list[SettingShown], reads=True)
-async def config_shown(desk: Desk, params: Nothing) -> list[SettingShown]:
+async def config_shown(gateway: GatewayState, params: Nothing) -> list[SettingShown]:
     """Every setting that counts: value, default and where it comes from. Secrets are never among them."""
-    return shown(desk.fl.config, desk.layers)
+    return shown(gateway.fl.config, gateway.layers)

@@ -18,18 +18,18 @@ from fledge.errors import BadInput
 from fledge.store.base import Tx
 
 if TYPE_CHECKING:
-    from fledge.commands.desk import Desk
+    from fledge.commands.gateway_state import GatewayState
 
 P = TypeVar("P", bound=Struct)
 T = TypeVar("T")
-Do = Callable[["Desk", P], Awaitable[object]]
+Do = Callable[["GatewayState", P], Awaitable[object]]
 Query = Callable[["Reader", P], Awaitable[object]]
 
 log = logging.getLogger("fledge.gateway")
 
 
 class Reader(Protocol):
-    """A folder whose rows can be read, as queries use it. A `Desk` is one, so is a store at rest."""
+    """A folder whose rows can be read, as queries use it. A `GatewayState` is one, so is a store at rest."""
 
     old_names: set[tuple[str, str]]
     """Methods and old parameters of theirs that callers have used: each is logged once."""
@@ -63,7 +63,7 @@ class Method(Struct, frozen=True):
     """It changes nothing: whoever is not sure that it was done may ask again."""
     meaning: str
     do: Callable[[Any, Any], Awaitable[object]]
-    """Takes a `Reader` if it is a query, else a `Desk`; and the parameters."""
+    """Takes a `Reader` if it is a query, else a `GatewayState`; and the parameters."""
     nested: str = ""
     """The parameter in which others stood formerly; it is still read. Empty: none did."""
     formerly: str = ""
@@ -107,7 +107,7 @@ def _put(
 
 
 async def carry_out(
-    desk: Reader, method: Method, given: dict[str, Any], do: Callable[[P], Awaitable[object]]
+    gateway: Reader, method: Method, given: dict[str, Any], do: Callable[[P], Awaitable[object]]
 ) -> object:
     """Read the parameters and do it. A BadInput names its field as the caller wrote it; each old name that a caller
     uses is logged once."""
@@ -116,8 +116,8 @@ async def carry_out(
         reading: Reading[Any] = read_params(method.params, _unnested(method, given, written))
         written |= {name: written.get(key, key) for name, key in reading.written.items()}
         for old, name in _old_forms(method, given, reading.old_names):
-            if (method.name, old) not in desk.old_names:
-                desk.old_names.add((method.name, old))
+            if (method.name, old) not in gateway.old_names:
+                gateway.old_names.add((method.name, old))
                 log.warning("%s: %s is deprecated: %s", method.name, old, name)
         return await do(reading.params)
     except BadInput as error:

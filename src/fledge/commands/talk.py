@@ -11,11 +11,11 @@ from typing import Any, Final, Literal, Protocol
 
 from fledge.api.views import session_key
 from fledge.commands import rpc
-from fledge.commands.desk import Desk
 from fledge.commands.events import Subscribe, Subscribed, Unsubscribe
-from fledge.commands.feed import Closing, FeedEvent, Wanted, Watch
+from fledge.commands.feed import FeedClosing, FeedEvent, FeedWanted, Watch
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import METHODS, call
-from fledge.commands.rpc import TOO_MANY, Fault
+from fledge.commands.rpc import TOO_MANY, RpcFault
 from fledge.commands.table import carry_out
 from fledge.commands.wire import to_wire
 from fledge.errors import NotFound
@@ -26,13 +26,13 @@ AT_ONCE: Final = 1024
 FEEDS: Final = 8
 """Feeds that one connection may watch."""
 
-Call = Callable[[Desk, str, dict[str, Any]], Awaitable[object]]
+CallOnGateway = Callable[[GatewayState, str, dict[str, Any]], Awaitable[object]]
 """Carries out a method."""
-Ended = Literal["gone", "slow", "closing"]
+ConnectionEnd = Literal["gone", "slow", "closing"]
 """Why a connection is over: the client left, it did not read, or the process leaves."""
 
 
-class Pipe(Protocol):
+class MessagePipe(Protocol):
     """A connection that carries whole messages."""
 
     async def receive(self) -> bytes | str | None:
@@ -44,15 +44,15 @@ class Pipe(Protocol):
         ...
 
 
-async def talk(desk: Desk, pipe: Pipe, call: Call = call) -> Ended:
+async def talk(gateway: GatewayState, pipe: MessagePipe, call: CallOnGateway = call) -> ConnectionEnd:
     """Carry out what comes on a connection until it is over, by `call`."""
-    return await _Talk(desk, pipe, call).run()
+    return await _Talk(gateway, pipe, call).run()
 
 
 class _Talk:
-    def __init__(self, desk: Desk, pipe: Pipe, call: Call) -> None:
-        self._desk, self._pipe, self._carry_out = desk, pipe, call
-        self._stuck_s = desk.patience.stuck_s
+    def __init__(self, gateway: GatewayState, pipe: MessagePipe, call: CallOnGateway) -> None:
+        self._gateway, self._pipe, self._carry_out = gateway, pipe, call
+        self._stuck_s = gateway.patience.stuck_s
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeds: dict[int, Telling] = {}
@@ -61,9 +61,9 @@ class _Talk:
         self._next = 1
         self._asking = 0
 
-    async def run(self) -> Ended:
+    async def run(self) -> ConnectionEnd:
         reading = asyncio.ensure_future(self._read())
-        closing = asyncio.ensure_future(self._desk.closing.wait())
+        closing = asyncio.ensure_future(self._gateway.closing.wait())
         stuck = asyncio.ensure_future(self._stuck.wait())
         try:
             await asyncio.wait((reading, closing, stuck), return_when=asyncio.FIRST_COMPLETED)
@@ -94,7 +94,7 @@ class _Talk:
             task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, raw: str | bytes) -> None:
-        self._desk.requests += 1
+        self._gateway.requests += 1
         told = await rpc.answer(raw, self._call)
         for feed in (*self._feeds.values(),):
             await feed.tell()  # what happened before an answer is told before it
@@ -105,16 +105,16 @@ class _Talk:
 
     async def _call(self, name: str, given: dict[str, Any]) -> object:
         if self._asking >= AT_ONCE:
-            raise Fault(TOO_MANY, f"{AT_ONCE} requests of this connection are being carried out: wait for one")
+            raise RpcFault(TOO_MANY, f"{AT_ONCE} requests of this connection are being carried out: wait for one")
         self._asking += 1
         try:
             match name:
                 case "events.subscribe":
-                    return await carry_out(self._desk, METHODS[name], given, self._subscribe)
+                    return await carry_out(self._gateway, METHODS[name], given, self._subscribe)
                 case "events.unsubscribe":
-                    return await carry_out(self._desk, METHODS[name], given, self._unsubscribe)
+                    return await carry_out(self._gateway, METHODS[name], given, self._unsubscribe)
                 case _:
-                    return await self._carry_out(self._desk, name, given)
+                    return await self._carry_out(self._gateway, name, given)
         finally:
             self._asking -= 1
 
@@ -132,15 +132,15 @@ class _Talk:
 
     async def _subscribe(self, params: Subscribe) -> object:
         if len(self._feeds) >= FEEDS:
-            raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
+            raise RpcFault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
         key = session_key(params.session, "session") if params.session else ""
-        wanted = Wanted(
+        wanted = FeedWanted(
             cursor=params.cursor, session_key=key, live=params.live, rows=params.rows, entries=params.entries
         )
-        watch = await watched(self._desk, wanted)
+        watch = await watched(self._gateway, wanted)
         number, self._next = self._next, self._next + 1
         cursor = watch.cursor
-        self._feeds[number] = Telling(self._desk, watch, lambda event: self._event(number, event))
+        self._feeds[number] = Telling(self._gateway, watch, lambda event: self._event(number, event))
         return to_wire(Subscribed(subscription=number, cursor=cursor))
 
     async def _unsubscribe(self, params: Unsubscribe) -> object:
@@ -154,22 +154,22 @@ class _Talk:
         await self._write(rpc.notification("event", {"subscription": number, **to_wire(event)}))
 
 
-async def watched(desk: Desk, wanted: Wanted, early: Subscription | None = None) -> Watch:
+async def watched(gateway: GatewayState, wanted: FeedWanted, early: Subscription | None = None) -> Watch:
     """A feed that is being watched; `Telling` ends that. Refused: too many, a cursor that no event has told."""
-    watch = Watch(desk.fl, wanted, early)
-    desk.subscribe(watch)
+    watch = Watch(gateway.fl, wanted, early)
+    gateway.subscribe(watch)
     try:
         return await watch.__aenter__()
     except BaseException:
-        desk.unsubscribe(watch)
+        gateway.unsubscribe(watch)
         raise
 
 
 class Telling:
     """One feed that is told, from `announced` on. Ends with the process, or by `end`."""
 
-    def __init__(self, desk: Desk, watch: Watch, write: Callable[[FeedEvent], Awaitable[None]]) -> None:
-        self._desk, self._watch, self._write = desk, watch, write
+    def __init__(self, gateway: GatewayState, watch: Watch, write: Callable[[FeedEvent], Awaitable[None]]) -> None:
+        self._gateway, self._watch, self._write = gateway, watch, write
         self._telling = asyncio.Lock()
         self.announced = asyncio.Event()
         """Set once its watcher knows the number it is told under."""
@@ -190,11 +190,11 @@ class Telling:
     async def _run(self) -> None:
         try:
             await self.announced.wait()
-            while not self._desk.closing.is_set():
+            while not self._gateway.closing.is_set():
                 await self.tell()
-                await self._watch.wait(self._desk.patience.quiet_s)
+                await self._watch.wait(self._gateway.patience.quiet_s)
             await self.tell()
-            await self._write(Closing(cursor=self._watch.cursor, reason="the process that holds the folder leaves"))
+            await self._write(FeedClosing(cursor=self._watch.cursor, reason="the process that holds the folder leaves"))
         finally:
-            self._desk.unsubscribe(self._watch)
+            self._gateway.unsubscribe(self._watch)
             await self._watch.__aexit__()

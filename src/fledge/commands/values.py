@@ -8,32 +8,31 @@ from fledge.api.values import Plan, Question, RunInfo, TimelineEvent
 from fledge.core.announce import DeliveryTrace
 from fledge.core.doing import Doing
 from fledge.core.freeze import Stats
-from fledge.core.goods import Artifact
-from fledge.core.limits import Due, Limit
+from fledge.core.handover import Artifact
 from fledge.core.run import EndedReason, Instant
 from fledge.core.spans import Mark
-from fledge.orchestrator.standing import StatusView, Unanswered
+from fledge.core.standing import Limit, NextDue, StatusView, UnansweredTurn
 
 __all__ = [
     "Below",
+    "BudgetUse",
     "ChildAtWork",
     "Ends",
     "FilterCounts",
     "Overview",
-    "Ran",
+    "RanWith",
     "Rest",
     "RunDelivery",
     "RunPage",
     "RunRow",
+    "RunWorkspace",
     "SessionPage",
     "SessionRow",
-    "Spent",
-    "Standing",
+    "SessionStanding",
     "Story",
     "Target",
     "Try",
-    "Unanswered",
-    "Workspace",
+    "UnansweredTurn",
 ]
 
 
@@ -44,7 +43,7 @@ class Try(Struct, frozen=True, kw_only=True):
     trace: DeliveryTrace
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class RanWith(Struct, frozen=True, kw_only=True):
     """What a run really ran with, as recorded while it ran."""
 
     model: str
@@ -54,7 +53,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     folder: str
 
 
-class Workspace(Struct, frozen=True, kw_only=True):
+class RunWorkspace(Struct, frozen=True, kw_only=True):
     """Where a run works."""
 
     kind: Literal["inherit", "dir", "worktree"]
@@ -67,7 +66,7 @@ class Workspace(Struct, frozen=True, kw_only=True):
     """Its commands run in a sandbox, whatever the settings say."""
 
 
-class Spent(Struct, frozen=True, kw_only=True):
+class BudgetUse(Struct, frozen=True, kw_only=True):
     """How much of a budget is used."""
 
     name: str
@@ -88,12 +87,12 @@ class Story(Struct, frozen=True, kw_only=True):
     """What all its attempts have used so far."""
     models: tuple[str, ...]
     """Those that really answered."""
-    ran: Ran | None = None
+    ran: RanWith | None = None
     timeout_s: float = 0.0
-    budget: tuple[Spent, ...] = ()
+    budget: tuple[BudgetUse, ...] = ()
     spawned: int = 0
     """How many children it ever had."""
-    unanswered: tuple[Unanswered, ...] = ()
+    unanswered: tuple[UnansweredTurn, ...] = ()
     """Turns that have read its answer and could not answer it for half an hour."""
     questions: tuple[Question, ...] = ()
     """Its calls that asked a person, or ran by a rule of theirs."""
@@ -101,12 +100,12 @@ class Story(Struct, frozen=True, kw_only=True):
     """The call that waits for a person now."""
     limits: tuple[Limit, ...] = ()
     """What was asked for and what holds, with the rule where they differ."""
-    workspace: Workspace
+    workspace: RunWorkspace
     artifacts: tuple[Artifact, ...] = ()
     """Files that it handed over: GET /artifacts/<run>/<name> has each."""
     more_artifacts: int = 0
     """Files besides those named."""
-    due: Due | None = None
+    due: NextDue | None = None
     """What happens next if nothing else does."""
 
 
@@ -209,7 +208,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     """In dollars; None if no price is known."""
     cost_below_usd: float | None
     """What everything below it has cost."""
-    budget: tuple[Spent, ...]
+    budget: tuple[BudgetUse, ...]
     """What holds for it and for everything below it; empty: it has no budget of its own."""
     lane: str
     place: int
@@ -267,7 +266,7 @@ class Ends(Struct, frozen=True, kw_only=True):
     """How many more."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class SessionStanding(Struct, frozen=True, kw_only=True):
     """How a session stands."""
 
     session_key: str
@@ -355,7 +354,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     unread: int
     runs: tuple[RunInfo, ...]
     left_out: int
-    unanswered: tuple[Unanswered, ...]
+    unanswered: tuple[UnansweredTurn, ...]
     questions: tuple[Question, ...]
     plans: tuple[Plan, ...]
     undelivered: int

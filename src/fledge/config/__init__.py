@@ -4,8 +4,8 @@
 Knows nothing of stores, sessions or clocks. Reading JSON5 is loaded only when a file needs it.
 """
 
-from fledge.config.check import Document, Loaded, check
-from fledge.config.choose import (
+from fledge.config.check import Loaded, SettingsDocument, check
+from fledge.config.effective_settings import (
     DEFAULT_MODEL,
     Chosen,
     QueueOverride,
@@ -32,29 +32,29 @@ from fledge.config.layers import as_document, merge, with_agents, with_default_m
 from fledge.config.load import load, parse, parse_document, read
 from fledge.config.reference import Setting, describe, page
 from fledge.config.schema import (
-    Agent,
-    Budget,
+    AgentBlock,
+    BudgetBlock,
     Config,
-    Heartbeat,
+    HeartbeatBlock,
     ModelChoice,
-    Sandbox,
+    SandboxBlock,
     Subagents,
     Tools,
 )
 
 __all__ = [
     "DEFAULT_MODEL",
-    "Agent",
-    "Budget",
+    "AgentBlock",
+    "BudgetBlock",
     "Chosen",
     "Config",
-    "Document",
-    "Heartbeat",
+    "HeartbeatBlock",
     "Loaded",
     "ModelChoice",
     "QueueOverride",
-    "Sandbox",
+    "SandboxBlock",
     "Setting",
+    "SettingsDocument",
     "Subagents",
     "Tools",
     "agent",

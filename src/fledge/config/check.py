@@ -38,7 +38,7 @@ from fledge.core.route import TERMINAL, check_channel
 from fledge.core.schema import check_schema
 from fledge.errors import BadInput
 
-Document = Mapping[str, object]
+SettingsDocument = Mapping[str, object]
 """What a settings file holds: objects, lists, texts, numbers, true and false."""
 
 MAX_DEPTH = 32
@@ -69,7 +69,7 @@ class Loaded(Struct, frozen=True):
 
     config: Config
     warnings: tuple[str, ...] = ()
-    layers: tuple[tuple[str, Document], ...] = ()
+    layers: tuple[tuple[str, SettingsDocument], ...] = ()
     """The documents they were made of with their names, the weakest first; empty where that is not known."""
 
 
@@ -129,7 +129,7 @@ def _check_models(config: Config) -> None:
             configured(name, provider)
 
 
-def sized(document: object, source: str) -> Document:
+def sized(document: object, source: str) -> SettingsDocument:
     """The document itself; refused if it is no object, nests too deep, or has keys or numbers that cannot be shown."""
     if not isinstance(document, Mapping):
         raise BadInput(source, "must hold an object: { … }", document)
@@ -239,7 +239,7 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
     return {**PRESETS[preset], **clean} if isinstance(preset, str) else clean
 
 
-def _present_name(key: str, block: Document, place: _Place, warnings: list[str]) -> str | None:
+def _present_name(key: str, block: SettingsDocument, place: _Place, warnings: list[str]) -> str | None:
     """What a key is called now; None of an old name that stands beside its present one, and so does not count."""
     name = OLD_NAMES.get((place.block, key))
     if name is None:
@@ -249,7 +249,7 @@ def _present_name(key: str, block: Document, place: _Place, warnings: list[str])
     return None if is_set else name
 
 
-def _with_named_key(provider: Document, path: str) -> Document:
+def _with_named_key(provider: SettingsDocument, path: str) -> SettingsDocument:
     """The provider with `apiKeyEnv` for an `apiKey` that names a variable. Refused, and not shown: a key itself."""
     given = provider["apiKey"]
     if isinstance(given, Mapping) and given.get("source") == "env":

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from fledge.config.check import MAX_DEPTH, Document, Loaded, check, sized
+from fledge.config.check import MAX_DEPTH, Loaded, SettingsDocument, check, sized
 from fledge.config.schema import PRESETS, Config, ModelChoice
 from fledge.config.shape import nearest
 from fledge.config.text import value_of
@@ -17,11 +17,11 @@ from fledge.errors import BadInput
 
 _AGENTS = "agents.list"
 _SCHEMA = "outputSchema"
-Layers = Sequence[tuple[str, Document]]
+Layers = Sequence[tuple[str, SettingsDocument]]
 """Documents of settings with their names, the weakest first."""
 
 
-def merge(*documents: Document) -> dict[str, object]:
+def merge(*documents: SettingsDocument) -> dict[str, object]:
     """One document in which later ones win: objects are merged, other values and lists replaced, agents merged by id.
 
     None of the given documents is changed or shared. Refused: anything that is no object or nests too deep.
@@ -32,7 +32,7 @@ def merge(*documents: Document) -> dict[str, object]:
     return merged
 
 
-def with_settings(base: Config | Document, settings: Sequence[str]) -> Loaded:
+def with_settings(base: Config | SettingsDocument, settings: Sequence[str]) -> Loaded:
     """The checked settings after each `key.path=value` was put over `base`, in order.
 
     A value is read as JSON5 if it is that, else it is plain text. Agents are found by id or index, other list elements

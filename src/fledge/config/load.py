@@ -7,7 +7,7 @@ know which files a program looks for, nor whether a project's file is trusted.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fledge.config.check import Document, Loaded, check, sized
+from fledge.config.check import Loaded, SettingsDocument, check, sized
 from fledge.config.layers import merge, with_settings
 from fledge.config.text import MAX_CHARS, decoded
 from fledge.confine import Confined, IsFolder, NoSuchFile, read_trusted
@@ -24,12 +24,12 @@ def parse(text: str, source: str = "fledge.json5") -> Loaded:
     return check(parse_document(text, source), source)
 
 
-def parse_document(text: str, source: str = "fledge.json5") -> Document:
+def parse_document(text: str, source: str = "fledge.json5") -> SettingsDocument:
     """The object in this JSON5 text, its keys not yet checked: one layer for `merge`."""
     return sized(decoded(text, source), source)
 
 
-def read(path: Path, in_workspace: bool = False) -> Document | None:
+def read(path: Path, in_workspace: bool = False) -> SettingsDocument | None:
     """The object in this file, its keys not yet checked; None if there is no such file.
 
     Refused: what `contents` and `document_of` refuse.
@@ -56,7 +56,7 @@ def contents(path: Path, in_workspace: bool = False) -> bytes | None:
         raise BadInput(str(path), f"must be a readable file of its folder ({error.expected})") from None
 
 
-def document_of(raw: bytes, path: Path) -> Document:
+def document_of(raw: bytes, path: Path) -> SettingsDocument:
     """The object in these bytes of a file. Refused: too many of them, no UTF-8, and what `parse_document` refuses."""
     if len(raw) > MAX_BYTES:
         raise BadInput(str(path), f"must be at most {MAX_CHARS} characters")

@@ -28,7 +28,7 @@ _ENDING: Final = ".json"
 _rule = msgspec.json.Decoder(Permission).decode
 
 
-class Rules(Struct, frozen=True):
+class PermissionRules(Struct, frozen=True):
     """What the user's folder holds."""
 
     rules: tuple[Permission, ...] = ()
@@ -37,7 +37,7 @@ class Rules(Struct, frozen=True):
     """What is wrong with files that do not count."""
 
 
-def read_rules(user: Path) -> Rules:
+def read_rules(user: Path) -> PermissionRules:
     """The rules that count. A file that is no rule, is a link, or could have been written by somebody else does not."""
     found: list[Permission] = []
     broken: list[BadInput] = []
@@ -55,10 +55,10 @@ def read_rules(user: Path) -> Rules:
                     BadInput(str(place), f"must hold at most {MOST_RULES} rules: more do not count", len(names))
                 )
     except FileNotFoundError:
-        return Rules()
+        return PermissionRules()
     except (OSError, ValueError) as error:
-        return Rules((), (BadInput(str(place), f"{error}; no rule in it counts"),))
-    return Rules(tuple(sorted(found, key=lambda rule: (rule.made_at, rule.id))), tuple(broken))
+        return PermissionRules((), (BadInput(str(place), f"{error}; no rule in it counts"),))
+    return PermissionRules(tuple(sorted(found, key=lambda rule: (rule.made_at, rule.id))), tuple(broken))
 
 
 def sound_rules(user: Path) -> tuple[Permission, ...]:

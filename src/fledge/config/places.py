@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.config import trusted_text
-from fledge.config.check import Document, Loaded, check
+from fledge.config.check import Loaded, SettingsDocument, check
 from fledge.config.layers import layer_of, merge, with_settings
 from fledge.config.load import contents, document_of
 from fledge.config.profiles_md import profile_files, profiles_of
-from fledge.config.tighten import tightened
+from fledge.config.untrusted_settings import tightened
 from fledge.errors import BadInput
 from fledge.plain_file import read_plain, write_private
 
@@ -29,7 +29,7 @@ AGENTS = "agents"
 TRUSTED = "trusted.json"
 
 
-class Found(Struct, frozen=True):
+class FoundSettings(Struct, frozen=True):
     """The settings that apply in a folder, and where they came from."""
 
     loaded: Loaded
@@ -90,12 +90,12 @@ class Written(Struct, frozen=True):
         return whole.hexdigest()
 
     @property
-    def document(self) -> Document:
+    def document(self) -> SettingsDocument:
         """One layer of settings. Refused, by file: what cannot be parsed."""
         return merge(profiles_of(self.agents), self.own)
 
     @property
-    def own(self) -> Document:
+    def own(self) -> SettingsDocument:
         """What `fledge.json5` says."""
         return {} if self.settings is None else document_of(self.settings, self.folder / FILE)
 
@@ -108,7 +108,7 @@ def read_written(folder: Path, is_users: bool = False) -> Written:
 
 def discover(
     project: Path, settings: Sequence[str] = (), user: Path | None = None, written: Written | None = None
-) -> Found:
+) -> FoundSettings:
     """The settings for work in this folder: defaults, the user's, the project's as far as trusted, then single ones.
 
     `written` are the project's files, if they have been read. Refused, by the file and the key: what no setting is, or
@@ -137,15 +137,15 @@ def _blamed(error: BadInput, places: Sequence[Written]) -> BadInput:
     return error
 
 
-def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> Found:
+def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSettings:
     project, user = theirs.folder, own.folder
     base, single = (str(user / FILE), own.document), ("--set", layer_of(settings))
     if project.resolve() == user.resolve():
-        return Found(replace(with_settings(base[1], settings), layers=(base, single)), own.sources, True)
+        return FoundSettings(replace(with_settings(base[1], settings), layers=(base, single)), own.sources, True)
     over, sources = theirs.document, (*own.sources, *theirs.sources)
     if not over or is_trusted(project, user, theirs):
         loaded = with_settings(merge(base[1], over), settings)
-        return Found(replace(loaded, layers=(base, (str(project / FILE), over), single)), sources, True)
+        return FoundSettings(replace(loaded, layers=(base, (str(project / FILE), over), single)), sources, True)
     allowed = tightened(check(base[1], str(user / FILE)).config, over, str(project / FILE))
     loaded = with_settings(merge(base[1], allowed.document), settings)
     changed = str(project.resolve()) in _trusted(user)
@@ -157,7 +157,7 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> Found:
         words = f"{project}: {why}, so these settings of it do not count: {shown}. {how}, `fledge trust` trusts it"
         warnings = (*warnings, words)
     layers = (base, (str(project / FILE), allowed.document), single)
-    return Found(Loaded(loaded.config, warnings, layers), sources, False, allowed.left_out, changed)
+    return FoundSettings(Loaded(loaded.config, warnings, layers), sources, False, allowed.left_out, changed)
 
 
 # ---- trust -----------------------------------------------------------------------------------------------------------

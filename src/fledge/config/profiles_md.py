@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from fledge.config.check import Document
+from fledge.config.check import SettingsDocument
 from fledge.config.text import value_of
 from fledge.confine import files_of, read_plain
 from fledge.core.keys import AGENT_ID
@@ -30,7 +30,7 @@ _KEY = re.compile(r"([A-Za-z][\w.-]*)\s*:\s*(.*)")
 _LISTS = {"tools": ("tools", "allow"), "disallowedTools": ("tools", "deny")}
 
 
-def profiles_of(files: Iterable[tuple[Path, bytes]]) -> Document:
+def profiles_of(files: Iterable[tuple[Path, bytes]]) -> SettingsDocument:
     """One layer of settings with the profile of each file; empty without files. Refused, naming file and line: a file
     that is no profile."""
     agents = [profile(path.stem, _text(path, raw), str(path)) for path, raw in files]

@@ -9,25 +9,38 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from fledge.core.access import Visibility
+from fledge.core.announce import Style
 from fledge.core.hook import HookName
+from fledge.core.inbox import Drop, QueueMode
 
-Thinking = Literal["off", "minimal", "low", "medium", "high"]
-QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"]
-Drop = Literal["summarize", "old", "new"]
-Visibility = Literal["self", "tree", "agent", "all"]
-Approval = Literal["never", "ask"]
+ThinkingSetting = Literal["off", "minimal", "low", "medium", "high"]
+
+
+ApprovalSetting = Literal["never", "ask"]
 SandboxMode = Literal["auto", "off", "non-main", "all"]
 SandboxView = Literal["spawned", "all"]
 SandboxNetwork = Literal["shared", "none"]
-Style = Literal["auto", "full", "compact"]
+
 Deliver = Literal["turn", "send"]
 Api = Literal["openai-chat", "openai-responses", "anthropic"]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EffortSetting = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Input = Literal["text", "image", "audio", "video", "document"]
 SearchService = Literal["brave", "tavily", "searxng"]
 WORDS = (
-    *(Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, SandboxNetwork, Style, Deliver),
-    *(HookName, Api, Effort, Input, SearchService),
+    *(
+        ThinkingSetting,
+        QueueMode,
+        Drop,
+        Visibility,
+        ApprovalSetting,
+        SandboxMode,
+        SandboxView,
+        SandboxNetwork,
+        Style,
+        Deliver,
+    ),
+    *(HookName, Api, EffortSetting, Input, SearchService),
 )
 """Every choice of words, each in the order in which it is told to people."""
 
@@ -46,7 +59,7 @@ Strict = Annotated[
     Literal["strict"], _means("preset: `strict` is maxConcurrent 5 and maxRetained 15; a key beside it wins")
 ]
 Depth = Annotated[int, _from(1, "how deep spawning may nest; 1: children cannot spawn", 5)]
-Children = Annotated[int, _from(1, "active children a session may have at once")]
+MostChildren = Annotated[int, _from(1, "active children a session may have at once")]
 Width = Annotated[int, _from(1, "child runs that work at once; more are queued")]
 Retained = Annotated[
     int, _from(0, "settled, active and reserved runs a session may hold, archived not counted; 0: no cap")
@@ -55,7 +68,7 @@ ArchiveMinutes = Annotated[int, _means("minutes from settled to archived; 0 or l
 RunSeconds = Annotated[int, _from(0, "hard timeout of a run, from when it first runs; 0: none")]
 QueueSeconds = Annotated[int, _from(0, "how long a run may wait for a slot; 0: for ever")]
 StuckSeconds = Annotated[int, _from(1, "a run that commits nothing for this long is reported as stuck, once")]
-ChildThinking = Annotated[Thinking, _means("thinking level of children")]
+ChildThinking = Annotated[ThinkingSetting, _means("thinking level of children")]
 AllowAgents = Annotated[
     tuple[Annotated[str, _means("", "target")], ...],
     _means("other agents that a model may spawn; `*`: any; the own one always may, people and programs may spawn all"),
@@ -75,7 +88,7 @@ SandboxSessions = Annotated[
 NetworkOfSandbox = Annotated[
     SandboxNetwork, _means("none: commands in the sandbox have no network, not even this computer's own")
 ]
-Workspace = Annotated[str, _means("the folder the agent works in")]
+WorkspaceSetting = Annotated[str, _means("the folder the agent works in")]
 MaxTokens = Annotated[
     int,
     _from(1, "longest reply in tokens; never more than the model's maxOutput. Not set: 8192 or less, by model"),
@@ -96,7 +109,7 @@ OwnModel = Annotated[ModelChoice, _means("model of the agent's own sessions; chi
 # ---- agents ----------------------------------------------------------------------------------------------------------
 
 
-class Budget(Struct, frozen=True, rename="camel", omit_defaults=True):
+class BudgetBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What a child may use; 0 is no limit."""
 
     tokens: BudgetTokens = 0
@@ -119,7 +132,7 @@ class Subagents(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     limits: Strict | None = None
     max_spawn_depth: Depth = 1
-    max_children_per_agent: Children = 5
+    max_children_per_agent: MostChildren = 5
     max_concurrent: Width = 8
     max_retained: Retained = 0
     archive_after_minutes: ArchiveMinutes = 60
@@ -128,7 +141,7 @@ class Subagents(Struct, frozen=True, rename="camel", omit_defaults=True):
     stuck_after_seconds: StuckSeconds = 300
     model: ChildModel | None = None
     thinking: ChildThinking | None = None
-    budget: Budget = Budget()
+    budget: BudgetBlock = BudgetBlock()
     allow_agents: AllowAgents | None = None
     """Not set: none but the own one, and for main those given to `open(agents=…)`."""
 
@@ -138,7 +151,7 @@ class AgentSubagents(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     limits: Strict | None = None
     max_spawn_depth: Depth | None = None
-    max_children_per_agent: Children | None = None
+    max_children_per_agent: MostChildren | None = None
     max_concurrent: Width | None = None
     max_retained: Retained | None = None
     archive_after_minutes: ArchiveMinutes | None = None
@@ -155,7 +168,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {"strict": {"maxConcurrent": 5, "maxR
 """What `limits` stands for, by wire key."""
 
 
-class ActiveHours(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ActiveHoursBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """When heartbeats and notices may start a turn. May run over midnight; equal times: never."""
 
     start: Annotated[str, _means("first minute in which a heartbeat may run", "start")]
@@ -163,15 +176,15 @@ class ActiveHours(Struct, frozen=True, rename="camel", omit_defaults=True):
     timezone: Annotated[str, _means("time zone of both; local (or user): this computer's", "timezone")] = "local"
 
 
-class Heartbeat(Struct, frozen=True, rename="camel", omit_defaults=True):
+class HeartbeatBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Turns that nobody asked for: periodic ones, and those that tell notices."""
 
     every: Annotated[str, _means("how often a heartbeat runs by itself", "duration")] = "off"
-    active_hours: ActiveHours | None = None
+    active_hours: ActiveHoursBlock | None = None
     ack_max_chars: Annotated[int, _from(0, "a HEARTBEAT_OK with at most this much beside it is silence")] = 300
 
 
-class Sandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SandboxBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where tools of a session run."""
 
     mode: ToolSandbox = "auto"
@@ -187,7 +200,7 @@ class AgentSandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
     session_tools_visibility: SandboxSessions | None = None
 
 
-class Identity(Struct, frozen=True, rename="camel", omit_defaults=True):
+class IdentityBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Who the agent says it is."""
 
     name: Annotated[str, _means("the name the agent goes by")] | None = None
@@ -198,9 +211,9 @@ class Identity(Struct, frozen=True, rename="camel", omit_defaults=True):
 class ToolRule(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Whether a tool asks a person first; None leaves it to the tool."""
 
-    approval: Annotated[Approval, _means("ask: a person approves each call; never: calls need no approval")] | None = (
-        None
-    )
+    approval: (
+        Annotated[ApprovalSetting, _means("ask: a person approves each call; never: calls need no approval")] | None
+    ) = None
 
 
 class ToolPolicy(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -212,7 +225,7 @@ class ToolPolicy(Struct, frozen=True, rename="camel", omit_defaults=True):
     """By tool name. In a file each stands beside `allow`: `tools.exec.approval`."""
 
 
-class Agent(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """One configured profile."""
 
     id: Annotated[str, _means("the agent's name in session keys; unique", "agentId")]
@@ -220,8 +233,8 @@ class Agent(Struct, frozen=True, rename="camel", omit_defaults=True):
     prompt: Annotated[str, _means("its instructions, at the start of the system prompt")] | None = None
     model: OwnModel | None = None
     max_tokens: MaxTokens | None = None
-    identity: Identity = Identity()
-    workspace: Workspace | None = None
+    identity: IdentityBlock = IdentityBlock()
+    workspace: WorkspaceSetting | None = None
     tools: ToolPolicy = ToolPolicy()
     sandbox: AgentSandbox = AgentSandbox()
     subagents: AgentSubagents = AgentSubagents()
@@ -233,48 +246,48 @@ class AgentDefaults(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     model: OwnModel | None = None
     max_tokens: MaxTokens | None = None
-    workspace: Workspace | None = None
+    workspace: WorkspaceSetting | None = None
     max_concurrent: Annotated[int, _from(1, "conversations (not children) that work at once")] = 4
     max_steps: Annotated[int, _from(0, "steps with tool calls that one attempt or turn may take; 0: no limit")] = 1000
     max_repeated_steps: Annotated[
         int, _from(0, "an attempt or turn ends after so many steps in a row that repeat earlier ones; 0: never")
     ] = 100
     subagents: Subagents = Subagents()
-    heartbeat: Heartbeat = Heartbeat()
-    sandbox: Sandbox = Sandbox()
+    heartbeat: HeartbeatBlock = HeartbeatBlock()
+    sandbox: SandboxBlock = SandboxBlock()
 
 
-class Agents(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentsBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """All agents."""
 
     defaults: AgentDefaults = AgentDefaults()
-    list: tuple[Agent, ...] = ()
+    list: tuple[AgentBlock, ...] = ()
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
 
-Dollars = Annotated[float, _from(0, "US dollars per million tokens")]
+PricePerMillion = Annotated[float, _from(0, "US dollars per million tokens")]
 TokenCount = Annotated[int, _from(1, "tokens")]
 
 
-class LongPrice(Struct, frozen=True, rename="camel", omit_defaults=True):
+class LongPriceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What a request costs whose input is longer than `above` tokens."""
 
     above: TokenCount
-    input: Dollars
-    output: Dollars
-    cache_read: Dollars | None = None
-    cache_write: Dollars | None = None
+    input: PricePerMillion
+    output: PricePerMillion
+    cache_read: PricePerMillion | None = None
+    cache_write: PricePerMillion | None = None
 
 
-class Price(Struct, frozen=True, rename="camel", omit_defaults=True):
+class PriceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """US dollars per million tokens."""
 
-    input: Dollars
-    output: Dollars
-    cache_read: Dollars | None = None
-    cache_write: Dollars | None = None
-    long: LongPrice | None = None
+    input: PricePerMillion
+    output: PricePerMillion
+    cache_read: PricePerMillion | None = None
+    cache_write: PricePerMillion | None = None
+    long: LongPriceBlock | None = None
     searches: Annotated[float, Meta(ge=0, description="for a thousand searches by the provider")] = 0.0
 
 
@@ -283,14 +296,15 @@ class CatalogRow(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     window: Annotated[int, _from(1, "tokens of input and output together")] | None = None
     max_output: Annotated[int, _from(1, "tokens of one reply at most")] | None = None
-    efforts: Annotated[tuple[Effort, ...], _means("the reasoning levels it accepts; empty: none")] | None = None
+    efforts: Annotated[tuple[EffortSetting, ...], _means("the reasoning levels it accepts; empty: none")] | None = None
     chat_efforts: (
-        Annotated[tuple[Effort, ...], _means("those it accepts beside tools on chat completions, where fewer")] | None
+        Annotated[tuple[EffortSetting, ...], _means("those it accepts beside tools on chat completions, where fewer")]
+        | None
     ) = None
     images: Annotated[bool, _means("whether it accepts images")] | None = None
     search: Annotated[bool, _means("whether its provider searches the web for it")] | None = None
     wire: Annotated[Api, _means("the protocol of this model, where it differs from its provider's")] | None = None
-    price: Price | None = None
+    price: PriceBlock | None = None
     default: Annotated[bool, _means("the model that stands for its provider")] | None = None
 
 
@@ -302,7 +316,7 @@ class ProviderModel(Struct, frozen=True, rename="camel", omit_defaults=True):
     max_tokens: Annotated[int, _from(1, "as catalog.maxOutput")] | None = None
     reasoning: Annotated[bool, _means("true: it accepts the efforts low, medium and high")] | None = None
     input: Annotated[tuple[Input, ...], _means("what it accepts; fledge sends text and images")] | None = None
-    cost: Price | None = None
+    cost: PriceBlock | None = None
 
 
 class ModelProvider(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -364,7 +378,7 @@ class SubagentTools(Struct, frozen=True, rename="camel", omit_defaults=True):
     tools: ChildTools = ChildTools()
 
 
-class AgentToAgent(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentToAgentBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Whether agents may talk to each other."""
 
     enabled: Annotated[bool, _means("agents may send to sessions of other agents")] = False
@@ -380,7 +394,7 @@ class SessionTools(Struct, frozen=True, rename="camel", omit_defaults=True):
     ] = "tree"
 
 
-class Attachments(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AttachmentsBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Files that come with a spawn. The limits hold for files of messages too."""
 
     enabled: Annotated[bool, _means("a spawn may carry attachments")] = False
@@ -393,7 +407,7 @@ class Attachments(Struct, frozen=True, rename="camel", omit_defaults=True):
 class SpawnTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
     """The block `tools.sessions_spawn`."""
 
-    attachments: Attachments = Attachments()
+    attachments: AttachmentsBlock = AttachmentsBlock()
 
 
 class ExecTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
@@ -441,7 +455,7 @@ class Tools(ToolPolicy, frozen=True, rename="camel", omit_defaults=True):
         _means("guarded places of the workspace that tools may write unasked, such as `.git` (docs/security.md)"),
     ] = ()
     subagents: SubagentTools = SubagentTools()
-    agent_to_agent: AgentToAgent = AgentToAgent()
+    agent_to_agent: AgentToAgentBlock = AgentToAgentBlock()
     sessions: SessionTools = SessionTools()
     sessions_spawn: SpawnTool = field(default=SpawnTool(), name="sessions_spawn")
     web: WebTools = WebTools()
@@ -464,7 +478,7 @@ class ThreadBindings(Struct, frozen=True, rename="camel", omit_defaults=True):
     max_age_hours: Annotated[float, _from(0, "unbound at this age; 0: never")] = 0.0
 
 
-class Session(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SessionBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The block `session`."""
 
     agent_to_agent: PingPong = PingPong()
@@ -473,7 +487,7 @@ class Session(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 DebounceMs = Annotated[int, _from(0, "quiet time before waiting items start a turn; each item restarts it, 5 s in all")]
-Mode = Annotated[
+QueueModeSetting = Annotated[
     QueueMode,
     _means("how items reach a busy session; not set: completions are collected, people's messages steer"),
 ]
@@ -497,10 +511,10 @@ class ChannelQueue(Struct, frozen=True, rename="camel", omit_defaults=True):
     )
 
 
-class Queue(Struct, frozen=True, rename="camel", omit_defaults=True):
+class QueueBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How messages and completions reach a busy session."""
 
-    mode: Mode | None = None
+    mode: QueueModeSetting | None = None
     people: PeopleMode | None = None
     debounce_ms: DebounceMs = 1000
     cap: Annotated[int, _from(1, "messages and notices that may wait; completions are never dropped")] = 20
@@ -516,13 +530,13 @@ class Queue(Struct, frozen=True, rename="camel", omit_defaults=True):
 class Messages(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The block `messages`."""
 
-    queue: Queue = Queue()
+    queue: QueueBlock = QueueBlock()
 
 
 # ---- announce, plan, retention ---------------------------------------------------------------------------------------
 
 
-class Announce(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AnnounceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How a child's outcome is told."""
 
     style: Annotated[
@@ -545,7 +559,7 @@ class UndeliveredList(Struct, frozen=True, rename="camel", omit_defaults=True):
     retention_days: Annotated[int, _from(1, "days a result stays in the undelivered list")] = 7
 
 
-class Plan(Struct, frozen=True, rename="camel", omit_defaults=True):
+class PlanBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The block `plan`."""
 
     approval_hours: Annotated[float, Meta(gt=0, description="hours a plan waits for its answer before it expires")] = (
@@ -565,13 +579,13 @@ class Retention(Struct, frozen=True, rename="camel", omit_defaults=True):
     ] = 30
 
 
-class Archive(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ArchiveBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The block `archive`."""
 
     delete_kept: Annotated[bool, _means("archiving a run removes its kept session at once")] = False
 
 
-class CommandRuntime(Struct, frozen=True, rename="camel", omit_defaults=True):
+class CommandRuntimeBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A program that carries out tasks: another agent's command line, a script."""
 
     command: Annotated[
@@ -600,7 +614,7 @@ class Webhook(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=T
     timeout_seconds: Annotated[float, Meta(gt=0, le=300, description="how long one try may take")] = 10.0
 
 
-class Channel(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ChannelBlock(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """A way to people outside."""
 
     kind: Annotated[Literal["webhook"], _means("how they are reached")]
@@ -616,7 +630,7 @@ class Hook(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=Tru
     retries: Annotated[int, _from(0, "how often it is tried again", 10)] = 3
 
 
-class Gateway(Struct, frozen=True, rename="camel", omit_defaults=True):
+class GatewayBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How `fledge serve` can be reached, and what it takes at most."""
 
     host: Annotated[str, _means("the address it listens on; set another to let other machines reach it")] = "127.0.0.1"
@@ -638,20 +652,20 @@ class Gateway(Struct, frozen=True, rename="camel", omit_defaults=True):
 class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
     """All settings."""
 
-    agents: Agents = Agents()
-    announce: Announce = Announce()
-    archive: Archive = Archive()
-    channels: Annotated[Mapping[str, Channel], _means("channels, by name")] = field(default_factory=dict)
-    gateway: Gateway = Gateway()
+    agents: AgentsBlock = AgentsBlock()
+    announce: AnnounceBlock = AnnounceBlock()
+    archive: ArchiveBlock = ArchiveBlock()
+    channels: Annotated[Mapping[str, ChannelBlock], _means("channels, by name")] = field(default_factory=dict)
+    gateway: GatewayBlock = GatewayBlock()
     hooks: Annotated[Mapping[str, Hook], _means("webhooks that receive events of runs, by name")] = field(
         default_factory=dict
     )
     messages: Messages = Messages()
     models: Models = Models()
-    plan: Plan = Plan()
+    plan: PlanBlock = PlanBlock()
     retention: Retention = Retention()
-    runtimes: Mapping[str, CommandRuntime] = field(default_factory=dict)
+    runtimes: Mapping[str, CommandRuntimeBlock] = field(default_factory=dict)
     """By name: what a spawn may give as `runtime`, besides `subagent`."""
-    session: Session = Session()
+    session: SessionBlock = SessionBlock()
     tools: Tools = Tools()
     undelivered: UndeliveredList = UndeliveredList()

@@ -47,7 +47,7 @@ SHORT: Mapping[type, str] = {
 """Blocks for which a plain word is enough in a file, in words that follow "must be"."""
 
 
-class Row(Struct, frozen=True):
+class SettingRow(Struct, frozen=True):
     """One setting: where it stands, what it may hold and what it is if nobody sets it."""
 
     key: str
@@ -103,12 +103,12 @@ def allowed(of: Shape) -> str:
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[SettingRow, ...]:
     """Every setting there is, in the order of the structs."""
     return tuple(_rows(struct_shape(Config), ""))
 
 
-def _rows(block: StructType, prefix: str) -> Iterator[Row]:
+def _rows(block: StructType, prefix: str) -> Iterator[SettingRow]:
     for key, one in fields_of(block).items():
         of = shape(one.type)
         match of.kind:
@@ -119,7 +119,7 @@ def _rows(block: StructType, prefix: str) -> Iterator[Row]:
             case VarTupleType(item_type=StructType() as inner):
                 yield from _rows(inner, f"{prefix}{key}[].")
             case _:
-                yield Row(prefix + key, of, _default(one))
+                yield SettingRow(prefix + key, of, _default(one))
     if issubclass(block.cls, ToolPolicy):
         yield from _rows(struct_shape(ToolRule), f"{prefix}<tool>.")
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from fledge.core.freeze import REPLY_SKIP, said
+from fledge.core.freeze import REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
 from fledge.errors import BadInput
 
@@ -311,7 +311,7 @@ def next_speaker(rules: AgentToAgent, turns: int, reply: str, requester: str, ta
     It ends with an empty or silent reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A
     session does not talk with itself.
     """
-    silent = said(reply) != "text" or reply.strip() == REPLY_SKIP
+    silent = classify_reply(reply) != "text" or reply.strip() == REPLY_SKIP
     if silent or turns >= min(rules.max_turns, MAX_PING_PONG) or requester == target:
         return None
     return requester if turns % 2 == 0 else target
@@ -319,4 +319,4 @@ def next_speaker(rules: AgentToAgent, turns: int, reply: str, requester: str, ta
 
 def is_announced(reply: str) -> bool:
     """True if the closing reply of an exchange is posted: it says something and is not `ANNOUNCE_SKIP` alone."""
-    return said(reply) == "text"
+    return classify_reply(reply) == "text"

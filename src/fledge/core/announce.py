@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from fledge.core.asking import CUT
 from fledge.core.events import RowKind
-from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, sound, stats_line, summary, without
-from fledge.core.goods import Artifact, Goods, Worktree
+from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, stats_line, summary, to_valid_utf8, without
+from fledge.core.handover import Artifact, Handover, Worktree
 from fledge.core.history import largest
 from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
 from fledge.errors import BadInput
@@ -46,7 +46,7 @@ PATH_CHARS = 400
 
 # ---- the completion --------------------------------------------------------------------------------------------------
 
-_NOTHING = Goods()
+_NOTHING = Handover()
 
 
 class Completion(
@@ -63,7 +63,7 @@ class Completion(
     result: str = ""
     """The frozen text (for a plan, the plan); empty if there is none."""
     stats: Stats = Stats()
-    goods: Goods = _NOTHING
+    handover: Handover = field(default=_NOTHING, name="goods")
     """Files and worktree that it hands over."""
     audience: Audience = "main"
     plan: PlanState = "none"
@@ -80,13 +80,13 @@ class Completion(
             ("result", self.result),
         ):
             if not text.isascii():
-                force_setattr(self, name, sound(text))
-        if self.goods != _NOTHING:
-            force_setattr(self, "goods", self.goods.sounded())
+                force_setattr(self, name, to_valid_utf8(text))
+        if self.handover != _NOTHING:
+            force_setattr(self, "handover", self.handover.with_valid_utf8())
         if self.schema_error is not None:
-            force_setattr(self, "schema_error", sound(self.schema_error))
+            force_setattr(self, "schema_error", to_valid_utf8(self.schema_error))
         if isinstance(self.outcome, Failed):
-            force_setattr(self, "outcome", Failed(sound(self.outcome.error)))
+            force_setattr(self, "outcome", Failed(to_valid_utf8(self.outcome.error)))
 
 
 def announce_key(child_session_key: str, run_id: str, kind: KeyKind) -> str:
@@ -362,7 +362,7 @@ def _told(completion: Completion, style: Style, nonce: str, inline_chars: int, c
             lines += ["", _fenced(f"Summary: {_summary(completion)}", nonce)]
             lines += [f"The whole result has {total} characters; {_how_to_read(completion)}"]
     lines += ["", f"Stats: {stats_line(completion.stats)}"]
-    lines += _goods(completion.goods)
+    lines += _handover_lines(completion.handover)
     if completion.schema_error is not None:
         lines += [f"Output schema not met: {_field(completion.schema_error, LINE_CHARS) or 'unknown error'}"]
     return "\n".join(lines)
@@ -490,14 +490,14 @@ def _summary(completion: Completion) -> str:
     return guarded(summary(completion.result)) or "(no output)"
 
 
-def _goods(goods: Goods) -> list[str]:
+def _handover_lines(handover: Handover) -> list[str]:
     lines = []
-    if goods.artifacts:
-        listed = guarded(", ".join(_artifact(one) for one in goods.artifacts))
-        more = f" and {goods.more} more" if goods.more else ""
-        folder = f" in {_field(goods.folder, PATH_CHARS)}" if goods.folder else ""
+    if handover.artifacts:
+        listed = guarded(", ".join(_artifact(one) for one in handover.artifacts))
+        more = f" and {handover.more} more" if handover.more else ""
+        folder = f" in {_field(handover.folder, PATH_CHARS)}" if handover.folder else ""
         lines.append(f"Artifacts: {listed}{more}{folder}")
-    return lines if goods.worktree is None else [*lines, f"Worktree: {_worktree(goods.worktree)}"]
+    return lines if handover.worktree is None else [*lines, f"Worktree: {_worktree(handover.worktree)}"]
 
 
 def _artifact(one: Artifact) -> str:

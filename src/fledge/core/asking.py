@@ -13,9 +13,9 @@ from msgspec import Struct
 from fledge.core.freeze import one_line
 from fledge.core.run import Failing, Instant
 
-Stop = Literal["end", "tools", "length", "refused"]
+StopReason = Literal["end", "tools", "length", "refused"]
 """Why a reply ended: it was complete, it calls tools, it hit the token limit, the model would not answer."""
-Trouble = Literal["retryable", "auth", "quota", "overflow", "refused", "bad_request", "interrupted"]
+ProviderErrorKind = Literal["retryable", "auth", "quota", "overflow", "refused", "bad_request", "interrupted"]
 """What kind of error: try again; the key is wrong; no money or quota; the context is too long; the provider's policy
 forbids it; the request itself is wrong; the stream was cut after it had begun."""
 
@@ -42,7 +42,7 @@ def dropped_words(names: str) -> str:
 class Heard(Struct, frozen=True, gc=False, kw_only=True):
     """A reply, as far as its consequences depend on it."""
 
-    stop: Stop
+    stop: StopReason
     text: str = ""
     calls: int = 0
     """Whole calls."""
@@ -145,7 +145,7 @@ class Report(Struct, frozen=True, gc=False):
 
 
 def after_try(
-    trouble: Trouble, retry_after_s: float | None, tries: int, has_next: bool, retries: Retries, chance: float
+    trouble: ProviderErrorKind, retry_after_s: float | None, tries: int, has_next: bool, retries: Retries, chance: float
 ) -> RetryNow | FallBack | Report:
     """What follows the error of one try, the `tries`-th of its model. `chance`: from 0 up to 1."""
     if trouble in _PASSING and tries < retries.tries:
@@ -170,7 +170,7 @@ REASON_CHARS: Final = 200
 class Failure(Struct, frozen=True, gc=False, kw_only=True):
     """No model of a session could answer a step."""
 
-    trouble: Trouble
+    trouble: ProviderErrorKind
     message: str
     first_at: Instant
     """When the first try of this step failed."""

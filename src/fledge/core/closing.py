@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core import policy
+from fledge.core.effects import Step, ignore, move
 from fledge.core.run import (
     UNREAD,
     AnnounceDeferred,
@@ -36,7 +37,6 @@ from fledge.core.run import (
     TimedOut,
     Undelivered,
 )
-from fledge.core.step import Step, ignore, move
 
 # ---- the end ---------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from fledge.core.run import Instant
 
-Span = tuple[Instant, Instant]
+WorkSpan = tuple[Instant, Instant]
 """From when to when somebody was at work."""
 
 SLACK_S: Final = 2.0
@@ -44,7 +44,7 @@ class Workspace(Struct, frozen=True, gc=False, omit_defaults=True):
 
     path: str
     documents: tuple[Document, ...] = ()
-    spans: tuple[Span, ...] = ()
+    spans: tuple[WorkSpan, ...] = ()
 
     def document(self, name: str) -> Document:
         """What is known of this document."""
@@ -55,7 +55,7 @@ class Workspace(Struct, frozen=True, gc=False, omit_defaults=True):
         others = (one for one in self.documents if one.name != document.name)
         return replace(self, documents=tuple(sorted((*others, document), key=lambda one: one.name)))
 
-    def with_span(self, span: Span) -> "Workspace":
+    def with_span(self, span: WorkSpan) -> "Workspace":
         """The same, with one more time at work. Of too many, the older half become one: no moment of them is lost."""
         spans = sorted((*self.spans, span))
         if len(spans) > MOST_SPANS:
@@ -64,10 +64,10 @@ class Workspace(Struct, frozen=True, gc=False, omit_defaults=True):
         return replace(self, spans=tuple(spans))
 
 
-Verdict = Literal["accepted", "a person's", "left out"]
+DocumentVerdict = Literal["accepted", "a person's", "left out"]
 
 
-def judge(found: Version, known: Document, spans: Iterable[Span]) -> Verdict:
+def judge(found: Version, known: Document, spans: Iterable[WorkSpan]) -> DocumentVerdict:
     """Whether a version is accepted, may be accepted as a person's, or must be left out."""
     if found.digest == known.accepted:
         return "accepted"

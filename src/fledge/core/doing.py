@@ -1,15 +1,17 @@
-"""What a run does now, or what it waits for, in one line: the answer to "why does it not move?".
+"""What a run does now, or what it waits for, in one line: the answer to "why does it not move?"; and a tool call in
+people's words.
 
-It is read from the run's phase and from what its session has open. This file knows no store; whoever reads rows gives
-it the facts.
+It is read from the run's phase and from what its session has open. This file knows no store; the caller reads rows and
+gives it the facts. Arguments of a call are JSON that a model wrote: what cannot be read as an object with each name
+once is shown as it stands, so that nobody allows something else than what they saw. The caller makes texts printable.
 """
 
-from typing import Final, Literal
+import json
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from fledge.core.asking import retry_text
-from fledge.core.calls import call_line
 from fledge.core.figures import duration
 from fledge.core.freeze import one_line
 from fledge.core.run import (
@@ -34,6 +36,62 @@ from fledge.core.run import (
 )
 from fledge.core.turn import Wait
 
+# ---- a tool call in words --------------------------------------------------------------------------------------------
+
+LINE_CHARS: Final = 160
+SPEAKING: Final = ("command", "path", "url", "query", "pattern", "label", "task", "message")
+"""Arguments that say most about a call, the first of them first."""
+COMMAND: Final = ("exec", "command")
+"""The tool whose call is a command line, and the argument that holds it: a person reads that as it would be typed."""
+
+
+def call_line(tool: str, arguments: str) -> str:
+    """The call on one short line: the tool, and the argument that says most."""
+    given = _given(arguments)
+    if given is None:
+        return one_line(f"{tool} {arguments}", LINE_CHARS)
+    texts = {name: value for name, value in given.items() if isinstance(value, str) and value.strip()}
+    chosen = next((name for name in SPEAKING if name in texts), next(iter(texts), ""))
+    return one_line(f"{tool} {texts.get(chosen, '')}", LINE_CHARS)
+
+
+def whole_call_text(tool: str, arguments: str) -> str:
+    """The whole call: a command line as it would be typed, then every other argument on lines of its own."""
+    given = _given(arguments)
+    if given is None:
+        return f"{tool} {arguments}"
+    lines: list[str] = [tool]
+    if tool == COMMAND[0] and isinstance(given.get(COMMAND[1]), str):
+        lines = [given.pop(COMMAND[1])]
+    return "\n".join([*lines, *(line for name, value in given.items() for line in _argument(name, value))])
+
+
+def _argument(name: str, value: Any) -> list[str]:
+    """An argument as lines. The lines of a text are marked, so that none of them passes for another argument."""
+    named = one_line(name, LINE_CHARS)
+    if isinstance(value, str) and ("\n" in value or "\r" in value):
+        return [f"{named}:", *(f"| {line}" for line in value.splitlines())]
+    return [f"{named}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"]
+
+
+def _given(arguments: str) -> dict[str, Any] | None:
+    """The arguments by name; None if they are no JSON object, or one that has a name twice."""
+    try:
+        read = json.loads(arguments or "{}", object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read = dict(pairs)
+    if len(read) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return read
+
+
+# ---- what a run does -------------------------------------------------------------------------------------------------
+
 DoingKind = Literal[
     "preparing", "queue", "retry", "undriven", "model", "tool", "stuck", "children", "you", "ending", "delivery", "lost"
 ]
@@ -54,14 +112,14 @@ class Doing(Struct, frozen=True, gc=False, kw_only=True):
     """When it ends by itself, at the latest."""
 
 
-class Call(Struct, frozen=True, gc=False):
+class OpenToolCall(Struct, frozen=True, gc=False):
     """A tool call."""
 
     tool: str
     arguments: str
 
 
-class Facts(Struct, frozen=True, gc=False, kw_only=True):
+class DoingFacts(Struct, frozen=True, gc=False, kw_only=True):
     """What a run's phase does not say."""
 
     is_driven: bool
@@ -73,7 +131,7 @@ class Facts(Struct, frozen=True, gc=False, kw_only=True):
     """How many are before it in its lane; None: it has no place there."""
     entered_at: Instant | None = None
     """When the run came into its phase."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[OpenToolCall, ...] = ()
     """Tool calls under way."""
     stepped_at: Instant | None = None
     """When it last committed a step."""
@@ -84,7 +142,7 @@ class Facts(Struct, frozen=True, gc=False, kw_only=True):
     asks_until: Instant | None = None
 
 
-def doing(run: Run, facts: Facts, now: Instant) -> Doing | None:
+def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
     """What the run does or waits for; None once nothing more will happen."""
     phase = run.phase
     if facts.asks:
@@ -131,7 +189,7 @@ def doing(run: Run, facts: Facts, now: Instant) -> Doing | None:
             return Doing(kind="children", text=_children(facts, None)) if facts.unsettled else None
 
 
-def _working(facts: Facts, now: Instant) -> Doing:
+def _working(facts: DoingFacts, now: Instant) -> Doing:
     line = call_line(facts.calls[0].tool, facts.calls[0].arguments) if facts.calls else ""
     if len(facts.calls) > 1:
         line += f" and {len(facts.calls) - 1} more"
@@ -142,7 +200,7 @@ def _working(facts: Facts, now: Instant) -> Doing:
     return Doing(kind="tool" if line else "model", text=line or "thinking", since_at=facts.stepped_at)
 
 
-def _children(facts: Facts, until_settled: int | None) -> str:
+def _children(facts: DoingFacts, until_settled: int | None) -> str:
     settled = facts.spawned - facts.unsettled
     missing = facts.unsettled if until_settled is None else min(facts.unsettled, max(0, until_settled - settled))
     return f"waits for {missing} of {facts.spawned} {'child' if facts.spawned == 1 else 'children'}"
@@ -150,7 +208,7 @@ def _children(facts: Facts, until_settled: int | None) -> str:
 
 def waits_for(wait: Wait, spawned: int, unsettled: int, now: Instant) -> str:
     """What a conversation that has yielded waits for, and how much longer."""
-    text = _children(Facts(is_driven=True, spawned=spawned, unsettled=unsettled), wait.until_settled)
+    text = _children(DoingFacts(is_driven=True, spawned=spawned, unsettled=unsettled), wait.until_settled)
     return text if wait.due_at is None else f"{text}, {duration(max(0.0, wait.due_at - now))} at most"
 
 

@@ -1,4 +1,5 @@
-"""What a decision asks of the world. An effect is imperative and small.
+"""What a decision is: the run afterwards, and its effects. An effect is imperative and small: what the decision asks of
+the world.
 
 Effects on rows are carried out in the very commit that records the event; that is how an end, its frozen result and
 the requester's inbox row are one. What must leave the process (a driver to start or stop, files to remove, hooks to
@@ -8,9 +9,10 @@ call) is always also readable from rows, so a crash between commit and act loses
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.core.events import RowKind
-from fledge.core.run import Instant, TextId
+from fledge.core.run import Instant, Phase, Run, TextId
 
 
 class _Effect(Struct, frozen=True, gc=False, tag=True):
@@ -202,3 +204,29 @@ Effect = (
     | DeleteSession
     | Forget
 )
+
+
+# ---- a decision ------------------------------------------------------------------------------------------------------
+
+
+class Step(Struct, frozen=True, gc=False):
+    """What became of an event: a new run with its effects, or the old one and the reason it was ignored."""
+
+    run: Run
+    effects: tuple[Effect, ...] = ()
+    ignored: str | None = None
+
+
+def ignore(run: Run, reason: str) -> Step:
+    """Nothing changes, and nothing is recorded."""
+    return Step(run, ignored=reason)
+
+
+def move(run: Run, phase: Phase, *effects: Effect) -> Step:
+    """The run in its new phase, one event older."""
+    return Step(replace(run, phase=phase, version=run.version + 1), effects)
+
+
+def next_attempt(run: Run, run_id: str) -> Run:
+    """A new execution of the same run."""
+    return replace(run, attempt=run.attempt + 1, run_id=run_id, failing=None)

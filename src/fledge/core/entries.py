@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from fledge.core.attachments import FileEntry
 from fledge.core.events import Event, KillOrdered, LeaseLost, PlanApproved, PlanRejected, Resumed, Steered
 from fledge.core.events import reason as reason_of
-from fledge.core.freeze import Stats, sound
-from fledge.core.goods import Artifact
+from fledge.core.freeze import Stats, to_valid_utf8
+from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
 from fledge.core.run import Instant
 from fledge.core.transcript import (
@@ -114,7 +114,7 @@ class CallValue(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True)
     question: CallAsked | None = None
 
 
-class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class EntryUsage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Tokens that a reply used, as its provider counted them."""
 
     tokens_in: int = 0
@@ -131,7 +131,7 @@ class ReplyEntry(_Value, frozen=True, kw_only=True, tag="reply"):
     size: int = 0
     calls: tuple[CallValue, ...] = ()
     model: str = ""
-    usage: Usage = Usage()
+    usage: EntryUsage = EntryUsage()
     cost_usd: float | None = None
     is_aside: bool = False
     """It answers a message beside the task, and is no part of the result."""
@@ -211,7 +211,7 @@ HistoryEntry = MessageEntry | ReplyEntry | ResultEntry | CompletionsEntry | Note
 """An entry of a transcript. A line has the number of the entry that it follows."""
 
 
-class Place(Struct, frozen=True, gc=False):
+class EntryPlace(Struct, frozen=True, gc=False):
     """An entry's number and time."""
 
     seq: int
@@ -225,12 +225,12 @@ class _Spawned(Struct, frozen=True, rename="camel"):
 
 def cut(text: str, limit: int) -> tuple[str, int]:
     """The beginning of a text, at most so many bytes of UTF-8, and the size of the whole; 0 if it is not cut."""
-    data = sound(text).encode()
+    data = to_valid_utf8(text).encode()
     return (text, 0) if len(data) <= limit else (data[:limit].decode(errors="ignore"), len(data))
 
 
 def entries(
-    known: Iterable[tuple[Place, Body]],
+    known: Iterable[tuple[EntryPlace, Body]],
     first: int,
     last: int,
     asked: Mapping[tuple[int, int], CallAsked],
@@ -248,9 +248,9 @@ def entries(
 
 
 def _entry(
-    place: Place,
+    place: EntryPlace,
     body: Body,
-    results: Mapping[tuple[int, int], tuple[Place, Resulted]],
+    results: Mapping[tuple[int, int], tuple[EntryPlace, Resulted]],
     asked: Mapping[tuple[int, int], CallAsked],
     words: int,
     output: int,
@@ -330,8 +330,8 @@ def attachments(files: tuple[FileEntry, ...]) -> tuple[AttachmentShown, ...]:
     return tuple(AttachmentShown(name=one.name, size=one.bytes, type=one.type) for one in files)
 
 
-def _usage(counted: Mapping[str, int]) -> Usage:
-    return Usage(
+def _usage(counted: Mapping[str, int]) -> EntryUsage:
+    return EntryUsage(
         tokens_in=counted.get("input", 0),
         tokens_out=counted.get("output", 0),
         tokens_cached=counted.get("cacheRead", 0) + counted.get("cacheWrite", 0),
@@ -340,7 +340,11 @@ def _usage(counted: Mapping[str, int]) -> Usage:
 
 
 def _call(
-    reply: Place, call: CallEntry, answered: tuple[Place, Resulted] | None, asked: CallAsked | None, limit: int
+    reply: EntryPlace,
+    call: CallEntry,
+    answered: tuple[EntryPlace, Resulted] | None,
+    asked: CallAsked | None,
+    limit: int,
 ) -> CallValue:
     arguments, size = cut(shown_arguments(call), limit)
     spawned = _spawned(call, answered)
@@ -359,14 +363,14 @@ def _call(
     )
 
 
-def _status(answered: tuple[Place, Resulted] | None, asked: CallAsked | None) -> CallStatus:
+def _status(answered: tuple[EntryPlace, Resulted] | None, asked: CallAsked | None) -> CallStatus:
     if answered is None:
         return "asked" if asked is not None and asked.state == "waiting" else "running"
     result = answered[1]
     return "unknown" if result.unknown else "error" if result.is_error else "ok"
 
 
-def _spawned(call: CallEntry, answered: tuple[Place, Resulted] | None) -> _Spawned:
+def _spawned(call: CallEntry, answered: tuple[EntryPlace, Resulted] | None) -> _Spawned:
     """The run that a spawn started, as the tool answered it."""
     if call.name != SPAWN or answered is None or answered[1].is_error:
         return _Spawned()

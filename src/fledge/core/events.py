@@ -15,7 +15,7 @@ Said = Literal["text", "empty", "silent", "skip"]
 """What a whole reply amounts to: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
 RowKind = Literal["outcome", "plan", "expired", "late"]
 """What a completion row announces."""
-Asked = Literal["all", "any"] | int
+YieldCondition = Literal["all", "any"] | int
 """The condition of a yield."""
 
 
@@ -133,7 +133,7 @@ class Progressed(_Event, frozen=True, kw_only=True, tag=True):
 class Yielded(_Signal, frozen=True, kw_only=True, tag=True):
     """The turn ended on `sessions_yield`: wait for children under a condition."""
 
-    asked: Asked
+    asked: YieldCondition
     wait_s: float
 
 

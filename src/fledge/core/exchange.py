@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from fledge.core.access import AgentToAgent, is_announced, next_speaker
 from fledge.core.announce import guarded
-from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, said
+from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
 from fledge.core.route import ANNOUNCED, APART
 from fledge.core.run import Instant, Queued, Run, Running, Waiting
 from fledge.errors import BadInput
 
-Kind = Literal["tell", "ask", "talk"]
+ExchangeKind = Literal["tell", "ask", "talk"]
 
 MAX_HOPS: Final = 20
 """How many messages may follow from one, in all."""
@@ -52,7 +52,7 @@ class Over(Struct, frozen=True, gc=False, tag="over"):
     why: str
 
 
-Stage = Asked | Talking | Closing | Over
+ExchangeStage = Asked | Talking | Closing | Over
 
 
 class Exchange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -64,14 +64,14 @@ class Exchange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The id of the exchange that all this began with."""
     requester: str
     target: str
-    kind: Kind
+    kind: ExchangeKind
     row: str
     """The inbox row of the message that waits to be answered."""
     path: tuple[str, ...]
     """The sessions that messages went through, from the sender of the root's first one on."""
     inherited: int = 1
     """How much of the path was there before."""
-    stage: Stage = Asked()
+    stage: ExchangeStage = Asked()
     max_turns: int = 0
     until_at: Instant | None = None
     """Until when the sender waits for the first answer; None if it does not."""
@@ -102,7 +102,7 @@ class Exchange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
         return f"{APART}{self.id}{ANNOUNCED if isinstance(self.stage, Closing) else ''}"
 
 
-def kind_of(run: Run | None, own: bool, waits: bool) -> Kind:
+def kind_of(run: Run | None, own: bool, waits: bool) -> ExchangeKind:
     """What a message to this session is; `run` is the session's, if it is a child, `own` if it is the sender's child.
 
     A live run reads it with its work and reports to its requester, so there is nothing to wait for; one that waits for
@@ -150,7 +150,7 @@ def answered(exchange: Exchange, reply: str, made: int) -> Move:
         turns = stage.turns + 1
     else:
         exchange = replace(exchange, reply=words)
-    if exchange.kind != "talk" or said(words) in ("empty", "silent"):
+    if exchange.kind != "talk" or classify_reply(words) in ("empty", "silent"):
         return Move(_over(exchange, "answered"))
     rules = AgentToAgent(max_turns=exchange.max_turns)
     speaker = next_speaker(rules, turns, words, exchange.requester, exchange.target)

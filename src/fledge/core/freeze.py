@@ -47,7 +47,7 @@ _JOINERS = "\u200c\u200d"
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def sound(text: str) -> str:
+def to_valid_utf8(text: str) -> str:
     """The same text, with `?` for every lone surrogate: it can be written as UTF-8 and stored as JSON."""
     if text.isascii():
         return text
@@ -61,7 +61,7 @@ def one_line(text: str, limit: int) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-def said(text: str) -> Said:
+def classify_reply(text: str) -> Said:
     """What a whole reply means. A token counts only if it is all there is, in capitals, space around it apart."""
     return _SAID.get(text.strip(), "text")
 
@@ -86,7 +86,7 @@ def partial(tool_calls: int, fragments: Iterable[str]) -> str:
     """
     if tool_calls < 0:
         raise BadInput("tool_calls", "must be 0 or more", tool_calls)
-    words = [one_line(fragment, FRAGMENT_CHARS) for fragment in fragments if said(fragment) == "text"]
+    words = [one_line(fragment, FRAGMENT_CHARS) for fragment in fragments if classify_reply(fragment) == "text"]
     note = f"(partial progress: {tool_calls} tool call{'' if tool_calls == 1 else 's'}, no final answer)"
     return "\n".join([note, *(f"- {line}" for line in words[-FRAGMENTS:])])
 
@@ -111,7 +111,7 @@ def _flat(text: str) -> str:
     if text.isascii() and text.isprintable():
         return " ".join(text.split())
     # Joiners stay: they make letters and emoji, and cannot reorder or hide a line as the other format characters can.
-    spaced = " ".join(sound(text).split())
+    spaced = " ".join(to_valid_utf8(text).split())
     return " ".join(without(spaced, ("Cc", "Cf"), _JOINERS).split())
 
 
@@ -122,7 +122,7 @@ def _unwrapped(found: re.Match[str]) -> str:
 
 
 def _capped(text: str) -> str:
-    whole = sound(text).encode()
+    whole = to_valid_utf8(text).encode()
     if len(whole) <= FROZEN_BYTES:
         return whole.decode()
     size_kb = math.ceil(len(whole) / 1024)

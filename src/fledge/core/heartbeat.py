@@ -150,29 +150,29 @@ class Situation(Struct, frozen=True, gc=False, kw_only=True):
     """Notices and completions that a heartbeat turn would read."""
 
 
-class Verdict(Struct, frozen=True, gc=False):
+class HeartbeatVerdict(Struct, frozen=True, gc=False):
     """Run it now (no skip), or why not and in how many seconds to look again; None is not by itself."""
 
     skip: Skip | None
     again_s: float | None = None
 
 
-def verdict(wake: Wake, settings: HeartbeatSettings, situation: Situation) -> Verdict:
+def verdict(wake: Wake, settings: HeartbeatSettings, situation: Situation) -> HeartbeatVerdict:
     """Whether a due wake becomes a turn; the first reason against it counts, in the order of `Skip`.
 
     Only the periodic one can be off. Outside the hours it waits for them, a busy session is tried again after a second,
     and a wake for something that was read meanwhile is let go.
     """
     if wake.cause == "interval" and settings.every_s <= 0:
-        return Verdict("disabled")
+        return HeartbeatVerdict("disabled")
     quiet = minutes_until_open(settings.hours, situation.minute_of_day)
     if quiet != 0:
-        return Verdict("quiet-hours", None if quiet is None else quiet * 60.0)
+        return HeartbeatVerdict("quiet-hours", None if quiet is None else quiet * 60.0)
     if situation.session == "busy":
-        return Verdict("busy", BUSY_RETRY_S)
+        return HeartbeatVerdict("busy", BUSY_RETRY_S)
     if situation.waiting == 0 and wake.cause == "default":
-        return Verdict("empty")
-    return Verdict(None)
+        return HeartbeatVerdict("empty")
+    return HeartbeatVerdict(None)
 
 
 def is_idle_round(cause: str, checklist: str | None) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.freeze import one_line
-from fledge.core.redact import Span, hidden, redacted, secrets
+from fledge.core.redact import TextSpan, hidden, redacted, secrets
 from fledge.core.run import Instant
 from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told, joined, shown_arguments
 from fledge.errors import BadInput
@@ -30,7 +30,7 @@ PAGE_CHARS: Final = 20_000
 _encode = msgspec.json.Encoder().encode
 
 
-class Shown(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class ShownMessage(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One message of a transcript, fit to be shown."""
 
     role: Literal["user", "assistant", "tool", "event", "note"]
@@ -47,7 +47,7 @@ class Shown(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
 class History(Struct, frozen=True, gc=False, rename="camel"):
     """What is shown of a transcript, oldest first, and what became of the rest."""
 
-    messages: tuple[Shown, ...]
+    messages: tuple[ShownMessage, ...]
     truncated: bool
     """Something is missing: whole messages or the end of a text."""
     dropped_messages: int
@@ -81,7 +81,7 @@ def history(said: Iterable[tuple[Instant, Body]], limit: int, include_tools: boo
 
 
 class _Part(Struct, frozen=True, gc=False):
-    shown: Shown
+    shown: ShownMessage
     cut: bool
     redacted: bool
 
@@ -90,16 +90,16 @@ def _part(at: Instant, body: Body, include_tools: bool) -> _Part | None:
     when = int(at * 1000)
     match body:
         case Spoken(text=text, source=source):
-            return _clean(Shown("user", text, when, source))
+            return _clean(ShownMessage("user", text, when, source))
         case Told(text=text):
-            return _clean(Shown("event", text, when))
+            return _clean(ShownMessage("event", text, when))
         case Noted(text=text):
-            return _clean(Shown("note", text, when))
+            return _clean(ShownMessage("note", text, when))
         case Resulted(name=name, text=text):
-            return _clean(Shown("tool", text, when, tool=name)) if include_tools else None
+            return _clean(ShownMessage("tool", text, when, tool=name)) if include_tools else None
         case Replied(text=text, calls=calls):
             named = tuple(_call(call) for call in calls[:CALLS]) if include_tools else ()
-            return _clean(Shown("assistant", text, when, calls=named)) if text.strip() or named else None
+            return _clean(ShownMessage("assistant", text, when, calls=named)) if text.strip() or named else None
         case _:
             assert_never(body)
 
@@ -108,7 +108,7 @@ def _call(call: CallEntry) -> str:
     return one_line(f"{call.name} {redacted(shown_arguments(call))}", ARGUMENT_CHARS)
 
 
-def _clean(shown: Shown) -> _Part:
+def _clean(shown: ShownMessage) -> _Part:
     clean = redacted(shown.text)
     text = clean if len(clean) <= TEXT_CHARS else clean[:TEXT_CHARS] + CUT
     return _Part(msgspec.structs.replace(shown, text=text), text is not clean, clean != shown.text)
@@ -117,7 +117,7 @@ def _clean(shown: Shown) -> _Part:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-class Page(Struct, frozen=True, gc=False, omit_defaults=True):
+class ResultPage(Struct, frozen=True, gc=False, omit_defaults=True):
     """A part of a result. Offsets count characters of the frozen text; a secret in it is shown as a mark."""
 
     text: str
@@ -128,7 +128,7 @@ class Page(Struct, frozen=True, gc=False, omit_defaults=True):
     """The offset of the next page; None at the end."""
 
 
-def page(result: str, offset: int, limit: int) -> Page:
+def page(result: str, offset: int, limit: int) -> ResultPage:
     """The page of a result that begins at `offset`: at most `limit` characters, and no more than fit into an answer.
 
     No page ends inside a secret, and one that is asked for from there on begins with the mark. Refused: an offset
@@ -139,7 +139,7 @@ def page(result: str, offset: int, limit: int) -> Page:
     found = secrets(result)
     end = min(len(result), offset + limit)
     end = _after_secret(found, largest(offset, end, lambda at: _fits(_between(result, found, offset, at))))
-    return Page(_between(result, found, offset, end), offset, len(result), end if end < len(result) else None)
+    return ResultPage(_between(result, found, offset, end), offset, len(result), end if end < len(result) else None)
 
 
 def largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
@@ -156,12 +156,12 @@ def _fits(text: str) -> bool:
     return len(_encode(text)) <= HISTORY_BYTES
 
 
-def _between(result: str, found: list[Span], start: int, end: int) -> str:
+def _between(result: str, found: list[TextSpan], start: int, end: int) -> str:
     """The result from start to end, without the secrets that lie in it or reach into it."""
     inside = [(max(first, start), min(last, end)) for first, last in found if first < end and last > start]
     return hidden(result[start:end], [(first - start, last - start) for first, last in inside])
 
 
-def _after_secret(found: list[Span], end: int) -> int:
+def _after_secret(found: list[TextSpan], end: int) -> int:
     """The same place, or the end of the secret that it lies in."""
     return next((last for first, last in found if first < end < last), end)

@@ -40,7 +40,7 @@ class _Told(Struct, frozen=True, gc=False, kw_only=True, rename="camel", tag_fie
         return Address(self.channel, self.to, self.thread) if self.channel else None
 
 
-class Spawning(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawning"):
+class SubagentSpawning(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawning"):
     """A child that wants a thread is being prepared; the place is where it was asked for."""
 
     child_session_key: str
@@ -51,7 +51,7 @@ class Spawning(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_s
     thread_requested: bool = True
 
 
-class Spawned(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawned"):
+class SubagentSpawned(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawned"):
     """A child was accepted; the place is its thread, else where it was asked for."""
 
     child_session_key: str
@@ -73,7 +73,7 @@ class DeliveryTarget(_Told, frozen=True, kw_only=True, rename="camel", tag="suba
     expects_completion_message: bool
 
 
-class Ended(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_ended"):
+class SubagentEnded(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_ended"):
     """A run is over, or its thread was unbound; the place is that thread."""
 
     target_session_key: str
@@ -87,10 +87,10 @@ class Ended(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_ende
     ended_at: Instant
 
 
-HookEvent = Spawning | Spawned | DeliveryTarget | Ended
+HookEvent = SubagentSpawning | SubagentSpawned | DeliveryTarget | SubagentEnded
 
 
-class Call(Struct, frozen=True, gc=False):
+class HookCall(Struct, frozen=True, gc=False):
     """One event for one listener, as it stands in the outbox."""
 
     listener: str
@@ -115,7 +115,7 @@ class _Place(Struct, frozen=True, gc=False, kw_only=True):
     thread: str = ""
 
 
-def thread_for(asked: Spawning, answer: object) -> Address | None:
+def thread_for(asked: SubagentSpawning, answer: object) -> Address | None:
     """The thread that an answer binds; None if it says nothing. Refused, each in its own words: that it forbids the
     spawn, that no thread is ready, that its answer cannot be read or names no place."""
     if answer is None:

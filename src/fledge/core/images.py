@@ -138,7 +138,7 @@ def read_images(images: Sequence[Image], field: str = "images") -> tuple[ImageEn
     return tuple(read_image(image, f"{field}[{place}]") for place, image in enumerate(images))
 
 
-class Named(Protocol):
+class NamedFile(Protocol):
     """What came with a text and is named in it: an image or a file."""
 
     @property
@@ -147,7 +147,7 @@ class Named(Protocol):
         ...
 
 
-def told(text: str, carried: Sequence[Named]) -> str:
+def told(text: str, carried: Sequence[NamedFile]) -> str:
     """The text with a line that names each image or file that came with it."""
     return "\n".join([*([text] if text.strip() else []), *(one.words for one in carried)])
 

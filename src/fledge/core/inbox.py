@@ -16,7 +16,7 @@ from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Instant, Path
 from fledge.errors import BadInput
 
-Kind = Literal["completion", "task", "steer", "wake", "approval", "send", "notice"]
+ItemKind = Literal["completion", "task", "steer", "wake", "approval", "send", "notice"]
 QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"]
 Drop = Literal["summarize", "old", "new"]
 RequesterState = Literal["idle", "busy", "waiting", "gone", "program"]
@@ -52,11 +52,11 @@ _MODES: Final[dict[str, QueueMode]] = {
 }
 
 
-class Item(Struct, frozen=True, gc=False):
+class WaitingItem(Struct, frozen=True, gc=False):
     """What scheduling needs to know of one waiting row."""
 
     key: str
-    kind: Kind
+    kind: ItemKind
     arrived_at: Instant
     origin: str
     """Where its answer will go (channel and account); rows of different origins never share a turn."""
@@ -101,7 +101,7 @@ def queue_mode(word: str) -> QueueMode:
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
 
 
-class Plan(Struct, frozen=True, gc=False):
+class DeliveryPlan(Struct, frozen=True, gc=False):
     """How a completion will reach its requester, and what the trace says was tried."""
 
     how: How
@@ -127,7 +127,7 @@ class Plan(Struct, frozen=True, gc=False):
                 return None
 
 
-def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bool) -> Plan:
+def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bool) -> DeliveryPlan:
     """How a completion reaches a requester in this state.
 
     Expected completions try to start a turn, then queue; fire-and-forget ones queue, then start a heartbeat turn. A
@@ -138,17 +138,17 @@ def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bo
     )
     match requester:
         case "idle" if expects_completion:
-            return Plan("direct", ("direct-primary",), "turn")
+            return DeliveryPlan("direct", ("direct-primary",), "turn")
         case "idle":
-            return Plan("direct", ("queue-primary", "direct-fallback"), "heartbeat")
+            return DeliveryPlan("direct", ("queue-primary", "direct-fallback"), "heartbeat")
         case "busy":
-            return Plan(_how_busy(mode), queue)
+            return DeliveryPlan(_how_busy(mode), queue)
         case "waiting":
-            return Plan("hold", queue)
+            return DeliveryPlan("hold", queue)
         case "gone":
-            return Plan("missing", queue if expects_completion else ("queue-primary", "direct-fallback"))
+            return DeliveryPlan("missing", queue if expects_completion else ("queue-primary", "direct-fallback"))
         case _:
-            return Plan("handle", ())
+            return DeliveryPlan("handle", ())
 
 
 def _how_busy(mode: QueueMode) -> How:
@@ -164,7 +164,7 @@ def _how_busy(mode: QueueMode) -> How:
 # ---- drains: which rows enter, and when ------------------------------------------------------------------------------
 
 
-def drain_at(items: Sequence[Item], settings: QueueSettings, now: Instant) -> Instant:
+def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant) -> Instant:
     """When a session that was busy may start its next turn for these rows; never before `now`.
 
     As long as all of them have the mode `collect` it waits until nothing of the leading origin has arrived for the
@@ -180,7 +180,7 @@ def drain_at(items: Sequence[Item], settings: QueueSettings, now: Instant) -> In
     return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
 
 
-def take(items: Sequence[Item], at_boundary: bool, live_origin: str = "") -> tuple[Item, ...]:
+def take(items: Sequence[WaitingItem], at_boundary: bool, live_origin: str = "") -> tuple[WaitingItem, ...]:
     """The rows that enter now, in order, at most one commit's worth. What is not taken stays and waits.
 
     At a step boundary of a live turn: steers and notices, and the sends and completions whose mode is a steering one.
@@ -199,7 +199,7 @@ def take(items: Sequence[Item], at_boundary: bool, live_origin: str = "") -> tup
     return tuple(taken[:ROWS_A_COMMIT])
 
 
-def _joins_step(item: Item, live_origin: str) -> bool:
+def _joins_step(item: WaitingItem, live_origin: str) -> bool:
     if is_apart(item.origin):
         return False
     if item.kind in ("steer", "notice"):
@@ -209,7 +209,7 @@ def _joins_step(item: Item, live_origin: str) -> bool:
     return item.kind in ("send", "completion") and item.mode in _LIVE_MODES
 
 
-def _turn_rows(items: Sequence[Item]) -> list[Item]:
+def _turn_rows(items: Sequence[WaitingItem]) -> list[WaitingItem]:
     lead = _lead(items)
     together = [item for item in items if item.origin == lead.origin]
     if any(item.kind == "wake" for item in together):
@@ -221,7 +221,7 @@ def _turn_rows(items: Sequence[Item]) -> list[Item]:
     return [item for item in together if item.mode not in _ONE_BY_ONE]
 
 
-def _lead(items: Sequence[Item]) -> Item:
+def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
     return next((item for item in items if item.kind in _BEGIN_ATTEMPT), items[0])
 
 
@@ -231,12 +231,12 @@ def _lead(items: Sequence[Item]) -> Item:
 class Kept(Struct, frozen=True, gc=False):
     """What stays of the waiting messages. `dropped` rows leave the queue, `refused` ones never entered it."""
 
-    kept: tuple[Item, ...]
-    dropped: tuple[Item, ...] = ()
-    refused: tuple[Item, ...] = ()
+    kept: tuple[WaitingItem, ...]
+    dropped: tuple[WaitingItem, ...] = ()
+    refused: tuple[WaitingItem, ...] = ()
 
 
-def overflow(messages: Sequence[Item], cap: int, drop: Drop) -> Kept:
+def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Kept:
     """At most `cap` sends and notices stay; every other row stays whatever their number.
 
     `summarize` and `old` drop the oldest, the one with a line for each (`left_out`), the other without a word; `new`
@@ -253,7 +253,7 @@ def overflow(messages: Sequence[Item], cap: int, drop: Drop) -> Kept:
     return Kept(kept, refused=leaving) if refuses else Kept(kept, dropped=leaving)
 
 
-def left_out(dropped: Sequence[Item], cap: int) -> str:
+def left_out(dropped: Sequence[WaitingItem], cap: int) -> str:
     """What the next turn is told of messages that gave way: how many, and a line for each of the latest `cap`; empty if
     there were none."""
     if not dropped:
@@ -271,14 +271,14 @@ def backoff_s(failures: int) -> float:
     return min(BACKOFF_MAX_S, 2.0 ** min(failures, 6)) if failures > 0 else 0.0
 
 
-class Unanswered(Struct, frozen=True, gc=False):
+class RetryPlan(Struct, frozen=True, gc=False):
     """A turn that drained rows and gave no reply: when it is due again, and how it is shown meanwhile."""
 
     due_at: Instant
     shown: Literal["retrying", "unanswered"]
 
 
-def unanswered(turn_drained_at: Instant, now: Instant, failures: int = 1) -> Unanswered:
+def unanswered(turn_drained_at: Instant, now: Instant, failures: int = 1) -> RetryPlan:
     """The open turn is due again after its backoff, as long as it stays open; after 30 min it shows as unanswered."""
     shown: Literal["retrying", "unanswered"] = "unanswered" if now - turn_drained_at >= UNANSWERED_S else "retrying"
-    return Unanswered(now + backoff_s(failures), shown)
+    return RetryPlan(now + backoff_s(failures), shown)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from fledge.errors import BadInput
 
-Kind = Literal["main", "named", "subagent", "acp"]
+SessionKeyKind = Literal["main", "named", "subagent", "acp"]
 
 ListKind = Literal["main", "named", "subagent", "acp", "group", "cron", "hook", "node"]
 
@@ -26,7 +26,7 @@ class SessionKey(Struct, frozen=True, gc=False):
     """A key taken apart. `str()` puts it together again."""
 
     agent_id: str
-    kind: Kind
+    kind: SessionKeyKind
     name: str
 
     def __str__(self) -> str:

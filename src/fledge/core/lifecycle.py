@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fledge.core import closing, policy, reconcile
 from fledge.core import effects as fx
 from fledge.core import events as ev
+from fledge.core.effects import Step, ignore, move, next_attempt
 from fledge.core.run import (
     ENDED,
     AnnounceDeferred,
@@ -41,7 +42,6 @@ from fledge.core.run import (
     TextId,
     Waiting,
 )
-from fledge.core.step import Step, ignore, move, next_attempt
 from fledge.errors import IllegalTransition
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from fledge.core.events import Asked
+from fledge.core.events import YieldCondition
 from fledge.core.run import (
     Archived,
     Asking,
@@ -205,13 +205,13 @@ def _lost_for_resume(run: Run) -> str | None:
 class YieldTerms(Struct, frozen=True, gc=False):
     """What `sessions_yield` was called with; None: not given."""
 
-    asked: Asked | None = None
+    asked: YieldCondition | None = None
     wait_s: float | None = None
     message: str = ""
 
 
 def judge_yield(
-    asked: Asked, wakes: int, unsettled: int, settled: int, unread: int, is_aside: bool = False
+    asked: YieldCondition, wakes: int, unsettled: int, settled: int, unread: int, is_aside: bool = False
 ) -> Literal["wait", "read"] | Refusal:
     """What a yield comes to: the turn ends and waits; or unread completions are what it would wait for, so they are
     read at once and the turn goes on; or there is nothing to wait for, or no wake left to wait with.
@@ -230,7 +230,7 @@ def refuse_wait(wakes: int, unsettled: int) -> Refusal | None:
     return None
 
 
-def wait_until(asked: Asked, unsettled: int, settled: int, unread: int) -> int | None:
+def wait_until(asked: YieldCondition, unsettled: int, settled: int, unread: int) -> int | None:
     """How many children must be settled for the condition to hold; None waits for all of them.
 
     `k` counts children settled since the yield plus completions then unread, and is capped at what can still come; so

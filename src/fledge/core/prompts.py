@@ -20,9 +20,9 @@ from fledge.core.freeze import NO_REPLY, one_line
 from fledge.core.keys import short_id
 from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Queued, Retry, Run, Running, Stopping
 
-Live = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
-Finished = Literal["done", "failed", "timeout", "killed", "unknown"]
-Status = Live | Finished
+LiveStatus = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
+FinishedStatus = Literal["done", "failed", "timeout", "killed", "unknown"]
+RunStatus = LiveStatus | FinishedStatus
 
 MAIN_DOCUMENTS: Final = ("AGENTS.md", "TOOLS.md", "SOUL.md", "IDENTITY.md", "USER.md")
 CHILD_DOCUMENTS: Final = ("AGENTS.md", "TOOLS.md")
@@ -35,8 +35,8 @@ TASK_CHARS: Final = 72
 NUDGE_CHARS: Final = 400
 RETRY_CHARS: Final = 120
 
-_FINISHED: Final = get_args(Finished)
-_BY_PHASE: Final[dict[str, Status]] = {
+_FINISHED: Final = get_args(FinishedStatus)
+_BY_PHASE: Final[dict[str, RunStatus]] = {
     "spawning": "spawning",
     "queued": "queued",
     "running": "running",
@@ -44,7 +44,7 @@ _BY_PHASE: Final[dict[str, Status]] = {
     "ending": "running",
     "awaiting_approval": "awaiting approval",
 }
-_BY_OUTCOME: Final[dict[str, Status]] = {"ok": "done", "error": "failed", "timeout": "timeout", "killed": "killed"}
+_BY_OUTCOME: Final[dict[str, RunStatus]] = {"ok": "done", "error": "failed", "timeout": "timeout", "killed": "killed"}
 _MARKUP: Final = str.maketrans({'"': "'", "`": "'", "<": "‹", ">": "›", "[": "(", "]": ")", "·": "-"})
 _HEAD: Final = "[Subagent] "
 _FENCES: Final = re.compile("`{3,}")
@@ -294,7 +294,7 @@ def accepted_note(mode: Mode, requester: str) -> str | None:
 # ---- what a parent sees of its children ------------------------------------------------------------------------------
 
 
-class Named(Struct, frozen=True, gc=False):
+class NamedRun(Struct, frozen=True, gc=False):
     """A child by its key and its label."""
 
     key: str
@@ -306,7 +306,7 @@ class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
 
     key: str
     run_id: str
-    status: Status
+    status: RunStatus
     label: str = ""
     task: str = ""
     plan: PlanState = "none"
@@ -405,13 +405,13 @@ def children_block(rows: Sequence[ChildRow], now: Instant, beyond: tuple[int, in
     return "\n".join(["## Your subagents", _counts(rows, beyond), head, *lines])
 
 
-def wake_message(silent: Sequence[Named]) -> str:
+def wake_message(silent: Sequence[NamedRun]) -> str:
     """What a run is told when its condition holds: its children's own rows stand beside it, so only who was silent."""
     return _sentences("What you waited for is here.", _silent(silent))
 
 
 def overdue_message(
-    answered: Sequence[Named], silent: Sequence[Named], missing: Sequence[Named], unsettled: int
+    answered: Sequence[NamedRun], silent: Sequence[NamedRun], missing: Sequence[NamedRun], unsettled: int
 ) -> str:
     """What a run is told when its yield's time ran out. `missing` are the first of those `unsettled` then.
 
@@ -431,7 +431,7 @@ def resumed_message(words: str) -> str:
     return "\n\n".join(filter(None, (begun, words.strip())))
 
 
-def yield_answer(refusal: str | None, silent: Sequence[Named]) -> str:
+def yield_answer(refusal: str | None, silent: Sequence[NamedRun]) -> str:
     """What a yield answers that does not wait: that it is refused, or that what it would wait for is unread; and who
     ended silently."""
     why = "Nothing to wait for: the results follow." if refusal is None else f"sessions_yield: {refusal}."
@@ -447,11 +447,11 @@ def repeating_notice(repeated: int, limit: int) -> str:
     )
 
 
-def _silent(silent: Sequence[Named]) -> str:
+def _silent(silent: Sequence[NamedRun]) -> str:
     return _listed("Ended without anything to tell", silent)
 
 
-def _listed(what: str, children: Sequence[Named], count: int = 0) -> str:
+def _listed(what: str, children: Sequence[NamedRun], count: int = 0) -> str:
     """At most 20 children by name, then how many more; empty if there are none."""
     if not children:
         return ""
@@ -460,7 +460,7 @@ def _listed(what: str, children: Sequence[Named], count: int = 0) -> str:
     return f"{what}: {named}{f' and {more} more' if more > 0 else ''}."
 
 
-def _child(child: Named) -> str:
+def _child(child: NamedRun) -> str:
     return f"{quoted(child.label, LABEL_CHARS)} ({child.key})" if child.label else child.key
 
 

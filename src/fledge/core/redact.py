@@ -48,13 +48,13 @@ _SHAPES: Final = re.compile(
 _RULES: Final = ((_BLOCK, (0,)), (_HEADER, (2, 4)), (_SHAPES, (0,)), (_NAMED, (2,)), (_ADDRESS, (0,)))
 """Each pattern with the groups that hold its secret."""
 
-Span = tuple[int, int]
+TextSpan = tuple[int, int]
 
 
-def secrets(text: str) -> list[Span]:
+def secrets(text: str) -> list[TextSpan]:
     """Where the text holds what looks like a secret: start and end of each, in order, none touching another."""
     found = [match.span(group) for pattern, groups in _RULES for match in pattern.finditer(text) for group in groups]
-    apart: list[Span] = []
+    apart: list[TextSpan] = []
     for start, end in sorted(span for span in found if span[0] >= 0):
         if apart and start <= apart[-1][1]:
             apart[-1] = (apart[-1][0], max(end, apart[-1][1]))
@@ -68,7 +68,7 @@ def redacted(text: str, mark: str = REDACTED) -> str:
     return hidden(text, secrets(text), mark)
 
 
-def hidden(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
+def hidden(text: str, spans: Iterable[TextSpan], mark: str = REDACTED) -> str:
     """The text with `mark` for each of these spans."""
     parts, done = [], 0
     for start, end in spans:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core import heartbeat, policy
-from fledge.core.freeze import REPLY_SKIP, said, without
+from fledge.core.freeze import REPLY_SKIP, classify_reply, without
 from fledge.core.keys import is_child_key
 from fledge.core.run import Instant
 from fledge.errors import BadInput
@@ -29,7 +29,7 @@ FORWARDED: Final = "forward:"
 """How the id of a message begins that hands on what subagents said, in the words of their conversation."""
 TO_CHARS: Final = 256
 
-Found = Literal["bound", "hook", "fallback"]
+RouteSource = Literal["bound", "hook", "fallback"]
 """How an address was found: the requester is bound to it, a hook named it, or it is where the task came from."""
 About = Literal["reply", "result", "notice", "approval"]
 
@@ -110,10 +110,10 @@ def is_same_place(one: Address | None, other: Address | None) -> bool:
 
 def is_worth_sending(text: str, ack_chars: int = heartbeat.OK_EXTRA_CHARS) -> bool:
     """True of words for people: not empty, and none of the tokens by which a model says nothing."""
-    return said(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text, ack_chars)
+    return classify_reply(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text, ack_chars)
 
 
-class Message(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+class ChannelMessage(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """What is handed to a channel. The same message may come more than once; its id says so."""
 
     id: str
@@ -128,7 +128,7 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_
     """Of a result: whose it is."""
     status: str = ""
     """Of a result: how it came out, as the runtime has it."""
-    route: Found = "fallback"
+    route: RouteSource = "fallback"
     """How its address was found."""
     posted_at: Instant
 
@@ -170,7 +170,7 @@ def next_try_at(
     return None if retried >= retries or too_late else again_at
 
 
-def is_of_another(message: Message, session: str) -> bool:
+def is_of_another(message: ChannelMessage, session: str) -> bool:
     """True of words for people that another conversation than this one says; a subagent's belong to any."""
     is_words = message.about in ("reply", "result")
     return is_words and message.session_key != session and not is_child_key(message.session_key)

@@ -452,7 +452,7 @@ class Terms(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     wakeable: bool = True
     """False of runtimes that cannot be continued once they have ended."""
     leaves: tuple[str, ...] = ()
-    """What its preparation makes outside the database (folders), and when each goes: see `leaves`."""
+    """What its preparation makes outside the database (folders), and when each goes: see `child_files`."""
     retains: bool = False
     """Attachments of a kept session stay until it is archived."""
     depth: int = 1

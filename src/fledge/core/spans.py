@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace
-from fledge.core.calls import call_line
+from fledge.core.doing import call_line
 from fledge.core.entries import HistoryEntry, LineEntry, LineKind, ReplyEntry, lines
 from fledge.core.freeze import one_line
 from fledge.core.lifecycle import born, transition
@@ -29,7 +29,7 @@ from fledge.core.run import (
     Waiting,
 )
 
-Lane = Literal["phase", "attempts", "model", "tools", "children", "waits", "delivery"]
+SpanLane = Literal["phase", "attempts", "model", "tools", "children", "waits", "delivery"]
 MOST_SPANS: Final = 2000
 """So many spans are told at most, the newest."""
 SHORT_CHARS: Final = 120
@@ -45,7 +45,7 @@ _OVER: Final = (Completed, CompletedGiveup, Archived)
 class Span(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Something that took a while, or still does."""
 
-    lane: Lane
+    lane: SpanLane
     started_at: Instant
     ended_at: Instant | None = None
     """None: it goes on."""
@@ -78,7 +78,7 @@ class Spans(Struct, frozen=True, kw_only=True, gc=False):
     """How many older spans there was no room for."""
 
 
-class Child(Struct, frozen=True, kw_only=True, gc=False):
+class SpanChild(Struct, frozen=True, kw_only=True, gc=False):
     """A child of the run, as its span needs it."""
 
     session_key: str
@@ -97,7 +97,7 @@ def marks(timeline: Sequence[ev.Event]) -> tuple[Mark, ...]:
 def spans(
     timeline: Sequence[ev.Event],
     entries: Iterable[HistoryEntry],
-    children: Iterable[Child],
+    children: Iterable[SpanChild],
     tries: Iterable[tuple[Instant, DeliveryTrace]],
     since: Instant | None = None,
     until: Instant | None = None,
@@ -224,7 +224,7 @@ def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:
             before = entry.at
 
 
-def _child(one: Child) -> Span:
+def _child(one: SpanChild) -> Span:
     return Span(
         lane="children",
         started_at=one.created_at,

@@ -1,4 +1,5 @@
-"""What a transcript is made of, and what can be read out of it: the messages for a model, the calls that are open.
+"""What a transcript is made of, and what can be read out of it: the messages for a model, the calls that are open, and
+whether a turn has words for those who wait for some.
 
 An entry's body is one of the structs below, as JSON. Entries are appended and never changed; results of one step may
 stand in any order, so reading puts them back behind the calls they answer. This file knows no store and no model.
@@ -11,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.attachments import FileEntry
-from fledge.core.freeze import Stats, said
-from fledge.core.goods import Artifact
+from fledge.core.freeze import Stats, classify_reply
+from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
 from fledge.errors import BadInput
 
@@ -336,7 +337,7 @@ def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
 def last_said(lines: Sequence[Line]) -> str:
     """The last words of the present attempt; empty if it had none. Answers to messages beside its task are not its."""
     replies = (body for body in _of_attempt(lines) if isinstance(body, Replied) and not body.aside)
-    return next((reply.text for reply in replies if said(reply.text) == "text"), "")
+    return next((reply.text for reply in replies if classify_reply(reply.text) == "text"), "")
 
 
 def last_output(lines: Sequence[Line]) -> str:
@@ -382,3 +383,52 @@ def _covers(line: Line) -> int:
 
 def _index(line: Line) -> int:
     return line.body.index if isinstance(line.body, Resulted) else 0
+
+
+# ---- the entries of one turn: does it have an answer? ----------------------------------------------------------------
+
+NUDGE = "nudge"
+"""The kind of an entry that asks a model to answer again."""
+NO_ANSWER = "no answer: the reply has no words"
+"""How a turn ends that had nothing to say to whoever spoke to it."""
+
+
+def rows_read(bodies: Sequence[Body]) -> tuple[str, ...]:
+    """Keys of the inbox rows that stand in these entries, in order."""
+    found: list[str] = []
+    for body in bodies:
+        match body:
+            case Spoken(row=row, kind=kind) if row and kind != NUDGE:
+                found.append(row)
+            case Told():
+                found += completions_read([body])
+            case _:
+                continue
+    return tuple(found)
+
+
+def completions_read(bodies: Sequence[Body]) -> list[str]:
+    """The same for completions alone."""
+    return [one.row for body in bodies if isinstance(body, Told) for one in body.completions]
+
+
+def last_visible(bodies: Sequence[Body]) -> str:
+    """The last words for people among these entries; empty if there are none."""
+    whole = [body for _, body in joined((None, body) for body in bodies)]
+    replies = (body for body in reversed(whole) if isinstance(body, Replied))
+    return next((reply.text for reply in replies if classify_reply(reply.text) == "text"), "")
+
+
+def lacks_words(bodies: Sequence[Body]) -> bool:
+    """True if a turn with these entries has read something and has no words for people."""
+    return bool(rows_read(bodies)) and not last_visible(bodies)
+
+
+def was_nudged(bodies: Sequence[Body]) -> bool:
+    """True if the model was asked for words in this turn."""
+    return any(isinstance(body, Spoken) and body.kind == NUDGE for body in bodies)
+
+
+def is_spoken_to(bodies: Sequence[Body]) -> bool:
+    """True if somebody waits for an answer to what they said, now or before an earlier turn yielded."""
+    return any(isinstance(body, Spoken) and body.kind in ("send", "wake") for body in bodies)

@@ -20,7 +20,7 @@ from fledge.core import policy, reconcile
 from fledge.core.effects import FreeDriver, Owes, SupersedeDriver
 from fledge.core.heartbeat import Cause
 from fledge.core.progress import Progress
-from fledge.core.route import Found
+from fledge.core.route import RouteSource
 from fledge.core.run import Instant
 from fledge.errors import FledgeError
 
@@ -88,7 +88,7 @@ class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
     """What it read first was said by a person or a program, not by another session."""
     opened_after: int = 0
     """The newest entry when it opened: its own entries come behind that."""
-    route: Found = "fallback"
+    route: RouteSource = "fallback"
     """How its origin was found."""
     progress: Progress = Progress()
     """Its steps so far."""
@@ -253,7 +253,7 @@ class TurnStopped(Struct, frozen=True, gc=False):
     keeps_wait: bool = False
 
 
-TurnEvent = (
+TurnInput = (
     Arrived
     | RowsLeft
     | Looked
@@ -332,14 +332,14 @@ class TurnStep(Struct, frozen=True, gc=False):
 class IllegalTurn(FledgeError):
     """An event that cannot happen to a turn in this state: a bug of ours."""
 
-    def __init__(self, turn: Turn, event: TurnEvent) -> None:
+    def __init__(self, turn: Turn, event: TurnInput) -> None:
         super().__init__(f"{type(event).__name__} while {type(turn.at).__name__}")
 
 
 # ---- the function ----------------------------------------------------------------------------------------------------
 
 
-def transition_turn(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def transition_turn(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     """What the session is at after the event, and what that asks of the world."""
     match event:
         case Arrived():

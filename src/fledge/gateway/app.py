@@ -23,10 +23,10 @@ from fledge.api.views import session_key
 from fledge.channels.inbound import inbound, read_incoming
 from fledge.channels.webhook import read_proof, verify
 from fledge.commands import rpc
-from fledge.commands.desk import Desk
-from fledge.commands.feed import Wanted
+from fledge.commands.feed import FeedWanted
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call, schema
-from fledge.commands.rpc import Fault, fault_of
+from fledge.commands.rpc import RpcFault, fault_of
 from fledge.errors import BadInput, FledgeError, Refused
 from fledge.gateway.artifacts import artifact, attachment
 from fledge.gateway.auth import Door, Rates, Rejection
@@ -36,7 +36,7 @@ from fledge.gateway.page import is_page, page_routes
 from fledge.gateway.socket import converse
 from fledge.gateway.stream import EventStream
 from fledge.gateway.unproven import NotTaken, Unproven
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 
 CHANNELS: Final = "/channels/"
 LOGIN: Final = "/login"
@@ -51,9 +51,9 @@ class Gate:
     """The door as a layer around the application, for requests and sockets alike."""
 
     def __init__(
-        self, app: ASGIApp, desk: Desk, door: Door, rates: Rates, clock: Callable[[], float] = time.monotonic
+        self, app: ASGIApp, gateway: GatewayState, door: Door, rates: Rates, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._app, self._desk, self._door, self._rates, self._clock = app, desk, door, rates, clock
+        self._app, self._gateway, self._door, self._rates, self._clock = app, gateway, door, rates, clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request in, or say why not."""
@@ -64,7 +64,7 @@ class Gate:
         if rejection is None:
             await self._app(scope, receive, send)
             return
-        self._desk.rejections += 1
+        self._gateway.rejections += 1
         await _turn_away(rejection, scope, receive, send)
 
     def _refuse(self, scope: Scope) -> Rejection | None:
@@ -77,7 +77,7 @@ class Gate:
         rate = rates.readers if reads else rates.unproven if signed else rates.logins if coded else rates.owner
         if (rates.strangers if rejection is not None else rate).take(client_of(scope), self._clock()):
             return Rejection(429, "too many requests: wait a moment")
-        if rejection is None and self._desk.closing.is_set():
+        if rejection is None and self._gateway.closing.is_set():
             return Rejection(503, "the gateway is closing")
         return rejection
 
@@ -98,7 +98,9 @@ async def _turn_away(rejection: Rejection, scope: Scope, receive: Receive, send:
     await response(scope, receive, send)
 
 
-def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[BaseRoute, ...] = ()) -> ASGIApp:
+def make_app(
+    gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey], routes: tuple[BaseRoute, ...] = ()
+) -> ASGIApp:
     """The application of this gateway; `routes` are more places, such as a page. `secrets` are those of channels."""
 
     @asynccontextmanager
@@ -106,46 +108,46 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
         yield
 
     published = msgspec.json.encode(schema())
-    rates, bodies = Rates(desk.limits.requests_per_second), Unproven(desk.patience.body_s)
+    rates, bodies = Rates(gateway.limits.requests_per_second), Unproven(gateway.patience.body_s)
 
     async def on_rpc(request: Request) -> Response:
-        body = await _body(request, desk)
+        body = await _body(request, gateway)
         if isinstance(body, Response):
             return body
-        desk.requests += 1
-        told = await rpc.answer(body, lambda name, given: call_as_guest(desk, name, given))
+        gateway.requests += 1
+        told = await rpc.answer(body, lambda name, given: call_as_guest(gateway, name, given))
         return Response(status_code=204) if told is None else Response(told, media_type="application/json")
 
     async def on_health(request: Request) -> Response:
-        return JSONResponse(await call(desk, "health", {}))
+        return JSONResponse(await call(gateway, "health", {}))
 
     async def on_schema(request: Request) -> Response:
         return Response(published, media_type="application/json")
 
     async def on_metrics(request: Request) -> Response:
-        return PlainTextResponse(await exposition(desk), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(await exposition(gateway), media_type="text/plain; version=0.0.4")
 
     async def on_events(request: Request) -> Response:
         try:
-            return EventStream(desk, _wanted(request))
-        except (BadInput, Fault) as error:
+            return EventStream(gateway, _wanted(request))
+        except (BadInput, RpcFault) as error:
             fault = fault_of(error)
             return JSONResponse({"error": fault.message, **fault.data}, 429 if fault.code == rpc.TOO_MANY else 400)
 
     async def on_channel(request: Request) -> Response:
-        return await _heard(request, desk, secrets, rates, bodies)
+        return await _heard(request, gateway, secrets, rates, bodies)
 
     async def on_login(request: Request) -> Response:
-        return await _sign_in(request, desk, door.token, bodies)
+        return await _sign_in(request, gateway, door.token, bodies)
 
     async def on_artifact(request: Request) -> Response:
-        return await artifact(desk, request.path_params["run"], request.path_params["name"])
+        return await artifact(gateway, request.path_params["run"], request.path_params["name"])
 
     async def on_attachment(request: Request) -> Response:
-        return await attachment(desk, request.path_params["session"], request.path_params["name"])
+        return await attachment(gateway, request.path_params["session"], request.path_params["name"])
 
     async def on_socket(websocket: Any) -> None:
-        await converse(desk, websocket)
+        await converse(gateway, websocket)
 
     places: list[BaseRoute] = [
         Route("/rpc", on_rpc, methods=["POST"]),
@@ -162,14 +164,14 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
         *routes,
     ]
     inner = Starlette(routes=places, lifespan=lifespan, exception_handlers={Exception: _trouble})
-    return Gate(inner, desk, door, rates)
+    return Gate(inner, gateway, door, rates)
 
 
 class _Code(msgspec.Struct, forbid_unknown_fields=True):
     code: str
 
 
-async def _sign_in(request: Request, desk: Desk, token: str, bodies: Unproven) -> Response:
+async def _sign_in(request: Request, gateway: GatewayState, token: str, bodies: Unproven) -> Response:
     """The token, for a code that is good; a code is good once."""
     headers = {"cache-control": "no-store"}
     try:
@@ -178,7 +180,7 @@ async def _sign_in(request: Request, desk: Desk, token: str, bodies: Unproven) -
         return JSONResponse({"error": error.words}, error.status, {"connection": "close", **headers})
     except msgspec.DecodeError:
         return JSONResponse({"error": "must be a JSON object with a code"}, 400, headers)
-    if desk.logins is None or not desk.logins.take(given.code, desk.now()):
+    if gateway.logins is None or not gateway.logins.take(given.code, gateway.now()):
         return JSONResponse({"error": NO_CODE}, 403, headers)
     return JSONResponse({"token": token}, headers=headers)
 
@@ -188,19 +190,19 @@ async def _trouble(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": fault.message}, 500)
 
 
-async def _body(request: Request, desk: Desk) -> bytes | Response:
+async def _body(request: Request, gateway: GatewayState) -> bytes | Response:
     """The request's body, or the answer to one that is too large, too slow, or breaks off."""
-    most = desk.limits.max_body_kb * 1024
+    most = gateway.limits.max_body_kb * 1024
     told = request.headers.get("content-length", "0")
     if not told.isdecimal() or int(told) > most:
-        return JSONResponse({"error": f"at most {desk.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
+        return JSONResponse({"error": f"at most {gateway.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
     body = bytearray()
     try:
-        async with asyncio.timeout(desk.patience.body_s):
+        async with asyncio.timeout(gateway.patience.body_s):
             async for piece in request.stream():
                 body += piece
                 if len(body) > most:
-                    return JSONResponse({"error": f"at most {desk.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
+                    return JSONResponse({"error": f"at most {gateway.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
     except TimeoutError:
         return JSONResponse({"error": "the request took too long to arrive"}, 408, {"connection": "close"})
     except ClientDisconnect:
@@ -208,7 +210,7 @@ async def _body(request: Request, desk: Desk) -> bytes | Response:
     return bytes(body)
 
 
-def _wanted(request: Request) -> Wanted:
+def _wanted(request: Request) -> FeedWanted:
     given = request.query_params
     for name in given:
         if name not in ("cursor", "session", "live", "rows", "entries"):
@@ -216,7 +218,7 @@ def _wanted(request: Request) -> Wanted:
     cursor = given.get("cursor", request.headers.get("last-event-id"))
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
         raise BadInput("cursor", "must be the cursor of an event, a number", cursor)
-    return Wanted(
+    return FeedWanted(
         cursor=None if cursor is None else int(cursor),
         session_key=session_key(given["session"], "session") if given.get("session") else "",
         live=_flag(request, "live", True),
@@ -232,16 +234,18 @@ def _flag(request: Request, name: str, otherwise: bool) -> bool:
     return given == "true"
 
 
-async def _heard(request: Request, desk: Desk, secrets: Mapping[str, Key], rates: Rates, bodies: Unproven) -> Response:
+async def _heard(
+    request: Request, gateway: GatewayState, secrets: Mapping[str, SecretKey], rates: Rates, bodies: Unproven
+) -> Response:
     """What a channel posts to us: taken if its signature is right, once per message id. What can be refused without
     the body is refused before it is read."""
     name, headers, client = request.path_params["name"], dict(request.headers), client_of(request.scope)
-    secret, now = secrets.get(name), desk.fl.engine.clock.now()
+    secret, now = secrets.get(name), gateway.fl.engine.clock.now()
     if secret is None:
         return JSONResponse({"error": NOT_PROVEN}, 403)
     try:
         read_proof(headers, now)
-        body = await bodies.body(request, min(CHANNEL_BYTES, desk.limits.max_body_kb * 1024))
+        body = await bodies.body(request, min(CHANNEL_BYTES, gateway.limits.max_body_kb * 1024))
         message_id = verify(secret, headers, body, now)
     except NotTaken as error:
         return JSONResponse({"error": error.words}, error.status, {"connection": "close", "retry-after": "5"})
@@ -252,8 +256,8 @@ async def _heard(request: Request, desk: Desk, secrets: Mapping[str, Key], rates
         return JSONResponse({"error": "too many requests: wait a moment"}, 429, {"retry-after": "5"})
     try:
         said = read_incoming(body)
-        agent_id = desk.fl.config.channels[name].agent_id
-        await inbound(desk.fl.engine, name, said.sender, said.thread, said.text, message_id, agent_id)
+        agent_id = gateway.fl.config.channels[name].agent_id
+        await inbound(gateway.fl.engine, name, said.sender, said.thread, said.text, message_id, agent_id)
     except Refused as error:
         return JSONResponse({"error": str(error)}, 403)
     except FledgeError as error:

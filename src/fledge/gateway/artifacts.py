@@ -14,7 +14,7 @@ from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
 from fledge.api.views import handed_over, session_key
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, NotFound
 from fledge.store.base import Tx
@@ -30,7 +30,7 @@ HEADERS: Final = {
 }
 
 
-class Place(Struct, frozen=True):
+class DownloadPlace(Struct, frozen=True):
     """Where files to download lie: a folder beneath a root, and what is hidden there."""
 
     root: str
@@ -38,19 +38,19 @@ class Place(Struct, frozen=True):
     protected: Protected
 
 
-async def artifact(desk: Desk, run: str, name: str) -> Response:
+async def artifact(gateway: GatewayState, run: str, name: str) -> Response:
     """The file that a run handed over, as something to save; or why there is none."""
-    return await _download(desk, name, lambda tx: _place(desk, tx, run))
+    return await _download(gateway, name, lambda tx: _place(gateway, tx, run))
 
 
-async def attachment(desk: Desk, session: str, name: str) -> Response:
+async def attachment(gateway: GatewayState, session: str, name: str) -> Response:
     """The file that came with a message of this session, as something to save; or why there is none."""
-    return await _download(desk, name, lambda tx: _attached(desk, tx, session))
+    return await _download(gateway, name, lambda tx: _attached(gateway, tx, session))
 
 
-async def _download(desk: Desk, name: str, place: Callable[[Tx], Place]) -> Response:
+async def _download(gateway: GatewayState, name: str, place: Callable[[Tx], DownloadPlace]) -> Response:
     try:
-        found = await desk.read(place)
+        found = await gateway.read(place)
         data, size = await asyncio.to_thread(read_artifact, found.root, found.folder, name, MOST_BYTES, found.protected)
     except (NotFound, BadInput) as error:
         return JSONResponse({"error": str(error)}, 404, HEADERS)
@@ -61,23 +61,23 @@ async def _download(desk: Desk, name: str, place: Callable[[Tx], Place]) -> Resp
     return Response(data, media_type="application/octet-stream", headers={**HEADERS, "content-disposition": shown})
 
 
-def _attached(desk: Desk, tx: Tx, name: str) -> Place:
+def _attached(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
     """The folder with the files that came with messages of a session."""
     key = session_key(name, "session")
-    session, files = tx.sessions.get(key), desk.fl.profiles.images
+    session, files = tx.sessions.get(key), gateway.fl.profiles.images
     if session is None or session.deleted or files is None:
         raise NotFound(f"no session {name[:80]!r}")
     folder = files.attached_to(key)
-    return Place(str(folder.parent), folder.name, UNPROTECTED)
+    return DownloadPlace(str(folder.parent), folder.name, UNPROTECTED)
 
 
-def _place(desk: Desk, tx: Tx, name: str) -> Place:
+def _place(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
     """The workspace of a run, and where in it the files lie that it handed over."""
     known = tx.runs.named(name)
     key = name if known is None else known[0]
     session = tx.sessions.get(key) if tx.runs.find(key) is not None else None
-    goods = None if session is None else handed_over(tx, key)
-    if session is None or goods is None or not goods.folder:
+    handover = None if session is None else handed_over(tx, key)
+    if session is None or handover is None or not handover.folder:
         raise NotFound(f"no run {name[:80]!r} has handed over files")
-    root = goods.folder.removesuffix(f"/{session.facts.artifacts}")
-    return Place(root, session.facts.artifacts, desk.fl.profiles.protected)
+    root = handover.folder.removesuffix(f"/{session.facts.artifacts}")
+    return DownloadPlace(root, session.facts.artifacts, gateway.fl.profiles.protected)

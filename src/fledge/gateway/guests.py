@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from fledge.channels.terminal import HERE
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call
 from fledge.errors import BadInput, Refused
 
@@ -13,7 +13,7 @@ OWNERS: Final = ("page.link",)
 """Methods for the folder's owner alone."""
 
 
-async def call_as_guest(desk: Desk, name: str, given: dict[str, Any]) -> object:
+async def call_as_guest(gateway: GatewayState, name: str, given: dict[str, Any]) -> object:
     """Carry out a method. Refused: speaking from somebody's address on a channel, where a signature is the proof. A
     chat elsewhere speaks from its own terminal."""
     if name in OWNERS:
@@ -21,4 +21,4 @@ async def call_as_guest(desk: Desk, name: str, given: dict[str, Any]) -> object:
     address = given.get("address") if name in SPEAKING else None
     if address is not None and address not in ([HERE.channel, HERE.to], [HERE.channel, HERE.to, ""]):
         raise BadInput("address", f'must be ["{HERE.channel}", "{HERE.to}"] here', address)
-    return await call(desk, name, given)
+    return await call(gateway, name, given)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from fledge.commands.desk import Desk
+from fledge.commands.gateway_state import GatewayState
 from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import Tx
 
 
-async def exposition(desk: Desk) -> str:
+async def exposition(gateway: GatewayState) -> str:
     """Everything that is counted, as text."""
-    engine = desk.fl.engine
+    engine = gateway.fl.engine
 
     def look(tx: Tx) -> tuple[int, int, int, int]:
         return len(tx.drivers.all()), len(tx.approvals.open()), len(tx.runs.awaiting()), count_undelivered(tx)
@@ -25,9 +25,9 @@ async def exposition(desk: Desk) -> str:
         *_one("questions", "Tool calls that wait for a person.", "gauge", questions),
         *_one("plans", "Plans that await an answer.", "gauge", plans),
         *_one("undelivered", "Results and messages that could not be delivered.", "gauge", undelivered),
-        *_one("gateway_requests_total", "Requests that were carried out.", "counter", desk.requests),
-        *_one("gateway_rejections_total", "Requests that were turned away.", "counter", desk.rejections),
-        *_one("gateway_subscriptions", "Feeds that are watched.", "gauge", len(desk.watches)),
+        *_one("gateway_requests_total", "Requests that were carried out.", "counter", gateway.requests),
+        *_one("gateway_rejections_total", "Requests that were turned away.", "counter", gateway.rejections),
+        *_one("gateway_subscriptions", "Feeds that are watched.", "gauge", len(gateway.watches)),
     ]
     return "\n".join(lines) + "\n"
 

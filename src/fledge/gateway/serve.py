@@ -17,12 +17,12 @@ import uvicorn
 from msgspec.structs import replace
 
 import fledge
-from fledge.commands.desk import Desk, Patience
-from fledge.commands.hatch import hatch
+from fledge.commands.control_socket import control_socket
+from fledge.commands.gateway_state import GatewayState, Patience
 from fledge.commands.login import LoginCodes
 from fledge.config import Config
 from fledge.config.layers import Layers
-from fledge.config.schema import Gateway
+from fledge.config.schema import GatewayBlock
 from fledge.errors import BadInput, StoreError
 from fledge.gateway.app import make_app
 from fledge.gateway.auth import door
@@ -35,7 +35,7 @@ DRAIN_S: Final = 10
 """How long requests under way may take once it is to close."""
 BACKLOG: Final = 128
 
-Ready = Callable[[str, Desk], Awaitable[None] | None]
+Ready = Callable[[str, GatewayState], Awaitable[None] | None]
 
 
 async def serve(
@@ -62,20 +62,20 @@ async def serve(
         given = os.environ if env is None else env
         secrets = {name: secret_of(one, f"channels.{name}", given) for name, one in config.channels.items()}
         async with opened as fl:
-            desk = Desk(fl, limits, patience, layers=layers)
-            desk.logins = LoginCodes(address)
+            gateway = GatewayState(fl, limits, patience, layers=layers)
+            gateway.logins = LoginCodes(address)
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
-            server = _server(make_app(desk, entrance, secrets), limits, desk.patience)
+            server = _server(make_app(gateway, entrance, secrets), limits, gateway.patience)
             # On a store of a server each command commits itself: no process is asked by the folder's socket.
-            asked = contextlib.nullcontext() if isinstance(options.get("store"), str) else hatch(fl, desk)
+            asked = contextlib.nullcontext() if isinstance(options.get("store"), str) else control_socket(fl, gateway)
             with set_on_signals(stop):
                 async with asked:
-                    await _until_stopped(server, listening, desk, stop, address, ready)
+                    await _until_stopped(server, listening, gateway, stop, address, ready)
     finally:
         listening.close()
 
 
-def bind(limits: Gateway) -> socket.socket:
+def bind(limits: GatewayBlock) -> socket.socket:
     """A socket that listens where the settings say. Refused: an address that is not ours, a port in use."""
     try:
         family, kind, number, _, place = socket.getaddrinfo(
@@ -118,7 +118,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(app: Any, limits: Gateway, patience: Patience) -> _Server:
+def _server(app: Any, limits: GatewayBlock, patience: Patience) -> _Server:
     settings = uvicorn.Config(
         app,
         http=limited(limits.max_connections, patience.head_s),
@@ -154,7 +154,7 @@ _QUIET = _Quiet()
 async def _until_stopped(
     server: _Server,
     listening: socket.socket,
-    desk: Desk,
+    gateway: GatewayState,
     stop: asyncio.Event,
     address: str,
     ready: Ready | None,
@@ -165,12 +165,12 @@ async def _until_stopped(
     try:
         await server.listening.wait()
         if ready is not None:
-            told = ready(address, desk)
+            told = ready(address, gateway)
             if told is not None:
                 await told
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        desk.close()
+        gateway.close()
         server.should_exit = True
         stopping.cancel()
         await asyncio.gather(serving, stopping, return_exceptions=True)

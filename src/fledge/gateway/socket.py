@@ -6,24 +6,24 @@ from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from fledge.commands.desk import Desk
-from fledge.commands.talk import Ended, talk
+from fledge.commands.gateway_state import GatewayState
+from fledge.commands.talk import ConnectionEnd, talk
 from fledge.gateway.guests import call_as_guest
 
-CLOSED: Final[dict[Ended, tuple[int, str]]] = {
+CLOSED: Final[dict[ConnectionEnd, tuple[int, str]]] = {
     "slow": (1008, "you are slow"),
     "closing": (1012, "the gateway closes"),
 }
 """The code and the words for a client that is left."""
 
 
-async def converse(desk: Desk, websocket: WebSocket) -> None:
+async def converse(gateway: GatewayState, websocket: WebSocket) -> None:
     """Carry out what comes on a socket until it closes."""
     await websocket.accept()
-    ended = await talk(desk, _Messages(websocket), call_as_guest)
+    ended = await talk(gateway, _Messages(websocket), call_as_guest)
     if ended in CLOSED:
         with contextlib.suppress(TimeoutError, RuntimeError):  # it may be gone by now
-            async with asyncio.timeout(desk.patience.stuck_s):
+            async with asyncio.timeout(gateway.patience.stuck_s):
                 await websocket.close(*CLOSED[ended])
 
 

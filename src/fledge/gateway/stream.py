@@ -6,8 +6,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fledge.commands.desk import Desk
-from fledge.commands.feed import Closing, FeedEvent, RowEvent, RunEvent, Wanted, Watch
+from fledge.commands.feed import FeedClosing, FeedEvent, FeedWanted, RowEvent, RunHappened, Watch
+from fledge.commands.gateway_state import GatewayState
 from fledge.commands.wire import to_wire
 from fledge.errors import BadInput
 
@@ -19,12 +19,12 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, desk: Desk, wanted: Wanted) -> None:
+    def __init__(self, gateway: GatewayState, wanted: FeedWanted) -> None:
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._desk = desk
-        self._watch = Watch(desk.fl, wanted)
-        desk.subscribe(self._watch)
+        self._gateway = gateway
+        self._watch = Watch(gateway.fl, wanted)
+        gateway.subscribe(self._watch)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell events until the client leaves, is too slow, or the gateway closes."""
@@ -36,11 +36,11 @@ class EventStream(Response):
             for task in (telling, leaving):
                 task.cancel()
             await asyncio.gather(telling, leaving, return_exceptions=True)
-            self._desk.unsubscribe(self._watch)
+            self._gateway.unsubscribe(self._watch)
 
     async def _tell(self, send: Send) -> None:
         async def put(body: bytes, more: bool = True) -> None:
-            async with asyncio.timeout(self._desk.patience.stuck_s):
+            async with asyncio.timeout(self._gateway.patience.stuck_s):
                 await send({"type": "http.response.body", "body": body, "more_body": more})
 
         try:
@@ -54,10 +54,10 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await put(f": from {self._watch.cursor}\n\n".encode())
-            while not self._desk.closing.is_set():
-                events = await self._watch.next(self._desk.patience.quiet_s)
+            while not self._gateway.closing.is_set():
+                events = await self._watch.next(self._gateway.patience.quiet_s)
                 await put(b"".join(map(lines, events)) or b": quiet\n\n")
-            await put(lines(Closing(cursor=self._watch.cursor, reason="the gateway closes")), more=False)
+            await put(lines(FeedClosing(cursor=self._watch.cursor, reason="the gateway closes")), more=False)
         finally:
             await self._watch.__aexit__()
 
@@ -70,5 +70,5 @@ async def _until_gone(receive: Receive) -> None:
 def lines(event: FeedEvent) -> bytes:
     """One event, as a stream has it. What can be resumed from carries its number."""
     told = to_wire(event)
-    number = f"id: {event.cursor}\n" if isinstance(event, RunEvent | RowEvent | Closing) else ""
+    number = f"id: {event.cursor}\n" if isinstance(event, RunHappened | RowEvent | FeedClosing) else ""
     return f"{number}event: {told['type']}\ndata: ".encode() + _encode(told) + b"\n\n"

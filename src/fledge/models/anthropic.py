@@ -18,11 +18,11 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     ModelEvent,
     Opaque,
+    ReplyEnded,
     Request,
-    Stop,
+    StopReason,
     Text,
     Thinking,
     Thought,
@@ -30,11 +30,12 @@ from fledge.models.base import (
     Usage,
 )
 from fledge.models.catalog import Card
-from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, without_key
 from fledge.models.images import base64_of, for_model
-from fledge.models.keys import Key
-from fledge.models.native_search import MAX_SEARCHES, Source, is_refused, sources_text
+from fledge.models.keys import SecretKey
+from fledge.models.native_search import MAX_SEARCHES, CitedSource, is_refused, sources_text
 from fledge.models.opaque import plainer_request, seal, unseal
+from fledge.models.provider_errors import ErrorBody, trouble_of
 from fledge.models.transcript import (
     BUDGETS,
     NO_OUTPUT,
@@ -45,7 +46,6 @@ from fledge.models.transcript import (
     with_clean_calls,
     with_room,
 )
-from fledge.models.trouble import Fault, trouble_of
 
 BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
@@ -56,7 +56,7 @@ _TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[0
 """Models that are given a budget; later ones decide for themselves and refuse one."""
 SEARCH_TOOL = "web_search_20250305"
 _SEARCHES = ("server_tool_use", "web_search_tool_result")
-_STOPS: Mapping[str, Stop] = {
+_STOPS: Mapping[str, StopReason] = {
     "tool_use": "tools",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -73,13 +73,13 @@ class AnthropicModel:
     def __init__(
         self,
         *,
-        key: Key | None,
+        key: SecretKey | None,
         key_name: str | None = "ANTHROPIC_API_KEY",
         base_url: str = BASE_URL,
         provider: str = "anthropic",
         caching: Caching = "on",
         card: Callable[[str], Card | None] = lambda _: None,
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         clock: Clock | None = None,
         access: Access | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class AnthropicModel:
         return f"AnthropicModel({self._endpoint!r})"
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request; ends with one `Ended` or one `Broke`."""
+        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
         if self._key is None and self._key_name is not None:
             return without_key(self._key_name)
         headers = {"Content-Type": "application/json", **access_headers(self._key)}
@@ -124,7 +124,7 @@ class AnthropicModel:
         await self._endpoint.close()
 
 
-def access_headers(key: Key | None) -> dict[str, str]:
+def access_headers(key: SecretKey | None) -> dict[str, str]:
     """The headers without which a request of any kind is refused."""
     return {"anthropic-version": API_VERSION} | ({} if key is None else {"x-api-key": key.reveal()})
 
@@ -332,7 +332,7 @@ class _Delta(Struct, gc=False):
     thinking: str | None = None
     signature: str | None = None
     partial_json: str | None = None
-    citation: Source | None = None
+    citation: CitedSource | None = None
     stop_reason: str | None = None
 
 
@@ -343,7 +343,7 @@ class _Event(Struct, gc=False):
     content_block: _Begun | None = None
     message: _Start | None = None
     usage: _Usage | None = None
-    error: Fault | None = None
+    error: ErrorBody | None = None
 
 
 class _Open:
@@ -381,7 +381,7 @@ class _Reading:
         self._reason = ""
         self._counts: dict[str, int] = {}
         self._blocks: dict[int, _Open] = {}
-        self._cited: list[Source] = []
+        self._cited: list[CitedSource] = []
 
     def take(self, data: bytes) -> tuple[ModelEvent, ...]:
         """The words and thoughts of one event; calls, proofs and usage are gathered for the end."""
@@ -411,7 +411,7 @@ class _Reading:
         elif event.type == "message_stop":
             self.finished = self.over = True
         elif event.type == "error":
-            fault = event.error or Fault(message="no reason given")
+            fault = event.error or ErrorBody(message="no reason given")
             raise BrokenReply(Broke(trouble_of(None, fault), f"error in the stream: {fault.type}: {fault.message}"))
         return ()
 
@@ -443,7 +443,7 @@ class _Reading:
         events.extend(calls)
         if self._counts:
             events.append(Usage(**self._counts))
-        return [*events, Ended(stop, self._model, dropped)]
+        return [*events, ReplyEnded(stop, self._model, dropped)]
 
     def _piece(self, block: _Open, delta: _Delta) -> tuple[ModelEvent, ...]:
         if delta.text:

@@ -1,7 +1,8 @@
 """The model protocol: a request goes in, a stream of events comes out. Nothing here knows a provider or a transport.
 
-A stream ends with exactly one `Ended` or one `Broke`. Provider trouble is an event, never an exception; an exception
-out of `stream` is a bug. A stream that is closed early (its consumer was cancelled) leaves no connection behind.
+A stream ends with exactly one `ReplyEnded` or one `Broke`. Provider trouble is an event, never an exception; an
+exception out of `stream` is a bug. A stream that is closed early (its consumer was cancelled) leaves no connection
+behind.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -9,8 +10,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
-from fledge.core.asking import Stop as Stop
-from fledge.core.asking import Trouble as Trouble
+from fledge.core.asking import ProviderErrorKind as ProviderErrorKind
+from fledge.core.asking import StopReason as StopReason
 from fledge.core.images import ImageEntry
 
 Thinking = Literal["off", "minimal", "low", "medium", "high"]
@@ -56,7 +57,7 @@ class ToolMessage(Struct, frozen=True, gc=False, tag="tool", omit_defaults=True)
     """As of a user's message."""
 
 
-Message = UserMessage | AssistantMessage | ToolMessage
+ModelMessage = UserMessage | AssistantMessage | ToolMessage
 
 
 class ToolSpec(Struct, frozen=True, gc=False):
@@ -74,7 +75,7 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
     model: str
     """The provider's own name for it, without our provider prefix."""
     system: str = ""
-    messages: tuple[Message, ...]
+    messages: tuple[ModelMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
     search: bool = False
     """The provider may search the web for it, if its model can."""
@@ -118,10 +119,10 @@ class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     """Searches of the web that the provider did."""
 
 
-class Ended(Struct, frozen=True, gc=False, tag="ended", omit_defaults=True):
+class ReplyEnded(Struct, frozen=True, gc=False, tag="ended", omit_defaults=True):
     """There is no more of the reply. `model` is the one that really answered, as the provider names it."""
 
-    stop: Stop
+    stop: StopReason
     model: str
     dropped: str = ""
     """Names of tools whose calls the token limit cut in the middle of their arguments: those calls are not yielded."""
@@ -130,7 +131,7 @@ class Ended(Struct, frozen=True, gc=False, tag="ended", omit_defaults=True):
 class Broke(Struct, frozen=True, gc=False, tag="broke", omit_defaults=True):
     """There will be no reply. What came before this event in the stream must not be used."""
 
-    trouble: Trouble
+    trouble: ProviderErrorKind
     message: str
     retry_after_s: float | None = None
     status: int | None = None
@@ -143,14 +144,14 @@ class Broke(Struct, frozen=True, gc=False, tag="broke", omit_defaults=True):
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
-ModelEvent = Text | Thought | Opaque | Call | Usage | Ended | Broke
+ModelEvent = Text | Thought | Opaque | Call | Usage | ReplyEnded | Broke
 
 
 class Model(Protocol):
     """Something that answers requests."""
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request. Must not raise for provider trouble; ends with one `Ended` or one `Broke`.
+        """Answer the request. Must not raise for provider trouble; ends with one `ReplyEnded` or one `Broke`.
 
         Whole calls are events: a call is never yielded in pieces.
         """

@@ -31,7 +31,7 @@ _MAX_BYTES = 1024 * 1024
 Data = TypeVar("Data")
 
 
-class Standing(Struct, frozen=True):
+class ServiceStanding(Struct, frozen=True):
     """Whether a service can be used now."""
 
     provider: Provider
@@ -41,25 +41,27 @@ class Standing(Struct, frozen=True):
     """What would make it usable; empty: nothing is missing."""
 
 
-def standing(provider: Provider, env: Mapping[str, str], is_configured: bool = False) -> Standing:
+def standing(provider: Provider, env: Mapping[str, str], is_configured: bool = False) -> ServiceStanding:
     """Whether this service can be used now. `is_configured`: the settings describe it."""
     try:
         base_url, key, wanted = base_url_of(provider, env), key_of(provider, env), needed_key(provider, env)
     except FledgeError as error:
-        return Standing(provider, "", str(error))
+        return ServiceStanding(provider, "", str(error))
     address = next((name for name in provider.base_url_env if env.get(name, "").strip()), "")
     if key is not None:
         is_variable = provider.key_file is not None or env.get(provider.key_env or "", "").strip()
-        return Standing(provider, f"{key_place(provider)}{'' if is_variable else '_FILE'} is set", "")
+        return ServiceStanding(provider, f"{key_place(provider)}{'' if is_variable else '_FILE'} is set", "")
     if wanted is not None:
-        return Standing(provider, "", f"set {wanted}, or {wanted}_FILE to a file that only you can read")
+        return ServiceStanding(provider, "", f"set {wanted}, or {wanted}_FILE to a file that only you can read")
     if is_configured or address:
-        return Standing(provider, f"{address or f'models.providers.{provider.name}'} is set", "")
+        return ServiceStanding(provider, f"{address or f'models.providers.{provider.name}'} is set", "")
     variable = provider.base_url_env[0] if provider.base_url_env else f"models.providers.{provider.name}.baseUrl"
-    return Standing(provider, "", f"start it at {base_url}, or set {variable} to its address")
+    return ServiceStanding(provider, "", f"start it at {base_url}, or set {variable} to its address")
 
 
-def standings(providers: Iterable[Provider], env: Mapping[str, str], configured: Collection[str]) -> list[Standing]:
+def standings(
+    providers: Iterable[Provider], env: Mapping[str, str], configured: Collection[str]
+) -> list[ServiceStanding]:
     """Every service: those of `ORDER` first, then the other vendors, then servers that people run themselves."""
 
     def rank(provider: Provider) -> tuple[int, int]:
@@ -175,7 +177,7 @@ async def _read(
 
 
 async def first_model(
-    one: Standing, catalog: Catalog, env: Mapping[str, str], ca_file: str | None = None, seconds: float = ASKED_S
+    one: ServiceStanding, catalog: Catalog, env: Mapping[str, str], ca_file: str | None = None, seconds: float = ASKED_S
 ) -> str | None:
     """The model to use of this service; None if there is none, or none can be told from the others."""
     provider = one.provider
@@ -191,7 +193,7 @@ async def first_model(
 class ServiceModels(Struct, frozen=True):
     """The models of a service."""
 
-    standing: Standing
+    standing: ServiceStanding
     reason: str
     """Why they can be used now; empty: they cannot."""
     models: tuple[str, ...]
@@ -201,7 +203,7 @@ class ServiceModels(Struct, frozen=True):
 
 
 async def service_models(
-    found: Sequence[Standing], catalog: Catalog, env: Mapping[str, str], ca_file: str | None
+    found: Sequence[ServiceStanding], catalog: Catalog, env: Mapping[str, str], ca_file: str | None
 ) -> list[ServiceModels]:
     """The models of each service: the catalogue's, else what a server that people run themselves says."""
     names = await asyncio.gather(*(_models_of(one, catalog, env, ca_file) for one in found))
@@ -216,7 +218,7 @@ async def service_models(
     ]
 
 
-async def _models_of(one: Standing, catalog: Catalog, env: Mapping[str, str], ca_file: str | None) -> list[str]:
+async def _models_of(one: ServiceStanding, catalog: Catalog, env: Mapping[str, str], ca_file: str | None) -> list[str]:
     prefix = f"{one.provider.name}/"
     known = [name for name in catalog.names() if name.startswith(prefix)]
     if known or (not one.reason and one.provider.key == "needed"):
@@ -228,7 +230,7 @@ async def _models_of(one: Standing, catalog: Catalog, env: Mapping[str, str], ca
     return [prefix + name for name in await served_models(one.provider, env, ca_file, seconds)]
 
 
-def usable_words(found: Sequence[Standing], catalog: Catalog, env: Mapping[str, Any]) -> str:
+def usable_words(found: Sequence[ServiceStanding], catalog: Catalog, env: Mapping[str, Any]) -> str:
     """What can be used now, or what would have to be set, in a line."""
     usable = [one for one in found if one.reason]
     if not usable:

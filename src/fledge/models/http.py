@@ -1,9 +1,9 @@
 """The one way to a provider: a POST whose answer is a stream of server-sent events.
 
 `Endpoint` owns the connections to one service and turns everything that can go wrong on the way into one `Broke`. What
-the events mean is the business of a `Reading`; nothing here knows a protocol's fields. A stream that is closed early,
-by its consumer or by cancellation, closes its connection. The connections are `transport.Connections`, which are loaded
-with the first request.
+the events mean is the business of a `ReplyReading`; nothing here knows a protocol's fields. A stream that is closed
+early, by its consumer or by cancellation, closes its connection. The connections are `transport.Connections`, which are
+loaded with the first request.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from fledge.clock import Clock, SystemClock
 from fledge.egress import proxy_for, tls_context
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
-from fledge.models.keys import Key
-from fledge.models.trouble import broke, fault_in, remedy, shown
+from fledge.models.keys import SecretKey
+from fledge.models.provider_errors import broke, fault_in, remedy, shown
 
 if TYPE_CHECKING:
-    from fledge.models.transport import Answer, Connections
+    from fledge.models.transport import Connections, HttpAnswer
 
 _MOST_ERROR_BYTES = 64 * 1024
 # A compressed stream comes in blocks: late, and costly to unpack.
@@ -35,7 +35,7 @@ _PROXY_REFUSES = 407
 _NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class HttpLimits(Struct, frozen=True, kw_only=True):
     """How patient we are, and how much we take."""
 
     connect_s: float = 15.0
@@ -71,7 +71,7 @@ class BrokenReply(Exception):
         self.event = event
 
 
-class Reading(Protocol):
+class ReplyReading(Protocol):
     """Makes model events of one reply's server-sent events. May raise `BrokenReply` or a msgspec error."""
 
     finished: bool
@@ -135,13 +135,13 @@ class Endpoint:
     """The connections to one service. Use it from one event loop at a time."""
 
     def __init__(
-        self, base_url: str, limits: Limits | None = None, clock: Clock | None = None, access: Access | None = None
+        self, base_url: str, limits: HttpLimits | None = None, clock: Clock | None = None, access: Access | None = None
     ) -> None:
         self._base = checked_url(base_url)
         self._access = access or Access()
         self._query = f"?{urlencode(self._access.query)}" if self._access.query else ""
         self._fields = _over(_FIELDS, self._access.headers)
-        self._limits = limits or Limits()
+        self._limits = limits or HttpLimits()
         self._clock = clock or SystemClock()
         self._proxy = proxy_for(self._base, self._access.env)
         self._connections: Connections | None = None
@@ -154,8 +154,8 @@ class Endpoint:
         path: str,
         headers: Mapping[str, str],
         body: bytes,
-        reading: Reading,
-        key: Key | None,
+        reading: ReplyReading,
+        key: SecretKey | None,
         plainer: Plainer = lambda refusal: None,
     ) -> AsyncIterator[ModelEvent]:
         """Send the request and yield what the reading makes of the answer; ends with one `Ended` or one `Broke`."""
@@ -200,7 +200,7 @@ class Endpoint:
                 words = f"{self._base} cannot be reached ({why}): is the address right, and the server running?"
             yield Broke("interrupted" if begun else "retryable", shown(words, key))
 
-    def _shown(self, event: Broke, key: Key | None) -> Broke:
+    def _shown(self, event: Broke, key: SecretKey | None) -> Broke:
         """The event as users may see it, with what they must change."""
         access = self._access
         change = remedy(event, access.provider, access.key_place, self._base) if access.provider else ""
@@ -213,8 +213,8 @@ class Endpoint:
             await opened.close()
 
     async def _accepted(
-        self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None, plainer: Plainer
-    ) -> "Answer":
+        self, path: str, headers: Mapping[str, str], body: bytes, key: SecretKey | None, plainer: Plainer
+    ) -> "HttpAnswer":
         """The answer to the request, or to the first plainer one that is not refused."""
         while True:
             try:
@@ -225,7 +225,7 @@ class Endpoint:
                     raise
                 body = second
 
-    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> "Answer":
+    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: SecretKey | None) -> "HttpAnswer":
         # Redirects are not followed: they would carry the key to a place nobody configured.
         answer = await (await self._opened()).post(path + self._query, _over(headers, self._fields), body)
         try:
@@ -313,7 +313,7 @@ def checked_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-async def _next(answer: "Answer", reading: Reading) -> bytes:
+async def _next(answer: "HttpAnswer", reading: ReplyReading) -> bytes:
     """The next bytes; none at the end. A reply that is whole cannot be broken by the end of its connection."""
     try:
         return await answer.read()
@@ -323,12 +323,12 @@ async def _next(answer: "Answer", reading: Reading) -> bytes:
         raise
 
 
-async def _to_the_end(answer: "Answer") -> None:
+async def _to_the_end(answer: "HttpAnswer") -> None:
     with suppress(OSError):
         await answer.to_the_end()
 
 
-async def _bounded(answer: "Answer") -> bytes:
+async def _bounded(answer: "HttpAnswer") -> bytes:
     """The beginning of an error's body, or as much as came before the connection failed."""
     raw = b""
     try:

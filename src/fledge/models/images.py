@@ -11,7 +11,7 @@ import re
 from msgspec.structs import replace
 
 from fledge.core.images import ImageEntry
-from fledge.models.base import AssistantMessage, Broke, Message, Request
+from fledge.models.base import AssistantMessage, Broke, ModelMessage, Request
 from fledge.models.catalog import Card
 
 REFUSED = "[the model's provider refused the images of this conversation: {reason}]"
@@ -43,7 +43,7 @@ def without_images(request: Request) -> Request:
     return replace(request, messages=tuple(_in_words(message) for message in request.messages), images={})
 
 
-def _in_words(message: Message) -> Message:
+def _in_words(message: ModelMessage) -> ModelMessage:
     if isinstance(message, AssistantMessage) or not message.images:
         return message
     return replace(message, images=())

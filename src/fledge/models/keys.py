@@ -16,7 +16,7 @@ HIDDEN = "[key]"
 _MOST_BYTES = 16 * 1024
 
 
-class Key:
+class SecretKey:
     """A secret that shows itself only when asked to."""
 
     __slots__ = ("_text",)
@@ -35,7 +35,7 @@ class Key:
         raise TypeError("a key is never stored")
 
 
-def read_key(name: str, env: Mapping[str, str]) -> Key | None:
+def read_key(name: str, env: Mapping[str, str]) -> SecretKey | None:
     """The key from the variable `name`, or from the file that `name`_FILE points to; None where neither is set.
 
     A file that others can read is refused, and so is a key that no header could carry.
@@ -49,15 +49,15 @@ def read_key(name: str, env: Mapping[str, str]) -> Key | None:
     return _checked(source, text)
 
 
-def key_in_file(field: str, path: str) -> Key:
+def key_in_file(field: str, path: str) -> SecretKey:
     """The key that this file holds. Refused: a file that others can read, or one that holds no key."""
     return _checked(field, _private_text(field, path))
 
 
-def _checked(field: str, text: str) -> Key:
+def _checked(field: str, text: str) -> SecretKey:
     if not text.isascii() or not text.isprintable() or " " in text:
         raise BadInput(field, "must hold a key of printable ASCII without blanks")
-    return Key(text)
+    return SecretKey(text)
 
 
 def _private_text(field: str, path: str) -> str:
@@ -78,7 +78,7 @@ def _private_text(field: str, path: str) -> str:
     return text
 
 
-def without_keys(text: str, key: Key | None = None) -> str:
+def without_keys(text: str, key: SecretKey | None = None) -> str:
     """The text without this key, and without anything that looks like one."""
     if key is not None and len(key.reveal()) >= 4:
         text = text.replace(key.reveal(), HIDDEN)

@@ -17,9 +17,9 @@ from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
 from fledge.models.catalog import Card, Catalog, WireName, shipped
-from fledge.models.choosing import ServiceModels, Standing, service_models, standings, usable_words
-from fledge.models.http import Access, Limits, checked_url, no_key
-from fledge.models.keys import Key
+from fledge.models.choosing import ServiceModels, ServiceStanding, service_models, standings, usable_words
+from fledge.models.http import Access, HttpLimits, checked_url, no_key
+from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import (
     BUILT_IN,
@@ -42,11 +42,11 @@ SCRIPTED = "scripted"
 class _Service(TypedDict):
     """What every adapter is made with."""
 
-    key: Key | None
+    key: SecretKey | None
     key_name: str | None
     base_url: str
     provider: str
-    limits: Limits | None
+    limits: HttpLimits | None
     clock: Clock | None
     access: Access
 
@@ -59,7 +59,7 @@ class Registry:
         env: Mapping[str, str] | None = None,
         *,
         catalog: Catalog | None = None,
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         clock: Clock | None = None,
         ca_file: str | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class Registry:
     def _card(self, name: str) -> Card | None:
         return (self._catalog or shipped()).find(name)
 
-    def standings(self, configured: Collection[str] = ()) -> list[Standing]:
+    def standings(self, configured: Collection[str] = ()) -> list[ServiceStanding]:
         """Whether each service can be used now. `configured`: those that the settings describe."""
         return standings(self._providers.values(), self._env, configured)
 
@@ -225,8 +225,8 @@ class Registry:
         return BadInput("model", f"no such model; {hint}", name)
 
 
-def _limits(provider: Provider, limits: Limits | None) -> Limits | None:
+def _limits(provider: Provider, limits: HttpLimits | None) -> HttpLimits | None:
     if provider.timeout_s is None:
         return limits
     # Silence counts as much as the whole: a model that is still being loaded says nothing for minutes.
-    return replace(limits or Limits(), request_s=provider.timeout_s, idle_s=provider.timeout_s)
+    return replace(limits or HttpLimits(), request_s=provider.timeout_s, idle_s=provider.timeout_s)

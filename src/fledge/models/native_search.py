@@ -21,14 +21,14 @@ _MAX_ADDRESS = 500
 _REFUSED = re.compile(r"web.?search", re.IGNORECASE)
 
 
-class Source(Struct, gc=False):
+class CitedSource(Struct, gc=False):
     """A page that a reply cites."""
 
     url: str | None = None
     title: str | None = None
 
 
-def sources_text(cited: Iterable[Source]) -> str:
+def sources_text(cited: Iterable[CitedSource]) -> str:
     """The cited pages as the end of a reply's text, each once; empty if there are none."""
     lines: dict[str, str] = {}
     for source in cited:

@@ -22,23 +22,23 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     ModelEvent,
     Opaque,
+    ReplyEnded,
     Request,
-    Stop,
+    StopReason,
     Text,
     Thought,
     ToolMessage,
     Usage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, without_key
 from fledge.models.images import data_url, for_model
-from fledge.models.keys import Key
+from fledge.models.keys import SecretKey
 from fledge.models.opaque import plainer, seal, unseal
+from fledge.models.provider_errors import ErrorBody, fault_in, trouble_of
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, object_text, whole_calls, with_clean_calls, with_room
-from fledge.models.trouble import Fault, fault_in, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
 TokenField = Literal["max_tokens", "max_completion_tokens"]
@@ -50,7 +50,7 @@ _UNSIGNED_BEFORE = re.compile(r"gemini-[12]\b")
 _CALL_ID = re.compile(r"[!-~]{1,40}")
 _NEW_TOKEN_FIELD = re.compile(r"o\d|gpt-5")
 """Models that refuse the old name of the token limit, also behind a server that hands requests through to OpenAI."""
-_STOPS: Mapping[str, Stop] = {
+_STOPS: Mapping[str, StopReason] = {
     "stop": "end",
     "tool_calls": "tools",
     "function_call": "tools",
@@ -96,13 +96,13 @@ class OpenAIModel:
     def __init__(
         self,
         *,
-        key: Key | None,
+        key: SecretKey | None,
         key_name: str | None = "OPENAI_API_KEY",
         base_url: str = BASE_URL,
         provider: str = "openai",
         card: Callable[[str], Card | None] = lambda _: None,
         quirks: Quirks | None = None,
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         clock: Clock | None = None,
         access: Access | None = None,
     ) -> None:
@@ -115,7 +115,7 @@ class OpenAIModel:
         return f"OpenAIModel({self._endpoint!r})"
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request; ends with one `Ended` or one `Broke`."""
+        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
         headers = {"Content-Type": "application/json"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key.reveal()}"
@@ -287,7 +287,7 @@ class _Chunk(Struct, gc=False):
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: Fault | str | None = None
+    error: ErrorBody | str | None = None
 
 
 class _Gathered:
@@ -360,7 +360,7 @@ class _Reading:
         """What the server wants back, the calls, the usage, and why it ended."""
         if self._reason == "error":
             raise BrokenReply(Broke("interrupted", "the service ended the reply with an error"))
-        stop: Stop = "refused" if self._refused else _STOPS.get(self._reason, "end")
+        stop: StopReason = "refused" if self._refused else _STOPS.get(self._reason, "end")
         found = [
             (Call(call.id or f"call_{number}", call.name, "".join(call.arguments) or "{}"), call.extra)
             for number, call in enumerate(self._calls)
@@ -380,7 +380,7 @@ class _Reading:
             kept = _Kept(self._reasoned, _joined(self._details), extras)
             events.append(Opaque(seal(self._provider, self._asked, kept)))
         events += [call for call, _ in found]
-        return [*events, *self._counted(), Ended(stop, self._model, dropped)]
+        return [*events, *self._counted(), ReplyEnded(stop, self._model, dropped)]
 
     def _counted(self) -> list[ModelEvent]:
         usage = self._usage

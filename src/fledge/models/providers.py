@@ -16,7 +16,7 @@ from fledge.errors import BadInput
 from fledge.models.anthropic import BASE_URL as ANTHROPIC_URL
 from fledge.models.catalog import Card, WireName
 from fledge.models.http import checked_url
-from fledge.models.keys import Key, key_in_file, read_key
+from fledge.models.keys import SecretKey, key_in_file, read_key
 from fledge.models.openai import BASE_URL as OPENAI_URL
 from fledge.models.openai import Quirks, usual_quirks
 
@@ -164,7 +164,7 @@ def api_of(provider: Provider, card: Card | None, env: Mapping[str, str]) -> Wir
     return provider.api if vendors else provider.compatible_api
 
 
-def key_of(provider: Provider, env: Mapping[str, str]) -> Key | None:
+def key_of(provider: Provider, env: Mapping[str, str]) -> SecretKey | None:
     """The key of the service; None where none is set. Refused: a key that is unusable, a file others can read."""
     if provider.key_file is not None:
         return key_in_file(f"models.providers.{provider.name}.apiKeyFile", provider.key_file)

@@ -18,11 +18,11 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     ModelEvent,
     Opaque,
+    ReplyEnded,
     Request,
-    Stop,
+    StopReason,
     Text,
     Thought,
     ToolMessage,
@@ -30,13 +30,13 @@ from fledge.models.base import (
     UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, without_key
 from fledge.models.images import data_url, for_model
-from fledge.models.keys import Key
-from fledge.models.native_search import Source, is_refused, sources_text
+from fledge.models.keys import SecretKey
+from fledge.models.native_search import CitedSource, is_refused, sources_text
 from fledge.models.opaque import plainer_request, seal, unseal
+from fledge.models.provider_errors import ErrorBody, trouble_of
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, object_text, whole_calls, with_clean_calls, with_room
-from fledge.models.trouble import Fault, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -44,7 +44,7 @@ LEAST_TOKENS = 16
 """The smallest `max_output_tokens` that is accepted."""
 PARAGRAPH = "\n\n"
 """Separates the messages of one reply, and the parts of its thinking."""
-Item = dict[str, Any]
+ResponseItem = dict[str, Any]
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_SUMMARIES = re.compile(r"reasoning summar", re.IGNORECASE)
 
@@ -55,12 +55,12 @@ class ResponsesModel:
     def __init__(
         self,
         *,
-        key: Key | None,
+        key: SecretKey | None,
         key_name: str | None = "OPENAI_API_KEY",
         base_url: str = BASE_URL,
         provider: str = "openai",
         card: Callable[[str], Card | None] = lambda _: None,
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         clock: Clock | None = None,
         access: Access | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class ResponsesModel:
         return f"ResponsesModel({self._endpoint!r})"
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request; ends with one `Ended` or one `Broke`."""
+        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
         headers = {"Content-Type": "application/json"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key.reveal()}"
@@ -132,7 +132,7 @@ def request_body(
     if request.system:
         body["instructions"] = request.system
     if request.tools or searches:
-        hosted: list[Item] = [{"type": "web_search"}] if searches else []
+        hosted: list[ResponseItem] = [{"type": "web_search"}] if searches else []
         body["tools"] = hosted + [
             {
                 "type": "function",
@@ -153,8 +153,8 @@ def request_body(
     return body
 
 
-def _input(request: Request, provider: str, searches: bool) -> list[Item]:
-    items: list[Item] = []
+def _input(request: Request, provider: str, searches: bool) -> list[ResponseItem]:
+    items: list[ResponseItem] = []
     for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             kept = unseal(message.opaque, provider, request.model, list[_Kept])
@@ -168,22 +168,22 @@ def _input(request: Request, provider: str, searches: bool) -> list[Item]:
     return items
 
 
-def _parts(request: Request, message: UserMessage | ToolMessage) -> list[Item]:
+def _parts(request: Request, message: UserMessage | ToolMessage) -> list[ResponseItem]:
     images = [{"type": "input_image", "image_url": data_url(request, one), "detail": "auto"} for one in message.images]
     return [{"type": "input_text", "text": message.text or NO_TEXT}, *images]
 
 
-def _plain_items(message: AssistantMessage) -> list[Item]:
+def _plain_items(message: AssistantMessage) -> list[ResponseItem]:
     """A reply of another model, or one whose items are unknown: its text, then its calls."""
     said = [_said(message.text or NO_TEXT)] if message.text or not message.calls else []
     return [*said, *map(_called, message.calls)]
 
 
-def _said(text: str) -> Item:
+def _said(text: str) -> ResponseItem:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
-def _called(call: Call) -> Item:
+def _called(call: Call) -> ResponseItem:
     return {
         "type": "function_call",
         "call_id": call.id,
@@ -207,13 +207,13 @@ class _Kept(Struct, frozen=True, gc=False, omit_defaults=True):
     """Of reasoning, as are the next two."""
     summary: tuple[str, ...] = ()
     encrypted: str = ""
-    search: Item = {}
+    search: ResponseItem = {}
     """Of a search: the item as it came."""
 
 
-def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept], searches: bool) -> list[Item] | None:
+def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept], searches: bool) -> list[ResponseItem] | None:
     """The reply's items in their order; None if they no longer fit the reply."""
-    items: list[Item] = []
+    items: list[ResponseItem] = []
     said = called = 0
     for item in kept:
         if item.kind == "reasoning":
@@ -246,7 +246,7 @@ def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept], searches: bool) -
 
 class _Part(Struct, gc=False):
     text: str = ""
-    annotations: list[Source] | None = None
+    annotations: list[CitedSource] | None = None
 
 
 class _Item(Struct, gc=False):
@@ -284,7 +284,7 @@ class _Incomplete(Struct, gc=False):
 class _Response(Struct, gc=False):
     model: str | None = None
     usage: _Usage | None = None
-    error: Fault | None = None
+    error: ErrorBody | None = None
     incomplete_details: _Incomplete | None = None
 
 
@@ -297,11 +297,11 @@ class _Event(Struct, gc=False):
     response: _Response | None = None
     code: str | int | None = None
     message: str | None = None
-    error: Fault | None = None
+    error: ErrorBody | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
-_STOPS: Mapping[str, Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
+_STOPS: Mapping[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refused"}
 
 
 class _Reading:
@@ -309,13 +309,13 @@ class _Reading:
 
     def __init__(self, model: str, provider: str, searches: bool = False) -> None:
         self._searches = searches
-        self._found: dict[int, Item] = {}
+        self._found: dict[int, ResponseItem] = {}
         """The items of searches, whole, by their place."""
         self.finished = False
         self.over = False
         self._asked, self._provider = model, provider
         self._model = model
-        self._stop: Stop = "end"
+        self._stop: StopReason = "end"
         self._usage: _Usage | None = None
         self._items: dict[int, _Item] = {}
         self._begun: dict[int, _Item] = {}
@@ -343,7 +343,7 @@ class _Reading:
             Call(item.call_id or f"call_{number}", item.name or "", item.arguments or "{}")
             for number, item in enumerate(item for item in items if item.type == "function_call")
         ]
-        stop: Stop = "refused" if self._refused else self._stop
+        stop: StopReason = "refused" if self._refused else self._stop
         events: list[ModelEvent] = []
         dropped = ""
         if stop == "end":
@@ -365,7 +365,7 @@ class _Reading:
             calls = [calls[at] for at in kept]
         if not all(call.name for call in calls):
             raise BrokenReply(Broke("interrupted", "a tool call without a name"))
-        return [*events, *calls, *self._counted(), Ended(stop, self._model, dropped)]
+        return [*events, *calls, *self._counted(), ReplyEnded(stop, self._model, dropped)]
 
     def _text(self, event: _Event) -> Sequence[ModelEvent]:
         if not event.delta:
@@ -410,7 +410,7 @@ class _Reading:
     def _fail(self, event: _Event) -> Sequence[ModelEvent]:
         # The reference has an error's fields in the event itself, the service sends them in an object.
         inner = event.error if event.response is None else event.response.error
-        fault = inner or Fault(message=event.message, code=event.code)
+        fault = inner or ErrorBody(message=event.message, code=event.code)
         words = fault.message or str(fault.code or fault.type or "no reason given")
         status = fault.status
         raise BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
@@ -446,7 +446,7 @@ class _Reading:
         return [Usage(fresh, usage.output_tokens or 0, read, write, thought, searches)]
 
 
-def _is_search(item: Item) -> bool:
+def _is_search(item: ResponseItem) -> bool:
     """Whether the item is a search, which is charged; opening a page is not."""
     action = item.get("action")
     return isinstance(action, dict) and action.get("type") == "search"

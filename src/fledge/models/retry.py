@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from fledge.cancellation import is_stop
 from fledge.core.asking import FallBack, Report, Retries, RetryNow, after_try
-from fledge.models.base import Broke, Call, Ended, Model, ModelEvent, Opaque, Request, Text, Thought, Usage
+from fledge.models.base import Broke, Call, Model, ModelEvent, Opaque, ReplyEnded, Request, Text, Thought, Usage
 
 log = logging.getLogger("fledge.models")
 
@@ -28,7 +28,7 @@ Chance = Callable[[], float]
 """A number from 0 up to, not including, 1."""
 
 
-class Retry(Struct, frozen=True):
+class RetryTold(Struct, frozen=True):
     """What was told to `on_retry`: this broke, and it is tried again."""
 
     broke: Broke
@@ -58,7 +58,7 @@ class Retrying:
         self._sleep, self._chance = sleep, chance
 
     async def stream(
-        self, request: Request, on_retry: Callable[[Retry], None] | None = None
+        self, request: Request, on_retry: Callable[[RetryTold], None] | None = None
     ) -> AsyncIterator[ModelEvent]:
         """Answer the request, from whichever model does.
 
@@ -86,7 +86,7 @@ class Retrying:
                             break
                         else:
                             yield event
-                            if isinstance(event, Ended):
+                            if isinstance(event, ReplyEnded):
                                 return
                             yielded = True
                 finally:
@@ -99,7 +99,7 @@ class Retrying:
                     return
                 pause_s = follows.pause_s if isinstance(follows, RetryNow) else 0.0
                 if on_retry is not None:
-                    on_retry(Retry(broke, name if isinstance(follows, RetryNow) else following or name, pause_s))
+                    on_retry(RetryTold(broke, name if isinstance(follows, RetryNow) else following or name, pause_s))
                 if isinstance(follows, FallBack):
                     failed.append(_line(broke, name, tries))
                     break

@@ -19,21 +19,20 @@ from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
-    Ended,
     ModelEvent,
     Opaque,
+    ProviderErrorKind,
+    ReplyEnded,
     Request,
-    Stop,
+    StopReason,
     Text,
     Thought,
-    Trouble,
     Usage,
 )
+from fledge.models.retry import Sleep
 
-Sleep = Callable[[float], Awaitable[object]]
 
-
-class Reply(Struct, frozen=True):
+class ScriptedReply(Struct, frozen=True):
     """The answer of a scripted model to one request. Missing call ids and usage are filled in."""
 
     text: str = ""
@@ -41,21 +40,21 @@ class Reply(Struct, frozen=True):
     thinking: str = ""
     opaque: str = ""
     usage: Usage | None = None
-    stop: Stop | None = None
+    stop: StopReason | None = None
     model: str = ""
 
 
-class Cut(Struct, frozen=True):
+class CutReply(Struct, frozen=True):
     """The reply of the script, broken after so many of its events."""
 
     after: int
-    trouble: Trouble = "interrupted"
+    trouble: ProviderErrorKind = "interrupted"
 
 
-Answer = Reply | str | Call | Broke | Sequence[ModelEvent]
+Answer = ScriptedReply | str | Call | Broke | Sequence[ModelEvent]
 """What a script may answer: words, a call of a tool, a whole reply, a failure, or events as a model streams them."""
-Script = Callable[[Request], Answer | Awaitable[Answer]]
-Failure = Trouble | Broke | Cut
+ModelScript = Callable[[Request], Answer | Awaitable[Answer]]
+ScriptedFailure = ProviderErrorKind | Broke | CutReply
 
 
 class Rule(Struct, frozen=True):
@@ -65,7 +64,7 @@ class Rule(Struct, frozen=True):
     """
 
     when: str | re.Pattern[str] | Callable[[Request], bool]
-    say: Answer | Script
+    say: Answer | ModelScript
 
 
 def use(name: str, /, **arguments: Any) -> Call:
@@ -78,12 +77,12 @@ def last_text(request: Request) -> str:
     return task_of(request.messages[-1].text) if request.messages else ""
 
 
-def echo(request: Request) -> Reply:
+def echo(request: Request) -> ScriptedReply:
     """A script that repeats the last message, or the task of a subagent."""
-    return Reply(last_text(request))
+    return ScriptedReply(last_text(request))
 
 
-def in_order(*answers: Answer | Script) -> Script:
+def in_order(*answers: Answer | ModelScript) -> ModelScript:
     """A script that gives these answers one after the other, in each conversation and each run from the first one on.
 
     An answer may be a function of the request. How far a conversation is, is counted in the request, so a restarted
@@ -114,19 +113,19 @@ class ScriptedModel:
 
     def __init__(
         self,
-        script: Script | Iterable[Rule],
+        script: ModelScript | Iterable[Rule],
         *,
-        failures: Mapping[int, Failure] | None = None,
+        failures: Mapping[int, ScriptedFailure] | None = None,
         piece_chars: int = 0,
         latency_s: float = 0.0,
         piece_s: float = 0.0,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._script: Script = script if callable(script) else _by_rules(tuple(script))
+        self._script: ModelScript = script if callable(script) else _by_rules(tuple(script))
         self._failures = dict(failures or {})
         for number, failure in self._failures.items():
-            if isinstance(failure, str) and failure not in get_args(Trouble):
-                words = ", ".join(get_args(Trouble))
+            if isinstance(failure, str) and failure not in get_args(ProviderErrorKind):
+                words = ", ".join(get_args(ProviderErrorKind))
                 raise BadInput(f"failures.{number}", f"must be one of {words}, or a Broke or Cut", failure)
         self._piece_chars, self._latency_s, self._piece_s, self._sleep = piece_chars, latency_s, piece_s, sleep
         self.requests: list[Request] = []
@@ -160,12 +159,12 @@ class ScriptedModel:
 
     def _events(self, request: Request, answer: Answer) -> Sequence[ModelEvent]:
         if isinstance(answer, str):
-            answer = Reply(answer)
+            answer = ScriptedReply(answer)
         elif isinstance(answer, Call):
-            answer = Reply(calls=(answer,))
+            answer = ScriptedReply(calls=(answer,))
         elif isinstance(answer, Broke):
             return (answer,)
-        if not isinstance(answer, Reply):
+        if not isinstance(answer, ScriptedReply):
             return answer
         events: list[ModelEvent] = [Thought(piece) for piece in self._pieces(answer.thinking)]
         events += [Text(piece) for piece in self._pieces(answer.text)]
@@ -173,7 +172,7 @@ class ScriptedModel:
             events.append(Opaque(answer.opaque))
         events.extend(with_ids(request, answer.calls))
         events.append(answer.usage or _estimate(request, answer))
-        events.append(Ended(answer.stop or ("tools" if answer.calls else "end"), answer.model or request.model))
+        events.append(ReplyEnded(answer.stop or ("tools" if answer.calls else "end"), answer.model or request.model))
         return events
 
     def _pieces(self, text: str) -> list[str]:
@@ -191,7 +190,7 @@ def with_ids(request: Request, calls: Sequence[Call]) -> list[Call]:
     return [Call(call.id or f"call_{before + at}", call.name, call.arguments) for at, call in enumerate(calls)]
 
 
-def _by_rules(rules: tuple[Rule, ...]) -> Script:
+def _by_rules(rules: tuple[Rule, ...]) -> ModelScript:
     def script(request: Request) -> Answer | Awaitable[Answer]:
         text = last_text(request)
         for rule in rules:
@@ -209,7 +208,7 @@ def _by_rules(rules: tuple[Rule, ...]) -> Script:
     return script
 
 
-def _estimate(request: Request, reply: Reply) -> Usage:
+def _estimate(request: Request, reply: ScriptedReply) -> Usage:
     """About four characters a token, as a rule of thumb."""
     given = len(request.system) + sum([len(message.text) for message in request.messages])
     said = len(reply.text) + len(reply.thinking) + sum([len(call.arguments) for call in reply.calls])

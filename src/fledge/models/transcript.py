@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fledge.models.base import AssistantMessage, Call, Message, Thinking, ToolMessage
+from fledge.models.base import AssistantMessage, Call, ModelMessage, Thinking, ToolMessage
 
 NO_TEXT = "(no text)"
 """Stands for a message that says nothing, where a provider refuses emptiness."""
@@ -25,12 +25,12 @@ _LONGEST_NAME = 64
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def with_clean_calls(messages: Sequence[Message], allowed: re.Pattern[str]) -> list[Message]:
+def with_clean_calls(messages: Sequence[ModelMessage], allowed: re.Pattern[str]) -> list[ModelMessage]:
     """The messages with call ids that match `allowed` and occur once, and names that every provider accepts.
 
     Results follow their calls' new ids. Where a step's ids repeat, results belong to them in the order of the calls.
     """
-    cleaned: list[Message] = []
+    cleaned: list[ModelMessage] = []
     seen: set[str] = set()
     renamed: dict[str, deque[str]] = {}
     number = 0

@@ -28,7 +28,7 @@ _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
-class Answer:
+class HttpAnswer:
     """An answer whose head has come. It must be closed."""
 
     def __init__(self, response: aiohttp.ClientResponse, proxy: Proxy | None) -> None:
@@ -82,7 +82,7 @@ class Connections:
         )
         self.loop = asyncio.get_running_loop()
 
-    async def post(self, path: str, fields: Mapping[str, str], body: bytes) -> Answer:
+    async def post(self, path: str, fields: Mapping[str, str], body: bytes) -> HttpAnswer:
         """Send the request; the answer once its head has come. Raises `OSError`.
 
         A kept connection may be closed by the service in the moment it is used again. If no byte came back, the request
@@ -92,11 +92,11 @@ class Connections:
         """
         return await self._sent("POST", path, fields, body)
 
-    async def get(self, path: str, fields: Mapping[str, str]) -> Answer:
+    async def get(self, path: str, fields: Mapping[str, str]) -> HttpAnswer:
         """The answer once its head has come. Raises `OSError`."""
         return await self._sent("GET", path, fields, None)
 
-    async def _sent(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
+    async def _sent(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         for name, value in fields.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 # Not repeated: it may be a key.
@@ -111,7 +111,7 @@ class Connections:
         except (aiohttp.ClientError, ValueError) as error:
             raise _told(error, self._proxy) from error
 
-    async def _tried(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
+    async def _tried(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         proxy = None if self._proxy is None else self._proxy.url
         url = URL(self._base + path, encoded=True) if method == "GET" else _address(self._base, path)
         # A request with images is megabytes long: as a file it is sent piece by piece, between other work.
@@ -119,7 +119,7 @@ class Connections:
         response = await self._session.request(
             method, url, headers=fields, data=data, allow_redirects=False, proxy=proxy
         )
-        return Answer(response, self._proxy)
+        return HttpAnswer(response, self._proxy)
 
     async def close(self) -> None:
         """Close every connection, those in use too."""

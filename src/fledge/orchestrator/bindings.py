@@ -13,7 +13,7 @@ from fledge.core.hook import EndedOutcome
 from fledge.core.route import Address, check_address
 from fledge.core.run import Archived, Killed, Run
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import hook_calls, outbox
+from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Route, Tx
 
@@ -78,7 +78,7 @@ def unbind(c: Commit, session: str, reason: str = "unbound", outcome: EndedOutco
         return None
     run = c.find(session)
     if run is not None and run.terms.mode == "session":
-        hook_calls.ended(c, run, route.address, reason, outcome)
+        outbox.call_ended_hooks(c, run, route.address, reason, outcome)
     c.tx.routes.drop(session)
     return route
 
@@ -89,10 +89,10 @@ def run_ended(c: Commit, run: Run) -> None:
     route = c.tx.routes.get(run.key)
     killed = run.ended is not None and isinstance(run.ended.outcome, Killed)
     if route is not None and route.kind == "bound" and (route.made_by == "spawn" or killed):
-        hook_calls.ended(c, run, route.address)
+        outbox.call_ended_hooks(c, run, route.address)
         c.tx.routes.drop(run.key)
     else:
-        hook_calls.ended(c, run)
+        outbox.call_ended_hooks(c, run)
 
 
 def come_due(c: Commit, session: str) -> bool:

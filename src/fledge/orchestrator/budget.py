@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from fledge.core import policy
 from fledge.core.policy import Budget, Spent
 from fledge.core.transcript import Replied
-from fledge.orchestrator import deliver
+from fledge.orchestrator import inbox
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Purse
+from fledge.store.base import BudgetAccount
 
 
 class Ceilings(Protocol):
@@ -39,36 +39,36 @@ def configured(settings: Ceilings) -> Budget | None:
 def give(c: Commit, session: str, budget: Budget) -> None:
     """Set what a session and everything below it may use; asked for below a parent with a budget, it is tightened."""
     for above in c.tx.sessions.lineage(session)[1:]:
-        purse = c.tx.budgets.get(above.key)
-        if purse is not None:
-            budget = policy.inherit(purse.budget, budget)
-    c.tx.budgets.save(Purse(session, budget))
+        account = c.tx.budgets.get(above.key)
+        if account is not None:
+            budget = policy.inherit(account.budget, budget)
+    c.tx.budgets.save(BudgetAccount(session, budget))
 
 
-def _purses(c: Commit, session: str) -> list[Purse]:
+def _accounts(c: Commit, session: str) -> list[BudgetAccount]:
     found = (c.tx.budgets.get(above.key) for above in c.tx.sessions.lineage(session))
-    return [purse for purse in found if purse is not None]
+    return [account for account in found if account is not None]
 
 
 def is_spent(c: Commit, session: str) -> bool:
     """True if a budget that holds for this session is used up: nothing more may be started below it."""
     if not c.tx.budgets.any():
         return False
-    return any(policy.budget_state(purse.budget, purse.used) == "spent" for purse in _purses(c, session))
+    return any(policy.budget_state(account.budget, account.used) == "spent" for account in _accounts(c, session))
 
 
 def reserve(c: Commit, session: str, step: Spent) -> str | None:
     """Set aside what a step may cost; a sentence, and nothing is set aside, if a budget is already used up."""
     release(c, session)
-    purses = _purses(c, session)
-    for purse in purses:
-        reached = policy.reached_ceilings(purse.budget, purse.used.plus(purse.reserved))
+    accounts = _accounts(c, session)
+    for account in accounts:
+        reached = policy.reached_ceilings(account.budget, account.used.plus(account.reserved))
         if reached:
-            whose = "its budget" if purse.session == session else f"the budget of {purse.session}, above it,"
+            whose = "its budget" if account.session == session else f"the budget of {account.session}, above it,"
             return f"{whose} is used up ({reached})"
-    for purse in purses:
-        c.tx.budgets.save(replace(purse, reserved=purse.reserved.plus(step)))
-    if purses:
+    for account in accounts:
+        c.tx.budgets.save(replace(account, reserved=account.reserved.plus(step)))
+    if accounts:
         c.tx.budgets.swap_reserve(session, step)
     return None
 
@@ -79,8 +79,8 @@ def release(c: Commit, session: str) -> None:
         return
     step = c.tx.budgets.swap_reserve(session, None)
     if step is not None:
-        for purse in _purses(c, session):
-            c.tx.budgets.save(replace(purse, reserved=purse.reserved.minus(step)))
+        for account in _accounts(c, session):
+            c.tx.budgets.save(replace(account, reserved=account.reserved.minus(step)))
 
 
 def settle(c: Commit, session: str, reply: Replied) -> None:
@@ -104,17 +104,17 @@ def _since_progress(c: Commit, session: str) -> float:
 
 
 def _charge(c: Commit, session: str, cost: Spent) -> None:
-    for purse in _purses(c, session):
-        used = purse.used.plus(cost)
-        warns = not purse.warned and policy.budget_state(purse.budget, used) != "within"
+    for account in _accounts(c, session):
+        used = account.used.plus(cost)
+        warns = not account.warned and policy.budget_state(account.budget, used) != "within"
         if warns:
-            share = policy.budget_share(purse.budget, used)
-            words = f"{purse.session} has used {share:.0%} of its budget"
-            deliver.notice(c, _heard_by(c, purse.session), f"budget:{purse.session}", words)
-        c.tx.budgets.save(replace(purse, used=used, warned=purse.warned or warns))
+            share = policy.budget_share(account.budget, used)
+            words = f"{account.session} has used {share:.0%} of its budget"
+            inbox.notice(c, _heard_by(c, account.session), f"budget:{account.session}", words)
+        c.tx.budgets.save(replace(account, used=used, warned=account.warned or warns))
 
 
 def _heard_by(c: Commit, session: str) -> str:
     run = c.find(session)
-    target = None if run is None else deliver.told(c, run.terms.parent).session
+    target = None if run is None else inbox.receiver_of(c, run.terms.parent).session
     return target or session

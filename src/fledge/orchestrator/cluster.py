@@ -19,7 +19,7 @@ from fledge.errors import Refused
 from fledge.orchestrator import effects, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.turns import Drive
-from fledge.store.base import Place
+from fledge.store.base import QueuePlace
 
 TAKEN_A_COMMIT = 100
 
@@ -74,9 +74,9 @@ def claim(c: Commit, own: Member, limit: int, greedy: bool, among: Collection[st
     return Claims(turns.claim_all(c, taken, own.id), left=len(taken) < len(places))
 
 
-def _share(c: Commit, own: Member, places: Sequence[Place], engines: int) -> list[Place]:
+def _share(c: Commit, own: Member, places: Sequence[QueuePlace], engines: int) -> list[QueuePlace]:
     mine = c.tx.drivers.count_of(own.id, c.at)
-    taken: list[Place] = []
+    taken: list[QueuePlace] = []
     for place in places:
         if mine.get(place.lane, 0) < share(c.rules.width(place.lane), engines):
             mine[place.lane] = mine.get(place.lane, 0) + 1

@@ -3,7 +3,8 @@
 It knows no rule. `effects.apply` takes an event up: `core.lifecycle` decides what it means, and rows are changed as
 that asks. What one change leads to elsewhere is put into the queue here (`then`), and taken up afterwards, first in,
 first out. Hints for the engine, such as that a session may now be claimed, are collected on the way; losing them loses
-nothing, for the rows say the same.
+nothing, for the rows say the same. A driver's lease is checked here too: every write for a driver or for a tool that
+it runs begins with that check.
 """
 
 from collections import deque
@@ -23,7 +24,8 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.lifecycle import born
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Line
-from fledge.core.turn import TurnEvent
+from fledge.core.turn import TurnInput
+from fledge.errors import Interrupted
 from fledge.ids import Ids
 from fledge.store.base import Spec, Tx
 
@@ -123,7 +125,7 @@ class Commit:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
         self.owner = owner
         """The engine that commits this, where several share the store."""
-        self.queue: deque[tuple[str, ev.Event | TurnEvent]] = deque()
+        self.queue: deque[tuple[str, ev.Event | TurnInput]] = deque()
         """What follows from events so far, for which sessions."""
         self.settled: dict[str, str] = {}
         """Sessions of which a child has settled, in order, and the last such child. Each learns of it once, after the
@@ -151,7 +153,7 @@ class Commit:
         self.hints.look = True
         return run
 
-    def then(self, key: str, event: ev.Event | TurnEvent) -> None:
+    def then(self, key: str, event: ev.Event | TurnInput) -> None:
         """Let this event be taken up in this commit: after the effects of the event under way, and behind what was put
         into the queue before. An event for the very session whose effect this is comes before all others."""
         self.queue.append((key, event))
@@ -184,3 +186,20 @@ class Commit:
         counts = self.tx.sessions.counts(key)
         unread, messages = self.tx.inbox.count_unread(key)
         return Facts(counts.unsettled, counts.settled, unread, messages)
+
+
+# ---- the lease of a driver -------------------------------------------------------------------------------------------
+
+
+class Lease(Struct, frozen=True, gc=False):
+    """The epoch a driver was given, and how many of its steps were called off by now."""
+
+    epoch: int
+    interrupts: int = 0
+
+
+def check_lease(c: Commit, session: str, lease: Lease | None) -> None:
+    """Raises StaleWrite if a newer driver has taken over, Interrupted if the step was called off. None holds always:
+    a person or a program, who has no driver."""
+    if lease is not None and c.tx.drivers.fence(session, lease.epoch).interrupts != lease.interrupts:
+        raise Interrupted(f"a step of {session} was cancelled")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import policy
-from fledge.core.freeze import sound
+from fledge.core.freeze import to_valid_utf8
 from fledge.core.images import told
 from fledge.core.keys import is_main_key
 from fledge.core.policy import enforce
@@ -20,14 +20,14 @@ from fledge.core.run import AnnounceDeferred, Run
 from fledge.core.transcript import NOTHING_CARRIED, Carried
 from fledge.core.turn import TurnEnd, TurnStopped
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import bindings, deliver, drain, effects, exchanges, outbox, transcripts, undelivered, views
+from fledge.orchestrator import bindings, effects, exchanges, inbox, outbox, transcripts, views
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 
 
 def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
     """Redirect live work: a new attempt that starts with the message; the old one is silent from now on."""
-    run, message = c.run(key), sound(message)
+    run, message = c.run(key), to_valid_utf8(message)
     enforce(policy.refuse_steer(run, message, c.at))
     c.tx.inbox.put(row_key or f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
     return effects.apply(
@@ -51,7 +51,7 @@ def send(
     one it goes to that route, if there is one.
     Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
     """
-    message = told(sound(message), (*carried.images, *carried.files))
+    message = told(to_valid_utf8(message), (*carried.images, *carried.files))
     if not message.strip():
         raise BadInput("message", "must not be empty")
     session = c.tx.sessions.get(key)
@@ -61,13 +61,13 @@ def send(
     if run is not None:
         enforce(policy.refuse_send(run))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
-    if deliver.put_message(c, key, row_key, "send", source, message, origin, carried):
+    if inbox.put_message(c, key, row_key, "send", source, message, origin, carried):
         if run is not None:
             effects.apply(c, key, ev.SendArrived(at=c.at))
         address = address_of(origin)
         if address is not None:
             bindings.follow(c, key, address)
-        deliver.arrived(c, key, drain.mode_of(c, key, "send", origin))
+        inbox.arrived(c, key, inbox.mode_of(c, key, "send", origin))
         c.hints.look = True
     return row_key
 
@@ -123,7 +123,7 @@ def patch_session(c: Commit, key: str, patch: Mapping[str, str]) -> None:
     session = c.tx.sessions.get(key)
     if session is None or session.deleted:
         raise NotFound(f"no session {key}")
-    c.tx.sessions.change(key, replace(session.facts, **{name: sound(value) for name, value in patch.items()}))
+    c.tx.sessions.change(key, replace(session.facts, **{name: to_valid_utf8(value) for name, value in patch.items()}))
 
 
 def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks: bool = True) -> None:
@@ -148,7 +148,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     else:
         c.tx.routes.drop(key)
     transcripts.delete_session(c, key, keep_transcript)
-    deliver.hand_over(c, key)
+    inbox.hand_over(c, key)
     for row in c.tx.inbox.unread(key):
         c.tx.inbox.void(row.key, c.at)
         exchanges.drop_row(c, row.key, f"{key} was deleted before it read your message")
@@ -162,7 +162,7 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str
     enforce(policy.refuse_answer(run))
     if run_id_seen and run_id_seen != run.run_id:
         raise Refused("error", "the plan has changed since it was shown")
-    c.words = sound(words)
+    c.words = to_valid_utf8(words)
     next_id = c.ids.unique()
     answered = ev.PlanApproved if approve else ev.PlanRejected
     unsettled = c.tx.sessions.counts(key).unsettled
@@ -176,7 +176,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
         known = c.tx.sessions.get(to)
         if known is None or known.deleted or known.kind not in ("main", "named"):
             raise BadInput("to", "must be a conversation that exists", to)
-    reopened = undelivered.offer_again(c, c.run(key), to)
+    reopened = inbox.offer_again(c, c.run(key), to)
     step = effects.apply(c, key, ev.Retried(at=c.at, to=to))
     if step.ignored and not reopened:
         raise Refused("done", f"{key}: {step.ignored}")
@@ -185,7 +185,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
 
 def dismiss(c: Commit, key: str) -> Run:
     """Take what was given up off the undelivered list."""
-    put_away = undelivered.put_away(c, key)
+    put_away = inbox.dismiss_rows(c, key)
     step = effects.apply(c, key, ev.Dismissed(at=c.at))
     if step.ignored and not put_away:
         raise Refused("done", f"{key}: {step.ignored}")
@@ -234,7 +234,7 @@ def read_result(c: Commit, key: str) -> str | None:
     if ended is None or (isinstance(run.phase, AnnounceDeferred) and run.phase.reason == "descendants-active"):
         return None
     for row in c.tx.inbox.of_run(key):
-        if row.announces and deliver.is_program(c, row.session) and c.tx.inbox.consume(row.key, c.at):
-            drain.traced(c, row.session or run.terms.parent, row, "direct")
+        if row.announces and inbox.is_program(c, row.session) and c.tx.inbox.consume(row.key, c.at):
+            inbox.traced(c, row.session or run.terms.parent, row, "direct")
             effects.apply(c, key, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
     return "" if ended.result is None else c.tx.texts.get(ended.result)

@@ -18,13 +18,13 @@ from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
+from fledge.core.child_files import RemovalMoment, files_to_remove_at
+from fledge.core.effects import Step
 from fledge.core.freeze import one_line
 from fledge.core.images import told
-from fledge.core.leaves import Moment, leaves_at
 from fledge.core.lifecycle import transition
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
 from fledge.core.run import CleanupPending, Ending, Gone, Instant, Queued, Run, Waiting
-from fledge.core.step import Step
 from fledge.core.transcript import Carried, carried_body
 from fledge.core.turn import (
     YIELDED,
@@ -41,8 +41,8 @@ from fledge.core.turn import (
     Turn,
     TurnEffect,
     TurnEnd,
-    TurnEvent,
     TurnFacts,
+    TurnInput,
     TurnLost,
     TurnOver,
     TurnStopped,
@@ -51,24 +51,13 @@ from fledge.core.turn import (
     WishHeartbeat,
     transition_turn,
 )
-from fledge.orchestrator import (
-    bindings,
-    budget,
-    deliver,
-    drain,
-    exchanges,
-    heartbeat,
-    hook_calls,
-    outbox,
-    transcripts,
-    undelivered,
-)
+from fledge.orchestrator import bindings, budget, exchanges, heartbeat, inbox, outbox, transcripts
 from fledge.orchestrator.commit import Commit
 
 T = TypeVar("T")
 
 
-def carry_out(c: Commit, decide: Callable[[Commit], T]) -> T:
+def run_job(c: Commit, decide: Callable[[Commit], T]) -> T:
     """One job: what is decided, and all that follows from it."""
     result = decide(c)
     settle(c)
@@ -100,7 +89,7 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
         c.hints.ended.append(key)
     earlier, c.queue = c.queue, deque()
     for effect in step.effects:
-        _carry_out(c, run, effect)
+        _apply_effect(c, run, effect)
     follows, c.queue = c.queue, earlier
     if follows:
         c.queue.extend([one for one in follows if one[0] != key])
@@ -120,17 +109,17 @@ def settle(c: Commit) -> None:
             _children_settled(c, parent, c.settled.pop(parent))
 
 
-def _take_up(c: Commit, key: str, event: ev.Event | TurnEvent) -> None:
+def _take_up(c: Commit, key: str, event: ev.Event | TurnInput) -> None:
     if _is_of_turn(event):
         order_turn(c, key, event)
     elif c.find(key) is not None:
         order(c, key, cast(ev.Event, event))
 
 
-_OF_TURNS: Final = frozenset(get_args(TurnEvent))
+_OF_TURNS: Final = frozenset(get_args(TurnInput))
 
 
-def _is_of_turn(event: ev.Event | TurnEvent) -> TypeGuard[TurnEvent]:
+def _is_of_turn(event: ev.Event | TurnInput) -> TypeGuard[TurnInput]:
     """By its type alone: to ask for each of many types in a row costs more than all the rest."""
     return type(event) in _OF_TURNS
 
@@ -138,7 +127,7 @@ def _is_of_turn(event: ev.Event | TurnEvent) -> TypeGuard[TurnEvent]:
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 
-def move_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = None) -> Turn:
+def move_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = None) -> Turn:
     """Take up an event of a session's turns with all that follows, and answer what the session is at afterwards.
     Nothing happens to one that takes no turns: a live run, a program, one that is gone. `before`: what it was at, where
     its place in the queue is taken."""
@@ -147,11 +136,11 @@ def move_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = N
     return after
 
 
-def order_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = None) -> Turn:
+def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = None) -> Turn:
     """The same, but for what follows: that is left in the queue."""
     before = before or c.tx.turns.state(session)
     known = c.tx.sessions.get(session)
-    if known is None or known.deleted or known.kind == "program" or drain.is_attempt(c, session):
+    if known is None or known.deleted or known.kind == "program" or inbox.is_attempt(c, session):
         return before
     step = transition_turn(before, event, _turn_facts(c, session, before, event))
     after = step.turn
@@ -161,19 +150,19 @@ def order_turn(c: Commit, session: str, event: TurnEvent, before: Turn | None = 
         c.tx.turns.save(after.open)
     c.tx.turns.save_wait(session, after.wait)
     for effect in step.effects:
-        _carry_out_turn(c, session, effect)
+        _apply_turn_effect(c, session, effect)
     _save_place(c, session, before, after)
     return after
 
 
-def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnEvent) -> TurnFacts:
+def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnInput) -> TurnFacts:
     """What the decision needs to know; as little is read as that takes, for this happens in every commit."""
     ends = isinstance(event, TurnOver | TurnYielded | TurnLost | TurnStopped)
     if turn.open is not None and not ends:
         return TurnFacts(at=c.at)
     if isinstance(event, Arrived) and turn.wait is None and (isinstance(turn.at, Idle) or turn.at == Due()):
         return TurnFacts(at=c.at, rows_at=c.at)
-    counts, times = c.tx.sessions.counts(session), drain.times(c, session)
+    counts, times = c.tx.sessions.counts(session), inbox.times(c, session)
     return TurnFacts(
         at=c.at,
         unsettled=counts.unsettled,
@@ -197,7 +186,7 @@ def _save_place(c: Commit, session: str, before: Turn, after: Turn) -> None:
                 exchanges.enqueue(c, session, session, due_at)
 
 
-def _carry_out_turn(c: Commit, session: str, effect: TurnEffect) -> None:
+def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
     match effect:
         case fx.FreeDriver():
             _free(c, session)
@@ -214,19 +203,19 @@ def _carry_out_turn(c: Commit, session: str, effect: TurnEffect) -> None:
         case TellCrashed(crashes=crashes, turn=turn):
             key = f"crashed:{session}:{turn.turn}"
             if not turn.heartbeat:  # one that crashed is not followed by another, or there would be no end
-                deliver.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")
+                inbox.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")
             outbox.tell(c, session, key, f"a turn crashed {crashes} times: given up")
 
 
 # ---- effects ---------------------------------------------------------------------------------------------------------
 
 
-def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
+def _apply_effect(c: Commit, run: Run, effect: fx.Effect) -> None:
     """Do what a decision asks of rows; what it asks of the world becomes a hint, and stays readable from rows."""
     key = run.key
     match effect:  # the effects of every life first: a case that does not fit costs as much as a call
         case fx.CallHook(hook="subagent_spawned"):
-            hook_calls.spawned(c, run)
+            outbox.call_spawned_hooks(c, run)
         case fx.CallHook():
             bindings.run_ended(c, run)
         case fx.Post(kind=kind):
@@ -237,13 +226,13 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
             _free(c, key)
             exchanges.close_turn(c, key, YIELDED if owes == "all" else TurnEnd("over"), owes)
         case fx.Announce(row=row, text=text):
-            deliver.announce(c, run, row, text)
+            inbox.announce(c, run, row, text)
         case fx.HandOver():
-            deliver.hand_over(c, key)
+            inbox.hand_over(c, key)
         case fx.CountDown():
             _count_down(c, run)
         case fx.CleanUp():
-            if not leaves_at(run, "cleanup"):
+            if not files_to_remove_at(run, "cleanup"):
                 clean_now(c, key)
         case fx.Dequeue():
             c.tx.queue.remove(key)
@@ -259,40 +248,40 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
             _cut_calls(c, key, reason)
             exchanges.close_turn(c, key, TurnEnd("interrupted", reason))
         case fx.Drain():
-            drain.take_completions(c, key)
+            inbox.consume_completions(c, key)
         case fx.RefreshRow(text=text):
-            deliver.refresh(c, run, text)
+            inbox.refresh(c, run, text)
         case fx.WithdrawPlan():
-            for waiting in deliver.open_rows(c, key, "plan"):
+            for waiting in inbox.open_rows(c, key, "plan"):
                 c.tx.inbox.suppress(waiting, c.at)
         case fx.Readdress():
-            deliver.readdress(c, run)
+            inbox.readdress(c, run)
         case fx.Trace(result=result, why=why):
-            drain.tried_in_vain(c, run, result, why)
+            inbox.tried_in_vain(c, run, result, why)
         case fx.GiveUpRow():
             _give_up(c, run)
         case fx.ReviveRow(to=to):
-            for waiting in deliver.open_rows(c, key, "outcome"):
+            for waiting in inbox.open_rows(c, key, "outcome"):
                 c.tx.inbox.reopen(waiting)
-            deliver.readdress(c, run, to)
+            inbox.readdress(c, run, to)
         case fx.DismissRow():
-            for waiting in deliver.open_rows(c, key, "outcome"):
+            for waiting in inbox.open_rows(c, key, "outcome"):
                 c.tx.inbox.dismiss(waiting, c.at)
         case fx.ReadOn():
-            deliver.read_on(c, key)
+            inbox.read_on(c, key)
         case fx.SuppressInbox():
-            deliver.suppress(c, run)
+            inbox.suppress(c, run)
         case fx.CountUp():
             _count_up(c, run.terms.parent)
         case fx.KillBelow():
             kill_below(c, key)
         case fx.Tell(notice=words):
-            target = deliver.told(c, run.terms.parent).session
+            target = inbox.receiver_of(c, run.terms.parent).session
             if target is not None:
-                deliver.notice(c, target, f"notice:{key}:{run.version}", f"{key}: {words}")
+                inbox.notice(c, target, f"notice:{key}:{run.version}", f"{key}: {words}")
                 outbox.tell(c, target, f"{key}:{run.version}", f"{_name(c, key)}: {words}")
         case fx.Archive(reason=reason):
-            hook_calls.context(c, key, reason)
+            outbox.tell_context_engine(c, key, reason)
             bindings.unbind(c, key)
             _remove(c, run, "archive")
             if c.rules.delete_kept:
@@ -305,7 +294,7 @@ def _carry_out(c: Commit, run: Run, effect: fx.Effect) -> None:
             route = c.tx.routes.get(key)
             if route is not None:
                 # A thread was made ready for a child that will never be.
-                hook_calls.ended(c, run, route.address, "spawn-failed", "error")
+                outbox.call_ended_hooks(c, run, route.address, "spawn-failed", "error")
             _remove(c, run, "end")
             transcripts.release_images(c, key)
             c.tx.runs.forget(key)
@@ -320,9 +309,9 @@ def _enqueue(c: Commit, run: Run, due_at: Instant | None) -> None:
     c.hints.look = True
 
 
-def _remove(c: Commit, run: Run, moment: Moment) -> None:
+def _remove(c: Commit, run: Run, moment: RemovalMoment) -> None:
     """Post what the run leaves outside the database to be removed; tried until it is gone."""
-    found = leaves_at(run, moment)
+    found = files_to_remove_at(run, moment)
     if found and c.tx.outbox.post(
         f"remove:{run.key}:{moment}", "remove", None, _json(found), c.at, retries=transcripts.FOR_EVER
     ):
@@ -394,7 +383,7 @@ def _post_wake(c: Commit, run: Run, words: str) -> None:
 
 def _post_wake_of_turn(c: Commit, session: str, wait: Wait) -> None:
     """Results tell by themselves that the wait is over, but not who ended silently or is missing."""
-    silent = [] if wait.over == "past" else deliver.silent_children(c, session)
+    silent = [] if wait.over == "past" else inbox.silent_children(c, session)
     if wait.over == "settled" and not silent and c.tx.inbox.count_unread(session)[0]:
         return
     words = _overdue_words(c, session) if wait.over == "past" else wake_message(silent)
@@ -402,15 +391,15 @@ def _post_wake_of_turn(c: Commit, session: str, wait: Wait) -> None:
 
 
 def _wake_words(c: Commit, key: str) -> str:
-    return wake_message(deliver.silent_children(c, key))
+    return wake_message(inbox.silent_children(c, key))
 
 
 def _overdue_words(c: Commit, key: str) -> str:
     """Who had answered when the yield's time ran out, and who had not."""
-    sources = [row.source for row in c.tx.inbox.unread_by_child(key, drain.WINDOW) if row.announces and row.source]
-    answered = deliver.named(c, dict.fromkeys(sources))
-    missing = deliver.named(c, c.tx.runs.unsettled(key, BLOCK_ROWS))
-    return overdue_message(answered, deliver.silent_children(c, key), missing, c.tx.sessions.counts(key).unsettled)
+    sources = [row.source for row in c.tx.inbox.unread_by_child(key, inbox.WINDOW) if row.announces and row.source]
+    answered = inbox.named(c, dict.fromkeys(sources))
+    missing = inbox.named(c, c.tx.runs.unsettled(key, BLOCK_ROWS))
+    return overdue_message(answered, inbox.silent_children(c, key), missing, c.tx.sessions.counts(key).unsettled)
 
 
 def _name(c: Commit, key: str) -> str:
@@ -419,11 +408,11 @@ def _name(c: Commit, key: str) -> str:
 
 
 def _give_up(c: Commit, run: Run) -> None:
-    for row in deliver.open_rows(c, run.key, "outcome"):
+    for row in inbox.open_rows(c, run.key, "outcome"):
         c.tx.inbox.give_up(row, c.at)
-    target = deliver.told(c, run.terms.parent).session
-    if target is not None and not deliver.is_program(c, target):
-        undelivered.tell(c, target)
+    target = inbox.receiver_of(c, run.terms.parent).session
+    if target is not None and not inbox.is_program(c, target):
+        inbox.tell_undelivered(c, target)
 
 
 def _count_down(c: Commit, run: Run) -> None:
@@ -443,7 +432,7 @@ def _children_settled(c: Commit, parent: str, last: str) -> None:
         )
         order(c, parent, event)
     # The last one's completion may be in nobody's inbox, while a hook is asked where the answer should go.
-    aims = c.tx.turns.wait(parent) is not None and deliver.is_aiming(c, last)
+    aims = c.tx.turns.wait(parent) is not None and inbox.is_aiming(c, last)
     if c.tx.turns.wait(parent) is not None and not aims:
         order_turn(c, parent, Looked())
 
@@ -474,7 +463,7 @@ def clean_now(c: Commit, key: str) -> bool:
         for notice in c.tx.inbox.unread(key):
             c.tx.inbox.void(notice.key, c.at)
     c.then(key, ev.CleanedUp(at=c.at))
-    hook_calls.context(c, key, "deleted" if run.terms.cleanup == "delete" else "completed")
+    outbox.tell_context_engine(c, key, "deleted" if run.terms.cleanup == "delete" else "completed")
     return True
 
 

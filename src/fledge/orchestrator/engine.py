@@ -2,16 +2,14 @@
 
 No timer lives only in memory: each pass asks the rows what is due, does it, and sleeps until the next due time or until
 a commit says that something changed. Starting on a store that another process left behind is the same loop. What the
-engine may not do itself (think, call hooks, remove files) is the performer's.
-
-Where several engines share a store, each tells the others what its commits mean for them, takes its share of the queue,
-and takes up what one that is dead has left (`cluster`).
+engine may not do itself (think, call hooks, remove files) is the performer's. `Changes` lets a caller wait until rows
+say something; `kill_outcome` waits until a kill is decided.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
@@ -20,16 +18,19 @@ from msgspec.structs import replace
 
 from fledge.cancellation import error_message, is_stop
 from fledge.clock import Clock, SystemClock
+from fledge.core import events as ev
 from fledge.core.cluster import PATIENCE_S, Member, News, is_alive
+from fledge.core.reconcile import STOP_S
 from fledge.core.route import Address
-from fledge.core.run import Instant
-from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError, StoreLost, Undeliverable
+from fledge.core.run import Ending, Instant, Killed
+from fledge.errors import BadInput, NotArrived, Refused, StaleWrite, Stopped, StoreError, StoreLost, Undeliverable
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import bindings, cluster, commission, due, effects, heartbeat, journal, turns
+from fledge.orchestrator import bindings, cluster, effects, heartbeat, journal, messages, recover, turns
 from fledge.orchestrator.commit import Commit, Hints, Rules, news_of
+from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.journal import Counters
 from fledge.orchestrator.turns import Drive
-from fledge.store.base import Place, Post, Store, Tx
+from fledge.store.base import OutboxPost, QueuePlace, Store, Tx
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class Performer(Protocol):
         """Remove what a run left outside the database; removing what is gone already is fine. Raises if it cannot."""
         ...
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """Send one thing from the outbox; answers the address that a hook was asked for, if it named one.
 
         Raises if it did not arrive; `NotArrived` may say when to try again, `Undeliverable` that it is useless.
@@ -150,7 +151,7 @@ class Engine:
         try:
             if self._drives:
                 await self._take_over()
-                await self.surely(heartbeat.schedule)
+                await self.commit_with_retry(heartbeat.schedule)
             self._group = await asyncio.TaskGroup().__aenter__()
         except BaseException:
             await self._leave_others()
@@ -213,7 +214,7 @@ class Engine:
             commit = None
             at = self.clock.now() if tx.at is None or not self._is_server_time else tx.at
             deciding = Commit(tx, at, self.ids, self.rules, "" if self._member is None else self.owner)
-            result = effects.carry_out(deciding, decide)
+            result = effects.run_job(deciding, decide)
             if self._member is not None and (news := news_of(deciding.hints)) is not None:
                 tx.tell(news)
             commit = deciding
@@ -298,7 +299,7 @@ class Engine:
         elif (task := self._drivers.get(session, {}).get(epoch)) is not None:
             task.cancel()
 
-    async def surely(self, decide: Callable[[Commit], T]) -> T | None:
+    async def commit_with_retry(self, decide: Callable[[Commit], T]) -> T | None:
         """Commit what has already happened: tried until the store takes it, or the engine closes.
 
         None if a newer driver has taken over, so that it does not count any more. Raises `StoreLost`.
@@ -346,10 +347,12 @@ class Engine:
     async def _pass(self, now: Instant) -> bool:
         """Do what is due now; True if there was anything, so there may be more."""
 
-        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str], list[str], list[str], list[str]]:
+        def look(
+            tx: Tx,
+        ) -> tuple[list[QueuePlace], list[str], list[OutboxPost], list[str], list[str], list[str], list[str]]:
             places = tx.queue.claimable(self.rules.widths, now, CLAIMS_A_PASS)
             due_runs, due_posts = tx.runs.due(now, DUE_A_PASS), tx.outbox.due(now, DUE_A_PASS)
-            overdue, unbound = tx.commissions.overdue(now, DUE_A_PASS), tx.routes.due(now, DUE_A_PASS)
+            overdue, unbound = tx.requests.overdue(now, DUE_A_PASS), tx.routes.due(now, DUE_A_PASS)
             waits, beats = tx.turns.overdue(now, DUE_A_PASS), tx.heartbeats.due(now, DUE_A_PASS)
             if self._member is not None and (held := tx.errands.of_others(self.owner)):
                 due_runs = [key for key in due_runs if f"clean:{key}" not in held]
@@ -366,7 +369,7 @@ class Engine:
         jobs = [self._claim(places)] if places else []
         jobs += [self._come_due(key) for key in keys]
         jobs += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
-        jobs += [self.commit(partial(commission.time_out, run_id=run_id)) for run_id in overdue]
+        jobs += [self.commit(partial(messages.time_out_request, run_id=run_id)) for run_id in overdue]
         jobs += [self.commit(partial(turns.wait_passed, session=session)) for session in waits]
         jobs += [self.commit(partial(bindings.come_due, session=key)) for key in unbound]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
@@ -382,7 +385,7 @@ class Engine:
         self._troubled = True
         log.error("processing a due row failed: %s", error, exc_info=error)
 
-    async def _claim(self, places: list[Place]) -> bool:
+    async def _claim(self, places: list[QueuePlace]) -> bool:
         """Claim these, all in one commit if that works, else each in its own. Where others claim too, that commit looks
         again."""
         try:
@@ -401,7 +404,7 @@ class Engine:
             self._start(self._drive(drive), f"drive {drive.session}")
         return self._member is None or bool(drives)
 
-    async def _claim_share(self, member: Member, places: list[Place]) -> list[Drive]:
+    async def _claim_share(self, member: Member, places: list[QueuePlace]) -> list[Drive]:
         driving = sum(map(len, self._drivers.values()))
         limit = CLAIMS_A_PASS if self._slots is None else min(CLAIMS_A_PASS, self._slots - driving)
         if limit <= 0:
@@ -413,10 +416,10 @@ class Engine:
         return claims.drives
 
     async def _come_due(self, key: str) -> bool:
-        leaves = await self.commit(lambda c: due.leaves(c, key))
+        leaves = await self.commit(lambda c: recover.files_to_remove(c, key))
         if leaves:
             return self._errand(f"clean:{key}", self._clean(key, leaves))
-        return await self.commit(lambda c: due.come_due(c, key))
+        return await self.commit(lambda c: recover.come_due(c, key))
 
     # ---- what the performer does
 
@@ -453,7 +456,7 @@ class Engine:
         if lease in self._over:
             self._over.discard(lease)
         else:
-            await self.surely(lambda c: turns.left(c, drive.session, drive.epoch))
+            await self.commit_with_retry(lambda c: turns.left(c, drive.session, drive.epoch))
 
     async def _is_to_stop(self, drive: Drive) -> bool:
         """True if a stop came between the claim and the start of this driver, so that nobody told it."""
@@ -482,7 +485,7 @@ class Engine:
             log.exception("driver of %s failed", drive.session)
             error = f"internal error: {error_message(raised)}"
         if (drive.session, drive.epoch) not in self._over:
-            await self.surely(lambda c: turns.fail(c, drive, error))
+            await self.commit_with_retry(lambda c: turns.fail(c, drive, error))
 
     def _errand(self, name: str, errand: Coroutine[None, None, None]) -> bool:
         """Start something outside, unless it is under way; True if it was started."""
@@ -500,7 +503,7 @@ class Engine:
     async def _is_taken(self, errand: str) -> bool:
         """True if this engine is to do it, not another one."""
         member = self._member
-        return member is None or bool(await self.surely(lambda c: cluster.take(c, member, errand)))
+        return member is None or bool(await self.commit_with_retry(lambda c: cluster.take(c, member, errand)))
 
     def _ends_errand(self, c: Commit, errand: str) -> bool:
         """This engine has done it, or could not; False if another one was to do it by now."""
@@ -520,20 +523,20 @@ class Engine:
 
         def cleaned(c: Commit) -> None:
             if self._ends_errand(c, errand):
-                due.cleaned(c, key, error)
+                recover.cleaned(c, key, error)
 
-        await self.surely(cleaned)
+        await self.commit_with_retry(cleaned)
 
-    async def _send(self, post: Post) -> None:
+    async def _send(self, post: OutboxPost) -> None:
         if post.state == "undelivered":
-            await self.surely(lambda c: c.tx.outbox.dismiss(post.key, c.at))  # it was kept long enough
+            await self.commit_with_retry(lambda c: c.tx.outbox.dismiss(post.key, c.at))  # it was kept long enough
             return
         errand = f"post:{post.key}"
         if not await self._is_taken(errand):
             return
         if not await self.store.read(lambda tx: tx.outbox.is_waiting(post.key)):
             if self._member is not None:
-                await self.surely(lambda c: self._ends_errand(c, errand))
+                await self.commit_with_retry(lambda c: self._ends_errand(c, errand))
             return  # it was sent between looking and acting
         try:
             answer = await self.performer.call(post)
@@ -546,16 +549,16 @@ class Engine:
 
             def not_sent(c: Commit) -> None:
                 if self._ends_errand(c, errand):
-                    due.not_sent(c, post, error, wait_s, permanent)
+                    recover.post_failed(c, post, error, wait_s, permanent)
 
-            await self.surely(not_sent)
+            await self.commit_with_retry(not_sent)
         else:
 
             def sent(c: Commit) -> None:
                 self._ends_errand(c, errand)
-                due.sent(c, post, answer)
+                recover.post_sent(c, post, answer)
 
-            await self.surely(sent)
+            await self.commit_with_retry(sent)
 
     # ---- other engines on the same store
 
@@ -571,10 +574,10 @@ class Engine:
         """The others took this engine for dead: be one of them again."""
         member = self._member
         if member is not None:
-            await self.surely(lambda c: bool(cluster.rejoin(c, member)))
+            await self.commit_with_retry(lambda c: bool(cluster.rejoin(c, member)))
 
     async def _drain(self) -> None:
-        await self.surely(lambda c: c.tx.engines.drain(self.owner))
+        await self.commit_with_retry(lambda c: c.tx.engines.drain(self.owner))
 
     async def _leave_others(self) -> None:
         """What this engine held may be taken by others at once."""
@@ -583,10 +586,10 @@ class Engine:
         self._closing = True
         await self._cluster.leave()
         with suppress(StoreLost):  # then whoever has the store finds out
-            await self.surely(lambda c: cluster.leave(c, self.owner))
+            await self.commit_with_retry(lambda c: cluster.leave(c, self.owner))
 
     async def _take_over(self) -> None:
-        while await self.surely(lambda c: cluster.take_over(c, self.owner, self._member is not None)):
+        while await self.commit_with_retry(lambda c: cluster.take_over(c, self.owner, self._member is not None)):
             pass
 
     async def _watch_others(self) -> None:
@@ -640,3 +643,122 @@ class Engine:
                     self._stop([(session, epoch)], ())
                 elif row.interrupts and (leave_step := self._interrupts.get((session, epoch))) is not None:
                     leave_step(row.interrupts)
+
+
+# ---- waiting until the rows say something ----------------------------------------------------------------------------
+
+CLOSED = "this fledge is closed; open the state folder again and ask by run id or session key: nothing is lost"
+
+
+class Changes:
+    """Tells those who wait when something they watch has moved."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._everywhere: set[asyncio.Event] = set()
+        self._closed = False
+        engine.on_move(self._moved)
+
+    def _moved(self, key: str) -> None:
+        waiting = self._waiting.get(key, ()) if key else {one for some in self._waiting.values() for one in some}
+        for event in (*waiting, *self._everywhere):
+            event.set()
+
+    def watch(self, moved: asyncio.Event, key: str | None = None) -> None:
+        """Set the event whenever this session, or any, moves, until `unwatch`."""
+        (self._everywhere if key is None else self._waiting.setdefault(key, set())).add(moved)
+
+    def unwatch(self, moved: asyncio.Event, key: str | None = None) -> None:
+        """Leave the event alone from now on."""
+        if key is None:
+            self._everywhere.discard(moved)
+        elif key in self._waiting:
+            self._waiting[key].discard(moved)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    def check_open(self) -> None:
+        """Refused once nothing more will change here."""
+        if self._closed:
+            raise Refused("error", CLOSED)
+
+    def close(self) -> None:
+        """Nothing more will change here: whoever waits is told so, by `Refused`."""
+        self._closed = True
+        for events in (*self._waiting.values(), self._everywhere):
+            for event in events:
+                event.set()
+
+    async def until(
+        self, look: Callable[[Tx], T | None], keys: Collection[str] | None, at: Instant | None = None
+    ) -> T | None:
+        """What `look` finds, as soon as it finds something; None if `at` comes first.
+
+        It looks again whenever one of these sessions moves; `keys` None: any. Giving up on the wait changes nothing.
+        """
+        moved = asyncio.Event()
+        places = [self._everywhere] if keys is None else [self._waiting.setdefault(key, set()) for key in keys]
+        for place in places:
+            place.add(moved)
+        try:
+            while True:
+                moved.clear()
+                self.check_open()
+                found = await self._engine.store.read(look)
+                if found is not None or (at is not None and self._engine.clock.now() >= at):
+                    return found
+                await self._engine.clock.wait_until(at, moved)
+        finally:
+            for place in places:
+                place.discard(moved)
+            for key in keys or ():
+                if not self._waiting.get(key, True):
+                    del self._waiting[key]
+
+
+def deadline(engine: Engine, timeout: float | None) -> Instant | None:
+    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
+    return engine.clock.now() + min(timeout, 1e9)
+
+
+# ---- waiting until a kill is decided ---------------------------------------------------------------------------------
+
+KILL_WAIT_S = STOP_S + 1.0
+"""Until then everything that was killed is decided."""
+
+
+async def kill_outcome(engine: Engine, changes: Changes, done: Killing) -> Killing:
+    """How a kill came out, as soon as everything it stopped is gone, or its time is up."""
+    at = engine.clock.now() + KILL_WAIT_S
+
+    def is_there(tx: Tx, key: str) -> bool:
+        run = tx.runs.find(key)
+        return engine.is_driving(key) or (run is not None and isinstance(run.phase, Ending))
+
+    def look(tx: Tx) -> bool | None:
+        return None if any(is_there(tx, key) for key in done.stopping) else True
+
+    if done.stopping:
+        await changes.until(look, done.stopping, at)
+    running = tuple(key for key in done.stopping if engine.is_driving(key))
+    return await engine.store.read(lambda tx: _sorted_kill(tx, done, running))
+
+
+def _sorted_kill(tx: Tx, done: Killing, running: tuple[str, ...]) -> Killing:
+    finished = tuple(key for key in done.stopping if key not in running and _has_won(tx, key))
+    gone = tuple(key for key in done.stopping if key not in running and key not in finished)
+    return Killing((*done.killed, *gone), running, finished)
+
+
+def _has_won(tx: Tx, key: str) -> bool:
+    """True of a run that committed its end after it was told to stop, and whose end counts."""
+    run = tx.runs.find(key)
+    if run is None or run.ended is None or isinstance(run.ended.outcome, Killed):
+        return False
+    names = [type(event) for event in tx.events.of(key)]
+    return ev.AttemptEnded in names[names.index(ev.KillOrdered) :] if ev.KillOrdered in names else False

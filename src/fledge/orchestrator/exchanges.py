@@ -3,14 +3,14 @@
 A turn that yields answers later: what it has read stays to be answered by the turn that reads what it waits for.
 A session that waits for another's answer waits inside its own turn and holds a slot. So whoever is waited for is driven
 in a lane of its own: however narrow the lanes are, nobody waits for a slot that its asker holds. How exchanges begin
-and go on is in `talk`.
+and go on is in `messages`.
 """
 
 from fledge.core import policy
-from fledge.core.answer import rows_read
 from fledge.core.effects import Owes
 from fledge.core.exchange import Exchange, dropped
 from fledge.core.run import Instant
+from fledge.core.transcript import rows_read
 from fledge.core.turn import TurnEnd
 from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
@@ -45,7 +45,7 @@ def _lane(c: Commit, session: str) -> str:
     if run is not None:
         return run.terms.lane
     turn = c.tx.turns.get(session)
-    return c.tx.commissions.lane(session, None if turn is None else turn.turn) or "main"
+    return c.tx.requests.lane(session, None if turn is None else turn.turn) or "main"
 
 
 def hurry(c: Commit, session: str) -> None:

@@ -17,9 +17,9 @@ from fledge.core.keys import agent_of, main_key
 from fledge.core.run import Instant
 from fledge.core.transcript import Noted, Replied, Spoken
 from fledge.core.turn import Driven, Due, Looked, OpenTurn
-from fledge.orchestrator import drain, transcripts
+from fledge.orchestrator import inbox, transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Heartbeat, Row
+from fledge.store.base import HeartbeatRow, InboxRow
 
 
 def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> str | None:
@@ -31,7 +31,7 @@ def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> st
     key = _conversation(c, session)
     if key is None:
         return None
-    known = c.tx.heartbeats.get(key) or Heartbeat(key)
+    known = c.tx.heartbeats.get(key) or HeartbeatRow(key)
     wake = rules.request_wake(_pending(known), cause, reason, c.at)
     held = known.held if known.due_at is not None else ""
     c.tx.heartbeats.save(replace(known, cause=wake.cause, reason=wake.reason, due_at=wake.due_at, held=held))
@@ -40,12 +40,12 @@ def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> st
 
 
 def _conversation(c: Commit, session: str) -> str | None:
-    lineage = [above for above in c.tx.sessions.lineage(session) if not drain.is_attempt(c, above.key)]
+    lineage = [above for above in c.tx.sessions.lineage(session) if not inbox.is_attempt(c, above.key)]
     found = lineage[0] if lineage else None
     return None if found is None or found.deleted or found.kind == "program" else found.key
 
 
-def _pending(known: Heartbeat) -> Wake | None:
+def _pending(known: HeartbeatRow) -> Wake | None:
     return None if not known.cause or known.due_at is None else Wake(known.cause, known.reason, known.due_at)
 
 
@@ -63,7 +63,7 @@ def schedule(c: Commit) -> None:
 def keep_beat(c: Commit, session: str) -> None:
     """The same for one conversation. Where the settings have not changed nothing does."""
     every_s = c.rules.heartbeat.every_s
-    known = c.tx.heartbeats.get(session) or Heartbeat(session)
+    known = c.tx.heartbeats.get(session) or HeartbeatRow(session)
     if every_s <= 0:
         beat_at = None
     elif known.beat_at is None:
@@ -94,7 +94,7 @@ def come_due(c: Commit, session: str) -> bool:
         # A turn comes anyway. If it finds nothing else to read, it is this one's.
         return _saved(c, replace(known, due_at=None, held=""))
     minute, second = time_of_day(c.at, c.rules.heartbeat.zone)
-    waiting = sum(drain.is_quiet(c, row) for row in c.tx.inbox.unread(session, drain.WINDOW))
+    waiting = sum(inbox.is_quiet(c, row) for row in c.tx.inbox.unread(session, inbox.WINDOW))
     situation = Situation(minute_of_day=minute, session="busy" if busy else "idle", waiting=waiting)
     verdict = rules.verdict(wake, c.rules.heartbeat, situation)
     match verdict.skip:
@@ -117,7 +117,7 @@ def is_wanted(c: Commit, session: str) -> bool:
     return known is not None and known.cause != "" and known.due_at is None and not known.held
 
 
-def _beaten(c: Commit, known: Heartbeat, beat_at: Instant) -> Heartbeat:
+def _beaten(c: Commit, known: HeartbeatRow, beat_at: Instant) -> HeartbeatRow:
     """The periodic heartbeat is wanted now, if it is this conversation's, and the next a whole number of periods later:
     missed ones are one."""
     every_s = c.rules.heartbeat.every_s
@@ -133,11 +133,11 @@ def _has_periodic(c: Commit, session: str) -> bool:
     return rules.has_periodic(session, main_key(agent_id), {key: c.tx.transcripts.last_spoken_at(key) for key in mains})
 
 
-def _over(known: Heartbeat) -> Heartbeat:
+def _over(known: HeartbeatRow) -> HeartbeatRow:
     return replace(known, cause="", reason="", due_at=None, held="")
 
 
-def _saved(c: Commit, known: Heartbeat) -> Literal[True]:
+def _saved(c: Commit, known: HeartbeatRow) -> Literal[True]:
     c.tx.heartbeats.save(known)
     return True
 
@@ -163,20 +163,20 @@ def time_of_day(at: Instant, zone: str) -> tuple[int, float]:
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 
-def begin(c: Commit, session: str, rows: Sequence[Row]) -> Cause | Literal[""]:
+def begin(c: Commit, session: str, rows: Sequence[InboxRow]) -> Cause | Literal[""]:
     """A turn of a conversation opens with these rows: it is a heartbeat's if nobody spoke, and begins by saying so.
 
     Answers why, or nothing. Whatever was wanted is done with this turn; without rows, and while what is wanted must
     wait, there is no turn and it stays wanted.
     """
-    known = c.tx.heartbeats.get(session) or Heartbeat(session)
+    known = c.tx.heartbeats.get(session) or HeartbeatRow(session)
     wanted: Cause | Literal[""] = "" if known.held else known.cause
     if not (rows or wanted):
         return ""
     if known.cause:
         known = _over(known)
         _saved(c, known)
-    if any(not drain.is_quiet(c, row) for row in rows):
+    if any(not inbox.is_quiet(c, row) for row in rows):
         return ""
     if known.beat_at is not None and known.beat_at <= c.at:
         # The periodic one is due as well, after a restart perhaps for the second time: this is it.
@@ -205,7 +205,7 @@ def answered(c: Commit, turn: OpenTurn, text: str) -> bool:
     if rules.is_silence(text, c.rules.heartbeat.ack_chars):
         hide(c, turn.session)
         return True
-    known = c.tx.heartbeats.get(turn.session) or Heartbeat(turn.session)
+    known = c.tx.heartbeats.get(turn.session) or HeartbeatRow(turn.session)
     if rules.is_repeat(text, known.said, known.said_at, c.at):
         return True
     return not _saved(c, replace(known, said=text, said_at=c.at))

@@ -10,7 +10,7 @@ from fledge.core.freeze import freeze
 from fledge.core.keys import parse_key
 from fledge.core.run import Ended, Failed, Terms
 from fledge.core.transcript import Body, CallEntry, OpenCall, Replied, Resulted, Spoken
-from fledge.openclaw import Line, PastRun, conversation_key
+from fledge.openclaw import PastLine, PastRun, conversation_key
 from fledge.orchestrator import effects, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import open_conversation
@@ -19,7 +19,7 @@ from fledge.store.base import SessionFacts, Spec
 NOT_FINISHED = "it was not finished"
 
 
-def import_run(c: Commit, past: PastRun, lines: Iterable[Line], terms: Terms | None = None) -> bool:
+def import_run(c: Commit, past: PastRun, lines: Iterable[PastLine], terms: Terms | None = None) -> bool:
     """Write a run with its transcript; False if it is there already. `terms` say how long it is kept."""
     if c.find(past.key) is not None or c.tx.sessions.get(past.key) is not None:
         return False
@@ -51,7 +51,7 @@ def import_run(c: Commit, past: PastRun, lines: Iterable[Line], terms: Terms | N
     return True
 
 
-def import_conversation(c: Commit, requester: str, lines: Iterable[Line]) -> bool:
+def import_conversation(c: Commit, requester: str, lines: Iterable[PastLine]) -> bool:
     """Write a conversation's transcript under a name of its own; False if something stands there already."""
     key = conversation_key(requester)
     open_conversation(c, key)
@@ -61,7 +61,7 @@ def import_conversation(c: Commit, requester: str, lines: Iterable[Line]) -> boo
     return True
 
 
-def write_transcript(c: Commit, session: str, lines: Iterable[Line]) -> str:
+def write_transcript(c: Commit, session: str, lines: Iterable[PastLine]) -> str:
     """Append the messages; every call gets a result, so that nothing of it can ever be run. Answers the last words."""
     open_ones: dict[str, OpenCall] = {}
     last = ""

@@ -13,24 +13,23 @@ from msgspec.structs import replace
 
 from fledge.config import Config
 from fledge.core.exchange import Exchange, Over
-from fledge.core.freeze import said
+from fledge.core.freeze import classify_reply
 from fledge.core.keys import agent_of, check_agent_id, parse_key
 from fledge.core.params import also_called
 from fledge.core.policy import enforce
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import lease, sight, talk
-from fledge.orchestrator.asked import Caller
-from fledge.orchestrator.changes import Changes
-from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.talk import Sending
+from fledge.orchestrator import messages, visibility
+from fledge.orchestrator.commit import Commit, check_lease
+from fledge.orchestrator.engine import Changes, Engine
+from fledge.orchestrator.messages import Sending
+from fledge.orchestrator.spawn_params import Caller
 from fledge.store.base import Tx
 
 WAIT_S: Final = 30.0
 """How long an answer is waited for unless the sender says otherwise."""
 MOST_WAIT_S: Final = 600
-Status = Literal["ok", "accepted", "timeout", "done", "forbidden", "error"]
+SendStatus = Literal["ok", "accepted", "timeout", "done", "forbidden", "error"]
 
 
 class SendParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -50,7 +49,7 @@ class SendParams(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 class Sent(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What came of a message."""
 
-    status: Status
+    status: SendStatus
     session_key: str = ""
     run_id: str = ""
     message_id: str = ""
@@ -79,7 +78,7 @@ class Messenger:
         sending = Sending(
             id=f"{session}#{self._engine.ids.unique()}", sender=session, target=target, message=message, wait_s=wait_s
         )
-        return await self._sent(lambda c: talk.begin(c, sending))
+        return await self._sent(lambda c: messages.begin_exchange(c, sending))
 
     async def _sent(self, begin: Callable[[Commit], Exchange]) -> Sent:
         begun = await self._engine.commit(begin)
@@ -100,17 +99,17 @@ class Messenger:
     # ---- reading what was asked
 
     def _begin(self, c: Commit, params: SendParams, caller: Caller) -> Exchange:
-        lease.check(c, caller.session, caller.lease)
-        known = talk.again(c, caller.key, params.timeout_seconds) if caller.key else None
-        return known or talk.begin(c, self._read(c, params, caller))
+        check_lease(c, caller.session, caller.lease)
+        known = messages.find_exchange(c, caller.key, params.timeout_seconds) if caller.key else None
+        return known or messages.begin_exchange(c, self._read(c, params, caller))
 
     def _read(self, c: Commit, params: SendParams, caller: Caller) -> Sending:
         """The message as rules and configuration complete it. Raises BadInput or Refused."""
-        looks = sight.looker(self._config, c.tx, caller.session)
+        looks = visibility.looker(self._config, c.tx, caller.session)
         target = self._target(c.tx, params, looks)
         session = c.tx.sessions.get(target)
         theirs = agent_of(target) if session is None else session.facts.agent_id
-        enforce(sight.refuse_look(c.tx, looks, target, theirs))
+        enforce(visibility.refuse_look(c.tx, looks, target, theirs))
         return Sending(
             id=caller.key or f"{caller.session}#{c.ids.unique()}",
             sender=caller.session,
@@ -123,21 +122,21 @@ class Messenger:
             opens=parse_key(target).kind == "main" and self._is_configured(theirs),
         )
 
-    def _target(self, tx: Tx, params: SendParams, looks: sight.Looker) -> str:
+    def _target(self, tx: Tx, params: SendParams, looks: visibility.Looker) -> str:
         if bool(params.session_key.strip()) == bool(params.label.strip()):
             raise BadInput("sessionKey", "give either sessionKey or label")
         if params.label.strip():
             agent_id = check_agent_id(params.agent_id) if params.agent_id else ""
-            return sight.find_labelled(tx, looks, params.label, agent_id)
+            return visibility.find_labelled(tx, looks, params.label, agent_id)
         if params.agent_id:
             raise BadInput("agentId", "goes with label; a sessionKey names its agent itself")
-        return sight.key_meant(tx, looks.session, params.session_key)
+        return visibility.key_meant(tx, looks.session, params.session_key)
 
     def _is_configured(self, agent_id: str) -> bool:
         return agent_id == "main" or any(one.id == agent_id for one in self._config.agents.list)
 
 
-def _status(error: Refused | BadInput) -> Status:
+def _status(error: Refused | BadInput) -> SendStatus:
     match error.status:
         case "forbidden" | "done" as status:
             return status
@@ -158,7 +157,7 @@ def _told(tx: Tx, exchange: Exchange) -> Sent:
         return replace(told, delivery=_of_a_tell(exchange, run))
     if reply is not None:
         goes_on = "" if isinstance(stage, Over) else "the exchange goes on; further turns reach both of you"
-        return replace(told, status="ok", reply=reply if said(reply) == "text" else "", delivery=goes_on)
+        return replace(told, status="ok", reply=reply if classify_reply(reply) == "text" else "", delivery=goes_on)
     if isinstance(stage, Over):
         return replace(told, status="error", error=stage.why)
     if exchange.until_at is None:

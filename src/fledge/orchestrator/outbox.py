@@ -1,41 +1,58 @@
-"""Hop 2: from a transcript to somebody outside. What is posted here is sent at least once, under a stable id, in order
-on each channel; whether it arrives never changes a run.
+"""The outbox: messages to people on channels, and calls of hooks. What is posted here is sent at least once, under a
+stable id, in order for each address.
 
-What could not be sent is given up into the undelivered list, and told when that address can be reached again. This file
-knows no channel: the performer sends.
+Posting is part of the commit that it tells of; sending is the performer's. Whether a post arrives never changes a run.
+A hook without a listener costs nothing. What the answer of a hook changes is decided in `recover`.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fledge.core.announce import Completion, for_people, headline
 from fledge.core.freeze import one_line
+from fledge.core.hook import (
+    DeliveryTarget,
+    EndedOutcome,
+    HookCall,
+    HookEvent,
+    HookName,
+    Left,
+    SubagentEnded,
+    SubagentSpawned,
+    SubagentSpawning,
+)
+from fledge.core.keys import parse_key
 from fledge.core.route import (
     EXPIRY_S,
     FORWARDED,
     About,
     Address,
-    Found,
-    Message,
+    ChannelMessage,
+    RouteSource,
+    address_of,
     answer_to,
     is_worth_sending,
     next_try_at,
 )
-from fledge.core.run import Ok
+from fledge.core.run import Ok, Run
 from fledge.core.turn import OpenTurn
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Post, Row
+from fledge.store.base import InboxRow, OutboxPost, Tx
+
+# ---- messages to channels --------------------------------------------------------------------------------------------
 
 LINE_CHARS = 160
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Message).decode
+_decode_message = msgspec.json.Decoder(ChannelMessage).decode
 
 
-def message_of(post: Post) -> Message | None:
+def message_of(post: OutboxPost) -> ChannelMessage | None:
     """What a post says to somebody on a channel; None if it is something else."""
-    return _decode(post.body) if post.kind == "message" else None
+    return _decode_message(post.body) if post.kind == "message" else None
 
 
 def address_for(c: Commit, session: str, origin: str) -> Address | None:
@@ -54,7 +71,7 @@ def reply(c: Commit, turn: OpenTurn, entry: int, text: str) -> None:
         _post(c, f"reply:{turn.session}:{entry}", address, "reply", turn.session, text, route=turn.route)
 
 
-def result(c: Commit, session: str, address: Address, row: Row, completion: Completion) -> None:
+def result(c: Commit, session: str, address: Address, row: InboxRow, completion: Completion) -> None:
     """Post what came of a child, as the runtime tells it."""
     child, status = completion.child_session_key, completion.outcome.status
     text = for_people(completion)
@@ -104,9 +121,9 @@ def _post(
     text: str,
     child: str = "",
     status: str = "",
-    route: Found = "fallback",
+    route: RouteSource = "fallback",
 ) -> None:
-    message = Message(
+    message = ChannelMessage(
         id=key,
         channel=address.channel,
         to=address.to,
@@ -135,14 +152,14 @@ def _post(
 # ---- what became of it -----------------------------------------------------------------------------------------------
 
 
-def sent(c: Commit, post: Post) -> None:
+def sent(c: Commit, post: OutboxPost) -> None:
     """It arrived. Whoever it reached is told of what did not reach them before."""
     c.tx.outbox.done(post.key, c.at)
     message = message_of(post)
     c.hints.moved.append((post.run or "") if message is None else message.session_key)
     if message is None:
         return
-    lost = [_decode(one.body) for one in c.tx.outbox.undelivered(post.lane) if one.kind == "message"]
+    lost = [_decode_message(one.body) for one in c.tx.outbox.undelivered(post.lane) if one.kind == "message"]
     lost = [one for one in lost if one.address == message.address and not one.id.startswith("notice:undelivered:")]
     if lost:
         words = "\n".join(one_line(one.text, LINE_CHARS) for one in lost[-5:])
@@ -155,7 +172,7 @@ def sent(c: Commit, post: Post) -> None:
             retry(c, told.key)  # that they are to be told of it did not reach them either
 
 
-def failed(c: Commit, post: Post, error: str, wait_s: float = 0.0, permanent: bool = False) -> None:
+def failed(c: Commit, post: OutboxPost, error: str, wait_s: float = 0.0, permanent: bool = False) -> None:
     """It did not arrive: again later, not before the other side wants it, or given up and undelivered; at once if the
     failure is permanent."""
     again_at = None if permanent else next_try_at(post.tries, post.retries, c.at, post.expires_at, wait_s)
@@ -181,10 +198,148 @@ def dismiss(c: Commit, key: str) -> None:
     c.tx.outbox.dismiss(key, c.at)
 
 
-def _undelivered(c: Commit, key: str) -> Post:
+def _undelivered(c: Commit, key: str) -> OutboxPost:
     post = c.tx.outbox.get(key)
     if post is None:
         raise NotFound(f"no post {key}")
     if post.state != "undelivered":
         raise Refused("done", f"{key} is {post.state}")
     return post
+
+
+# ---- calls of hooks --------------------------------------------------------------------------------------------------
+
+E = TypeVar("E", SubagentSpawning, SubagentSpawned, DeliveryTarget, SubagentEnded)
+_decode_call = msgspec.json.Decoder(HookCall).decode
+
+
+def call_of(post: OutboxPost) -> HookCall | None:
+    """The event a post carries to a listener; None if it is something else."""
+    return _decode_call(post.body) if post.kind == "hook" else None
+
+
+def hook_post_key(hook: HookName, listener: str, name: str) -> str:
+    """The name of a call: one per hook, listener and run; of what ends, per end (`end_of`)."""
+    return f"hook:{hook}:{listener}:{name}"
+
+
+def end_of(run: Run) -> str:
+    """Names an end of a run: one that was killed and resumed has another."""
+    return f"{run.key}:{run.resumes}" if run.resumes else run.key
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+def place_of(tx: Tx, key: str) -> Address | None:
+    """The thread a session is bound to, else where its task was asked for."""
+    route = tx.routes.get(key)
+    return route.address if route is not None and route.kind == "bound" else address_of(tx.runs.spec(key).origin)
+
+
+def _at(event: E, address: Address | None) -> E:
+    """The event, concerning that place."""
+    return event if address is None else replace(event, channel=address.channel, to=address.to, thread=address.thread)
+
+
+def spawning_event(tx: Tx, run: Run) -> SubagentSpawning:
+    """The question whether, and to which thread, a child that is being prepared is to be bound."""
+    spec, session = tx.runs.spec(run.key), tx.routes.get(run.terms.parent)
+    place = address_of(spec.origin) or (None if session is None else session.address)
+    event = SubagentSpawning(
+        child_session_key=run.key,
+        requester_session_key=run.terms.parent,
+        agent_id=spec.agent_id,
+        label=spec.label,
+        mode=run.terms.mode,
+    )
+    return _at(event, place)
+
+
+def call_spawned_hooks(c: Commit, run: Run) -> None:
+    """Tell that a child was accepted."""
+    if "subagent_spawned" not in c.rules.hooks:
+        return
+    spec = c.tx.runs.spec(run.key)
+    route = c.tx.routes.get(run.key)
+    event = SubagentSpawned(
+        child_session_key=run.key,
+        requester_session_key=run.terms.parent,
+        agent_id=spec.agent_id,
+        label=spec.label,
+        mode=run.terms.mode,
+        run_id=run.run_id,
+        thread_requested=route is not None and route.kind == "bound",
+    )
+    _call_hooks(c, "subagent_spawned", run.key, run.key, _at(event, place_of(c.tx, run.key)))
+
+
+def call_ended_hooks(
+    c: Commit, run: Run, thread: Address | None = None, reason: str = "", outcome: EndedOutcome | None = None
+) -> None:
+    """Tell that a run is over, or that its thread is left; once, whichever comes first."""
+    if "subagent_ended" not in c.rules.hooks:
+        return
+    over = run.ended
+    came_out: EndedOutcome = "unknown" if over is None else _OUTCOMES.get(over.outcome.status, "unknown")
+    event = SubagentEnded(
+        target_session_key=run.key,
+        target_kind="acp" if parse_key(run.key).kind == "acp" else "subagent",
+        run_id=run.run_id,
+        reason=reason or _REASONS.get(came_out, came_out),
+        outcome=outcome or came_out,
+        error="" if over is None else over.outcome.error or "",
+        send_farewell=thread is not None,
+        ended_at=c.at if over is None else over.ended_at,
+    )
+    _call_hooks(c, "subagent_ended", run.key, end_of(run), _at(event, thread))
+
+
+_OUTCOMES: dict[str, EndedOutcome] = {"ok": "ok", "error": "error", "timeout": "timeout", "killed": "killed"}
+_REASONS = {"ok": "complete"}
+"""What is called otherwise as a reason than as an outcome."""
+
+
+def ask_target(c: Commit, run: Run, requester: str, origin: str) -> bool:
+    """Ask where the answer of a run should go; False if nobody listens."""
+    if "subagent_delivery_target" not in c.rules.hooks:
+        return False
+    event = DeliveryTarget(
+        child_session_key=run.key,
+        requester_session_key=requester,
+        run_id=run.run_id,
+        mode=run.terms.mode,
+        expects_completion_message=run.terms.expects,
+    )
+    event = _at(event, address_of(origin))
+    return _call_hooks(c, "subagent_delivery_target", run.key, end_of(run), event, is_question=True)
+
+
+def is_target_asked(c: Commit, key: str) -> bool:
+    """True while somebody who was asked where a run's answer should go has not answered."""
+    listeners = c.rules.hooks.get("subagent_delivery_target", ())
+    name = end_of(c.run(key))
+    return any(c.tx.outbox.is_waiting(hook_post_key("subagent_delivery_target", one.name, name)) for one in listeners)
+
+
+def tell_context_engine(c: Commit, key: str, reason: Left) -> None:
+    """Tell the context engine, if there is one, that a run is done with in this way."""
+    if c.rules.context_engine:
+        body = _encode({"sessionKey": key, "reason": reason}).decode()
+        c.hints.look |= c.tx.outbox.post(f"context:{reason}:{end_of(c.run(key))}", "context", None, body, c.at)
+
+
+def _call_hooks(c: Commit, hook: HookName, key: str, name: str, event: HookEvent, is_question: bool = False) -> bool:
+    told = False
+    for listener in c.rules.hooks.get(hook, ()):
+        body = _encode(HookCall(listener.name, event)).decode()
+        told |= c.tx.outbox.post(
+            hook_post_key(hook, listener.name, name),
+            "hook",
+            key,
+            body,
+            c.at,
+            retries=0 if is_question else listener.retries,
+        )
+    c.hints.look |= told
+    return told

@@ -13,7 +13,7 @@ from fledge.core import events as ev
 from fledge.core import fork, policy
 from fledge.core.access import refuse_stopped
 from fledge.core.attachments import File
-from fledge.core.freeze import one_line, sound
+from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.keys import (
     FOLDER_CHARS,
     agent_of,
@@ -29,14 +29,13 @@ from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import budget, deliver, effects, heartbeat, lease, transcripts, undelivered
-from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.lease import Lease
+from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts
+from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
 
 
-class Request(Struct, frozen=True, kw_only=True):
-    """A spawn that has been read and validated at its edge (`asked`)."""
+class SpawnRequest(Struct, frozen=True, kw_only=True):
+    """A spawn that has been read and validated at its edge (`spawn_params`)."""
 
     spec: Spec
     terms: Terms
@@ -77,7 +76,7 @@ class Request(Struct, frozen=True, kw_only=True):
         return self.binds_thread or bool(self.terms.leaves or self.facts.cwd)
 
 
-def spawn(c: Commit, request: Request) -> Run:
+def spawn(c: Commit, request: SpawnRequest) -> Run:
     """Reserve and prepare in one commit: for children that need nothing from outside the database.
 
     A repeated call (same key, same request) answers the run of the first; with another request it is refused.
@@ -89,7 +88,7 @@ def spawn(c: Commit, request: Request) -> Run:
     return prepared(c, run.key, request.generations)
 
 
-def spawned_before(c: Commit, request: Request) -> Run | None:
+def spawned_before(c: Commit, request: SpawnRequest) -> Run | None:
     """The run that this very call made before, if it did. Refused: its key came with another request, or that run is
     still being prepared by whoever asked for it."""
     known = c.tx.asks.find(request.terms.parent, request.key) if request.key else None
@@ -103,23 +102,23 @@ def spawned_before(c: Commit, request: Request) -> Run | None:
     return run
 
 
-def _digest(request: Request) -> str:
+def _digest(request: SpawnRequest) -> str:
     if request.digest:
         return request.digest
     asked = replace(request.spec, created_at=0.0)
     return hashlib.sha256(msgspec.json.encode((asked, request.terms))).hexdigest()
 
 
-def reserve(c: Commit, request: Request) -> Run:
+def reserve(c: Commit, request: SpawnRequest) -> Run:
     """Check every limit and reserve the place. Raises Refused, with nothing changed, if a rule forbids it."""
-    spec = replace(request.spec, task=sound(request.spec.task), label=sound(request.spec.label))
+    spec = replace(request.spec, task=to_valid_utf8(request.spec.task), label=to_valid_utf8(request.spec.label))
     if not spec.task.strip():
         raise BadInput("task", "must not be empty")
     parent = request.terms.parent
     session = c.tx.sessions.get(parent)
     if session is None or session.deleted:
         raise NotFound(f"no session {parent}")
-    lease.check(c, parent, request.lease)
+    check_lease(c, parent, request.lease)
     _check_wanted(c, parent, request.generations)
     above = c.find(parent)
     if above is not None and above.ended is not None and above.terms.mode == "run":
@@ -194,7 +193,7 @@ def _check_above(c: Commit, run: Run | None, cap_of: Callable[[str], int]) -> No
         run = c.find(parent)
 
 
-def _forked(c: Commit, request: Request, parent: Session) -> Spoken:
+def _forked(c: Commit, request: SpawnRequest, parent: Session) -> Spoken:
     """What a forked child starts with. Refused: another agent, a program, or more than may be copied."""
     own, target = parent.facts.agent_id, request.spec.agent_id
     if parent.kind == "program":
@@ -233,14 +232,14 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     enforce(policy.refuse_resume(run))
     if any(isinstance(event, ev.Imported) for event in c.tx.events.of(key)):
         raise Refused("done", f"{key} was imported from another system: run it again")
-    if deliver.told(c, run.terms.parent).suppressed:
+    if inbox.receiver_of(c, run.terms.parent).suppressed:
         raise Refused(
             "forbidden", f"{run.terms.parent}, which it would answer to, was killed: resume that, or run it again"
         )
     spent = budget.is_spent(c, key)
     enforce(policy.admit(limits, policy.Occupancy(run.terms.depth - 1, children=0, retained=0, budget_spent=spent)))
     _check_above(c, run, cap_of)
-    c.words = sound(words)
+    c.words = to_valid_utf8(words)
     said, unsettled = transcripts.last_words(c, key), c.tx.sessions.counts(key).unsettled
     return effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
 
@@ -284,7 +283,7 @@ def open_conversation(c: Commit, key: str, folder: str = "") -> None:
     c.tx.sessions.open(key, "main" if is_main else "named", None, 0, facts, c.at)
     if is_main and c.rules.heartbeat.every_s:
         heartbeat.keep_beat(c, key)
-    undelivered.tell(c, key)
+    inbox.tell_undelivered(c, key)
 
 
 def open_program(c: Commit, key: str) -> None:

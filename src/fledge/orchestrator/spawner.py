@@ -2,7 +2,7 @@
 
 A child that needs nothing outside is one commit. Any other is reserved in a commit, prepared beside it and accepted in
 a second one; whatever goes wrong in between withdraws the reservation, and with it all that was made. Rules are in
-`asked` and `spawn`, how things are made is the host's.
+`spawn_params` and `spawn`, how things are made is the host's.
 """
 
 import asyncio
@@ -16,14 +16,17 @@ from msgspec.structs import replace
 
 from fledge.config import Config
 from fledge.core.attachments import Receipt
+from fledge.core.child_files import ATTACHMENTS, child_file
 from fledge.core.keys import agent_of
-from fledge.core.leaves import ATTACHMENTS, leaf
 from fledge.core.policy import STEER_CHARS, refuse_resume
 from fledge.core.prompts import accepted_note
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import (
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn import SpawnRequest
+from fledge.orchestrator.spawn_params import (
     Caller,
     Host,
     Read,
@@ -34,9 +37,6 @@ from fledge.orchestrator.asked import (
     read_spawn,
     tools_needed,
 )
-from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.spawn import Request
 from fledge.store.base import Session, SessionFacts, Tx
 
 Open = Callable[[Commit], None]
@@ -57,7 +57,7 @@ class Maker(Host, Protocol):
         """Bind the child to a thread of its requester's channel. Raises Refused if no channel there can."""
         ...
 
-    async def make(self, request: Request) -> None:
+    async def make(self, request: SpawnRequest) -> None:
         """Make what the run leaves outside the database. Raises if it cannot; what it made by then is removed later."""
         ...
 
@@ -149,7 +149,7 @@ class Spawner:
         """Raise BadInput or Refused for a model that cannot be used here."""
         self._host.check_model(name, None)
 
-    async def admit(self, request: Request, open_caller: Open | None = None) -> Run:
+    async def admit(self, request: SpawnRequest, open_caller: Open | None = None) -> Run:
         """The same for a request that has been read."""
         opening = open_caller or _is_open
         if not request.needs_preparing:
@@ -163,10 +163,10 @@ class Spawner:
             return await self._engine.commit(lambda c: spawn.prepared(c, run.key, request.generations))
         except BaseException as error:
             why = str(error) or type(error).__name__
-            await asyncio.shield(self._engine.surely(lambda c: _withdraw(c, reserved, why)))
+            await asyncio.shield(self._engine.commit_with_retry(lambda c: _withdraw(c, reserved, why)))
             raise
 
-    async def _prepare(self, run: Run, request: Request) -> None:
+    async def _prepare(self, run: Run, request: SpawnRequest) -> None:
         if request.binds_thread:
             await self._host.bind_thread(self._engine, run)
         if request.terms.leaves or request.facts.cwd:
@@ -195,12 +195,12 @@ def _is_open(c: Commit) -> None:
     """The caller's session was there before."""
 
 
-def _spawned(c: Commit, request: Request, opening: Open) -> Run:
+def _spawned(c: Commit, request: SpawnRequest, opening: Open) -> Run:
     opening(c)
     return spawn.spawn(c, request)
 
 
-def _reserve(c: Commit, request: Request, opening: Open) -> _Reserved:
+def _reserve(c: Commit, request: SpawnRequest, opening: Open) -> _Reserved:
     before = c.tx.sessions.get(request.terms.parent)
     opening(c)
     known = spawn.spawned_before(c, request)
@@ -237,7 +237,7 @@ def accepted(spawned: Spawned) -> dict[str, object]:
             "count": len(spawned.attachments),
             "totalBytes": sum(one.bytes for one in spawned.attachments),
             "files": [to_builtins(one) for one in spawned.attachments],
-            "relDir": leaf(ATTACHMENTS, run.key),
+            "relDir": child_file(ATTACHMENTS, run.key),
         }
     if spawned.warning:
         answer["warning"] = spawned.warning

@@ -11,9 +11,8 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.core.answer import NUDGE, was_nudged
-from fledge.core.freeze import said
-from fledge.core.goods import Goods
+from fledge.core.freeze import classify_reply
+from fledge.core.handover import Handover
 from fledge.core.keys import short_id
 from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Refusal, Spent, YieldTerms
@@ -22,19 +21,19 @@ from fledge.core.progress import StepLimits, advance, is_told, refuse_next_step,
 from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answer
 from fledge.core.run import Instant, Running
 from fledge.core.schema import Fit, fit
-from fledge.core.transcript import DROPPED, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
+from fledge.core.transcript import DROPPED, NUDGE, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told, was_nudged
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import budget, deliver, documents, drain, outbox, transcripts, turns
+from fledge.orchestrator import budget, inbox, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import new_lines
 from fledge.orchestrator.turns import Drive
-from fledge.store.base import Approval, ApprovalState, Ran, Tx
+from fledge.store.base import Approval, ApprovalState, TurnRan, Tx
 
 RULE: Final = "a rule"
 """Who answered a question that a rule of a person's answered."""
 
 
-class Goes(Struct, frozen=True):
+class StepOutcome(Struct, frozen=True):
     """What came of a commit that may end the turn: the lines it added, and whether the turn is over."""
 
     lines: list[Line]
@@ -63,7 +62,7 @@ def replied(
     reply: Replied,
     last: int,
     approval_s: float,
-    ran: Ran | None = None,
+    ran: TurnRan | None = None,
     tools_s: float = 0.0,
     in_doubt: bool = False,
     works_in: str = "",
@@ -120,13 +119,13 @@ def cut(
     words: str,
     kind: Literal["continue", "dropped"],
     last: int,
-    ran: Ran | None,
+    ran: TurnRan | None,
 ) -> list[Line]:
     """Append a reply that the token limit cut, and the words that ask the model for what is missing. Nothing that
     waits is read before that came."""
     turns.fence(c, drive)
     _record(c, drive, ran)
-    aside = drain.is_attempt(c, drive.session) and drain.is_aside(c, drive.session)
+    aside = inbox.is_attempt(c, drive.session) and inbox.is_aside(c, drive.session)
     transcripts.write(c, drive.session, replace(reply, cut=True, aside=aside), Spoken(words, kind=kind))
     budget.settle(c, drive.session, reply)
     turns.progressed(c, drive.session)
@@ -135,20 +134,20 @@ def cut(
 
 def _at_work(c: Commit, drive: Drive, works_in: str) -> None:
     if works_in:
-        documents.begin_work(c, drive.session, works_in)
+        transcripts.begin_work(c, drive.session, works_in)
 
 
 def _work_on(c: Commit, drive: Drive, tools_s: float, is_progress: bool) -> None:
     (turns.progressed if is_progress else turns.at_work)(c, drive.session, tools_s)
 
 
-def hand_over(c: Commit, drive: Drive, goods: Goods | None) -> None:
+def hand_over(c: Commit, drive: Drive, handover: Handover | None) -> None:
     """Remember what the session hands over besides its words, where somebody looked."""
-    if goods is not None:
-        c.tx.sessions.keep_goods(drive.session, goods)
+    if handover is not None:
+        c.tx.sessions.keep_handover(drive.session, handover)
 
 
-def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
+def _record(c: Commit, drive: Drive, ran: TurnRan | None) -> None:
     if ran is not None:
         c.tx.turns.ran(drive.session, ran)
 
@@ -188,23 +187,23 @@ def resulted(
     last: int,
     step: StepEnd | None = None,
     tools_s: float = 0.0,
-    goods: Goods | None = None,
+    handover: Handover | None = None,
     in_doubt: bool = False,
-) -> Goes:
+) -> StepOutcome:
     """Append results, and what there is to hand over now. The last of a step come with it: the turn is over if it
     gets nowhere, else it reads what may enter at this boundary. Other calls may take `tools_s`. `in_doubt`: as for
     replies, with these results in."""
     turns.fence(c, drive)
-    hand_over(c, drive, goods)
+    hand_over(c, drive, handover)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
     if step is not None:
         limit = _advance(c, drive, step, results)
         if limit is not None:
-            return Goes([], over=True, error=limit)
-        drain.take(c, drive.session, at_boundary=True)
+            return StepOutcome([], over=True, error=limit)
+        inbox.consume_waiting(c, drive.session, at_boundary=True)
     _work_on(c, drive, tools_s, not in_doubt)
-    return Goes(new_lines(c, drive.session, last), over=False)
+    return StepOutcome(new_lines(c, drive.session, last), over=False)
 
 
 def _advance(c: Commit, drive: Drive, step: StepEnd, results: Sequence[Resulted]) -> str | None:
@@ -246,32 +245,32 @@ def finish(
     drive: Drive,
     reply: Replied,
     last: int,
-    ran: Ran | None = None,
-    goods: Goods | None = None,
+    ran: TurnRan | None = None,
+    handover: Handover | None = None,
     begun: str = "",
-) -> Goes:
+) -> StepOutcome:
     """A reply without calls ends the turn, unless completions have to be read first, it is to be JSON and is not, or it
     has no words and somebody waits for some. `begun`: the text of the reply before it, of which it is the rest."""
     budget.settle(c, drive.session, reply)
     _record(c, drive, ran)
-    hand_over(c, drive, goods)
+    hand_over(c, drive, handover)
     whole = begun + reply.text
     if _asked_for_words(c, drive, reply, whole):
-        return Goes(new_lines(c, drive.session, last), over=False)
+        return StepOutcome(new_lines(c, drive.session, last), over=False)
     fitted = _fitted(c, drive, whole)
     if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
-        return Goes(new_lines(c, drive.session, last), over=False)
+        return StepOutcome(new_lines(c, drive.session, last), over=False)
     over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text, begun=begun) == "over"
     if over:
-        return Goes([], over=True, last=c.tx.transcripts.last(drive.session))
-    return Goes(new_lines(c, drive.session, last), over=False)
+        return StepOutcome([], over=True, last=c.tx.transcripts.last(drive.session))
+    return StepOutcome(new_lines(c, drive.session, last), over=False)
 
 
 def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> bool:
     """Ask the model of a conversation for words, if its turn would end without any; False if it has some, nobody waits
     for them, or it was asked before."""
     turn = c.tx.turns.get(drive.session)
-    if turn is None or turns.kind_of(c, drive.session) is turns.Attempt or said(whole) != "empty":
+    if turn is None or turns.kind_of(c, drive.session) is turns.Attempt or classify_reply(whole) != "empty":
         return False
     bodies = transcripts.of_turn(c.tx, turn)
     if was_nudged(bodies) or not turns.lacks_words(c, turn, bodies):
@@ -279,7 +278,7 @@ def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> boo
     turns.fence(c, drive)
     words = empty_nudge(any(isinstance(body, Told) for body in bodies))
     transcripts.write(c, drive.session, reply, Spoken(words, f"nudge:{drive.session}:{turn.turn}", NUDGE))
-    drain.take(c, drive.session, at_boundary=True)
+    inbox.consume_waiting(c, drive.session, at_boundary=True)
     c.tx.drivers.progress(drive.session, c.at, step_open=True)
     return True
 
@@ -288,10 +287,10 @@ def _fitted(c: Commit, drive: Drive, whole: str) -> Fit | None:
     """The whole text of a final reply held against the output schema of its run; None if there is none, or this is not
     the run's answer."""
     run = c.find(drive.session)
-    if run is None or run.ended is not None or run.plan == "planning" or said(whole) in ("silent", "skip"):
+    if run is None or run.ended is not None or run.plan == "planning" or classify_reply(whole) in ("silent", "skip"):
         return None
     schema = c.tx.runs.spec(drive.session).output_schema
-    if schema is None or drain.is_aside(c, drive.session):
+    if schema is None or inbox.is_aside(c, drive.session):
         return None
     return fit(schema, whole)
 
@@ -318,8 +317,8 @@ def wait(
     terms: YieldTerms,
     last: int,
     step: StepEnd,
-    goods: Goods | None = None,
-) -> Goes:
+    handover: Handover | None = None,
+) -> StepOutcome:
     """Yield as the last of these calls asks, now that all other results of the step are in.
 
     Their result says what came of it. The turn is over and waits, or goes on: completions were unread, there is nothing
@@ -330,21 +329,21 @@ def wait(
     if verdict == "wait":
         text = terms.message.strip() or "Turn yielded."
     else:
-        text = yield_answer(refusal, deliver.silent_children(c, drive.session))
+        text = yield_answer(refusal, inbox.silent_children(c, drive.session))
     results = [
         Resulted(call.entry, call.index, call.call.id, call.call.name, text, refusal is not None) for call in calls
     ]
-    hand_over(c, drive, goods)
+    hand_over(c, drive, handover)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
     limit = None if verdict == "wait" else _advance(c, drive, step, results)
     if limit is not None:
-        return Goes([], over=True, text=text, error=limit)
+        return StepOutcome([], over=True, text=text, error=limit)
     if refusal is None and turns.wait(c, drive, terms) == "over":
-        return Goes([], over=True, text=text)
-    drain.take(c, drive.session, at_boundary=True)
+        return StepOutcome([], over=True, text=text)
+    inbox.consume_waiting(c, drive.session, at_boundary=True)
     turns.progressed(c, drive.session)
-    return Goes(new_lines(c, drive.session, last), over=False, text=text)
+    return StepOutcome(new_lines(c, drive.session, last), over=False, text=text)
 
 
 def ask(c: Commit, drive: Drive) -> None:

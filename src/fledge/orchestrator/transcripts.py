@@ -1,8 +1,16 @@
-"""Transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed, deleting one."""
+"""Transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed, deleting one; and
+which documents of a workspace speak in prompts.
 
-from collections.abc import Sequence
+A document is judged when a turn begins, accepted by a person, and left out until then (`core.documents` decides).
+"""
 
-from fledge.core.freeze import partial, said
+import os
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from fledge.core.documents import Document, Version, Workspace, judge, left_out_line
+from fledge.core.freeze import classify_reply, partial
 from fledge.core.run import TextId
 from fledge.core.transcript import (
     Body,
@@ -21,6 +29,7 @@ from fledge.core.transcript import (
     to_body,
 )
 from fledge.core.turn import OpenTurn
+from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Entry, EntryKind, Tx, Used
 from fledge.store.entry_files import file_name
@@ -129,7 +138,7 @@ def last_words(c: Commit, key: str) -> TextId | None:
         match body:
             case Spoken(kind="approval"):
                 return None
-            case Replied(text=text, aside=False) if said(text) == "text":
+            case Replied(text=text, aside=False) if classify_reply(text) == "text":
                 return c.tx.texts.keep(key, text)
             case _:
                 continue
@@ -184,3 +193,54 @@ def close_calls(c: Commit, session: str, reason: str) -> None:
         write(c, session, *results)
     for call in open_ones:
         c.tx.approvals.move(session, call.entry, call.index, "void")
+
+
+# ---- documents of a workspace ----------------------------------------------------------------------------------------
+
+
+def known_workspace(tx: Tx, path: str) -> Workspace:
+    """What is known of a workspace, by its real path."""
+    return tx.workspaces.get(path) or Workspace(path)
+
+
+def begin_work(c: Commit, session: str, path: str) -> None:
+    """From now on, until its drive ends, the session may write in this workspace, by its real path."""
+    c.tx.workspaces.begin_work(session, path, c.at)
+
+
+def judge_documents(c: Commit, session: str, path: str, found: Mapping[str, Version]) -> frozenset[str]:
+    """The documents that must be left out, told once for each version; those that a person changed are accepted."""
+    workspace = known_workspace(c.tx, path)
+    above = [path]
+    while above[-1] != os.path.dirname(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    spans = [span for one in above for span in known_workspace(c.tx, one).spans]
+    spans += [(since, c.at) for place, since in c.tx.workspaces.at_work() if place in above]
+    names: set[str] = set()
+    for name, version in found.items():
+        before = workspace.document(name)
+        verdict = judge(version, before, spans)
+        if verdict != "left out":
+            workspace = workspace.with_document(Document(name, version.digest))
+        else:
+            names.add(name)
+            workspace = workspace.with_document(replace(before, left_out=version))
+            if version != before.left_out:
+                outbox.tell(c, session, f"document:{path}/{name}:{version.digest[:16]}", left_out_line(name))
+    c.tx.workspaces.save(workspace)
+    return frozenset(names)
+
+
+def accept_documents(c: Commit, path: str, digests: Mapping[str, str]) -> list[str]:
+    """These versions are a person's. Answers the documents that were left out until now."""
+    workspace = known_workspace(c.tx, path)
+    before = left_out_documents(c.tx, path)
+    for name, digest in digests.items():
+        workspace = workspace.with_document(Document(name, digest))
+    c.tx.workspaces.save(workspace)
+    return [name for name in before if name in digests]
+
+
+def left_out_documents(tx: Tx, path: str) -> list[str]:
+    """The documents of a workspace that were left out when they were last judged."""
+    return [one.name for one in known_workspace(tx, path).documents if one.left_out is not None]

@@ -1,7 +1,8 @@
 """What a driver may do: claim, step, end. Every write of a driver is fenced by the epoch it was given at the claim, so
-one that was superseded changes nothing more, and finds out by `StaleWrite`.
+a driver that was superseded changes nothing.
 
-A *drive* is one driver's hold on one session: of a live run, or of a conversation that has something to read.
+The claim also answers a snapshot of the session: what a driver must know before it can think. Long transcripts and
+large families are not part of it; the driver reads those when it needs them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,24 +11,29 @@ from typing import Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.core import answer, inbox, policy
 from fledge.core import events as ev
+from fledge.core import inbox as inbox_rules
+from fledge.core import policy, transcript
 from fledge.core.announce import forwarded
-from fledge.core.answer import NO_ANSWER, is_spoken_to, last_visible, rows_read
 from fledge.core.asking import CUT, Fail, Failure, Falter, Pause, after_failure, program_pause_s
 from fledge.core.exchange import Asked
-from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
+from fledge.core.freeze import NO_REPLY, classify_reply, freeze, one_line, to_valid_utf8
 from fledge.core.route import address_of, is_apart
 from fledge.core.run import Ending, Instant, Queued, Retry, Run, Running, Stopping, WaitsFor
 from fledge.core.transcript import (
+    NO_ANSWER,
     Body,
+    Line,
     Noted,
     Replied,
     Resulted,
     follows_cut,
+    is_spoken_to,
     last_output,
     last_said,
+    last_visible,
     open_calls,
+    rows_read,
 )
 from fledge.core.turn import (
     FORWARDED,
@@ -46,12 +52,57 @@ from fledge.core.turn import (
     WaitPassed,
 )
 from fledge.errors import NotFound, Refused, Stopped
-from fledge.orchestrator import budget, deliver, drain, effects, exchanges, heartbeat, lease, outbox, talk, transcripts
-from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.lease import Lease
-from fledge.orchestrator.seat import Seat, seat_of
+from fledge.orchestrator import budget, effects, exchanges, heartbeat, inbox, messages, outbox, transcripts
+from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.orchestrator.spawn import generations_of
-from fledge.store.base import Driver, Place, Spec
+from fledge.store.base import Driver, QueuePlace, Session, Spec, Tx, Wishes
+
+# ---- the snapshot that a claim answers -------------------------------------------------------------------------------
+
+
+class TurnSnapshot(Struct, frozen=True, gc=False, kw_only=True):
+    """A session as it was when its turn was claimed."""
+
+    session: Session
+    run: Run | None
+    """Its run, over or not: a child that answers a message after its run's end is still that child."""
+    spec: Spec | None
+    """What was asked of its run; None of a conversation."""
+    is_budgeted: bool
+    """It, or something above it, has a budget account."""
+    has_children: bool
+    wishes: list[Wishes]
+    """What those want that its turn serves."""
+    by_person: bool = False
+    """Its turn began with what a person or a program said."""
+    lines: list[Line] | None = None
+    """Its whole transcript; None if there is more than this commit has written."""
+
+
+def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | None = None) -> TurnSnapshot | None:
+    """What is known of this session; None if there is none. Its turn serves what it has read itself, and if it
+    `answers_all` what earlier turns read before they yielded too."""
+    session = tx.sessions.get(key)
+    if session is None:
+        return None
+    run, turn = tx.runs.find(key), tx.turns.get(key)
+    return TurnSnapshot(
+        session=session,
+        run=run,
+        spec=None if run is None else tx.runs.spec(key),
+        is_budgeted=tx.budgets.any() and any(tx.budgets.get(above.key) for above in tx.sessions.lineage(key)),
+        has_children=tx.sessions.counts(key).spawned > 0,
+        wishes=[
+            asked.wishes
+            for asked in tx.requests.of(key)
+            if answers_all or (turn is not None and asked.turn == turn.turn)
+        ],
+        by_person=turn is not None and turn.by_person,
+        lines=lines,
+    )
+
+
+# ---- claim, step, end ------------------------------------------------------------------------------------------------
 
 
 class Drive(Struct, frozen=True):
@@ -67,7 +118,7 @@ class Drive(Struct, frozen=True):
     """Not all that may enter fitted into the claim's commit."""
     interrupts: int = 0
     """How many of its steps were called off, as far as it knows: what it writes for an older one is refused."""
-    seat: Seat | None = None
+    snapshot: TurnSnapshot | None = None
     """What the claim knew of the session."""
     heartbeat: str = ""
     """Why nobody spoke for this turn, when it was claimed; empty for one that somebody did."""
@@ -78,9 +129,9 @@ class Drive(Struct, frozen=True):
         return Lease(self.epoch, self.interrupts)
 
 
-Goes = Literal["on", "over"]
+TurnContinues = Literal["on", "over"]
 """Whether the driver has more to do after it said its last word."""
-Cause = Literal["error", "budget", "limit"]
+FailureCause = Literal["error", "budget", "limit"]
 """Why a turn cannot go on."""
 
 
@@ -92,13 +143,13 @@ class ModelFailed(Struct, frozen=True):
     in_s: float = 0.0
 
 
-def claim_all(c: Commit, places: Iterable[Place], owner: str) -> list[Drive]:
+def claim_all(c: Commit, places: Iterable[QueuePlace], owner: str) -> list[Drive]:
     """Claim each of these that is still queued: others were killed or ended between looking and claiming."""
     drives = (claim(c, place, owner) for place in places if c.tx.queue.place(place.session) is not None)
     return [drive for drive in drives if drive is not None]
 
 
-def claim(c: Commit, place: Place, owner: str) -> Drive | None:
+def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
     """Take the lease, open the turn (or go on with the open one) and read what waits; None if there was nothing."""
     session = place.session
     before = c.tx.turns.state(session)
@@ -122,15 +173,15 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
         if resumed:
             beat = opens.heartbeat
         elif after.wait is None:
-            beat = heartbeat.begin(c, session, drain.entering(c, session))
+            beat = heartbeat.begin(c, session, inbox.entering(c, session))
     # What came in is read only after all results of a step are in, and the rest of a reply that was cut.
     midway = resumed and _is_midway(c, session)
-    taken = 0 if midway else drain.take(c, session, at_boundary=resumed)
-    more = taken >= inbox.ROWS_A_COMMIT
+    taken = 0 if midway else inbox.consume_waiting(c, session, at_boundary=resumed)
+    more = taken >= inbox_rules.ROWS_A_COMMIT
     lines = c.written.get(session)
     known = lines if lines and lines[0].seq == 1 and not more else None
-    seat = seat_of(c.tx, session, run is not None or exchanges.owed(c, session) == "nothing", known)
-    return Drive(session, epoch, opens.turn, run, opens.generations, more, seat=seat, heartbeat=beat)
+    snapshot = snapshot_of(c.tx, session, run is not None or exchanges.owed(c, session) == "nothing", known)
+    return Drive(session, epoch, opens.turn, run, opens.generations, more, snapshot=snapshot, heartbeat=beat)
 
 
 def _is_midway(c: Commit, session: str) -> bool:
@@ -147,16 +198,16 @@ def _expire_questions(c: Commit, session: str) -> None:
 def read_more(c: Commit, drive: Drive) -> bool:
     """Read what did not fit into the claim's commit, before the first step; True if there may be still more."""
     c.tx.drivers.fence(drive.session, drive.epoch)
-    return drain.take(c, drive.session, at_boundary=False) >= inbox.ROWS_A_COMMIT
+    return inbox.consume_waiting(c, drive.session, at_boundary=False) >= inbox_rules.ROWS_A_COMMIT
 
 
 def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool"], str]]) -> int:
     """Commit a step: its entries, then what may enter at this boundary. Refused while the run is stopping."""
     fence(c, drive)
     for kind, text in entries:
-        done = Replied(sound(text)) if kind == "assistant" else Resulted(0, 0, "", "step", sound(text))
+        done = Replied(to_valid_utf8(text)) if kind == "assistant" else Resulted(0, 0, "", "step", to_valid_utf8(text))
         transcripts.write(c, drive.session, done)
-    taken = drain.take(c, drive.session, at_boundary=True)
+    taken = inbox.consume_waiting(c, drive.session, at_boundary=True)
     progressed(c, drive.session)
     return taken
 
@@ -168,7 +219,7 @@ def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
 
 def fence(c: Commit, drive: Drive) -> None:
     """The driver may open and write a step. StaleWrite: superseded, or interrupted; Stopped: its run was killed."""
-    lease.check(c, drive.session, drive.lease)
+    check_lease(c, drive.session, drive.lease)
     run = c.find(drive.session)
     if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
         raise Stopped(f"{drive.session} was killed: no further step")
@@ -185,14 +236,14 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
         c.hints.look = True
 
 
-def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> Goes:
+def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> TurnContinues:
     """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on.
 
     `result` is what is frozen where that is not the reply's own words; `begun` is the text of the reply that this one
     is the rest of.
     """
-    lease.check(c, drive.session, drive.lease)
-    reply = Replied(sound(reply)) if isinstance(reply, str) else reply
+    check_lease(c, drive.session, drive.lease)
+    reply = Replied(to_valid_utf8(reply)) if isinstance(reply, str) else reply
     return kind_of(c, drive.session).finish(c, drive, reply, result, begun)
 
 
@@ -204,7 +255,7 @@ def fail(
 
     At a budget's or a limit's end a run hands over partial work, and a conversation's turn is closed, which is told.
     """
-    lease.check(c, drive.session, drive.lease)
+    check_lease(c, drive.session, drive.lease)
     return kind_of(c, drive.session).fail(c, drive, error, cause, wait_s)
 
 
@@ -227,14 +278,14 @@ def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["w
     return kind_of(c, drive.session).judge_yield(c, drive, terms)
 
 
-def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
+def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
     """Yield. `over`: the turn has ended, and its run or conversation waits for its children. `on`: what it would have
     waited for was unread, and is in the transcript now. Refused as `judge_yield` says."""
     verdict = judge_yield(c, drive, terms)
     if isinstance(verdict, policy.Refusal):
         raise Refused(verdict.status, verdict.reason)
     if verdict == "read":
-        drain.take_completions(c, drive.session)
+        inbox.consume_completions(c, drive.session)
         return "on"
     return kind_of(c, drive.session).wait(c, drive, terms)
 
@@ -273,7 +324,7 @@ def lost(c: Commit, driver: Driver, crashed: bool) -> None:
 
 def let_go(c: Commit, drive: Drive, why: str) -> None:
     """End a heartbeat's turn that has nothing to do, without asking its model."""
-    lease.check(c, drive.session, drive.lease)
+    check_lease(c, drive.session, drive.lease)
     heartbeat.hide(c, drive.session)
     _close(c, drive, TurnEnd("nothing", why))
 
@@ -309,25 +360,25 @@ class Attempt:
             effects.apply(c, session, ev.Progressed(at=c.at))
 
     @staticmethod
-    def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> Goes:
-        session, aside = drive.session, drain.is_aside(c, drive.session)
+    def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
+        session, aside = drive.session, inbox.is_aside(c, drive.session)
         whole = begun + reply.text
         entry = transcripts.write(c, session, replace(reply, aside=True) if aside else reply)
         if aside:
             _answer_aside(c, session, entry, whole)
         elif c.tx.exchanges.answering(session) and not c.facts(session).unread:
-            talk.answered(c, session, whole)
+            messages.exchanges_answered(c, session, whole)
         text = whole if result is None else result
         frozen = freeze(text, "") if text.strip() else _left_behind(c, session)
-        words = said(frozen)
+        words = classify_reply(frozen)
         text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
         run = _signal(c, drive, ev.Finished(words, text_id, reply.cut))
         return "on" if isinstance(run.phase, Running) else "over"
 
     @staticmethod
-    def fail(c: Commit, drive: Drive, error: str, cause: Cause, wait_s: float) -> float:
+    def fail(c: Commit, drive: Drive, error: str, cause: FailureCause, wait_s: float) -> float:
         partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
-        _signal(c, drive, ev.Errored(sound(error), cause, partial))
+        _signal(c, drive, ev.Errored(to_valid_utf8(error), cause, partial))
         return 0.0
 
     @staticmethod
@@ -363,13 +414,13 @@ class Attempt:
         run, facts = c.run(drive.session), c.facts(drive.session)
         if not isinstance(run.phase, Running):
             return policy.Refusal("error", f"{run.key} is {run.phase.name}: it cannot yield")
-        is_aside = drain.is_aside(c, run.key)
+        is_aside = inbox.is_aside(c, run.key)
         return policy.judge_yield(
             terms.asked or "all", run.wakes, facts.unsettled, facts.settled, facts.unread, is_aside
         )
 
     @staticmethod
-    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
+    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
         run, facts = c.run(drive.session), c.facts(drive.session)
         event = ev.Yielded(
             at=c.at,
@@ -419,7 +470,7 @@ def _pause(
         attempt=run.attempt,
         until_at=until_at,
         since_at=since_at,
-        reason=sound(reason),
+        reason=to_valid_utf8(reason),
         waits_for=waits_for,
     )
     effects.apply(c, run.key, event)
@@ -445,17 +496,22 @@ def falter(
     c: Commit, drive: Drive, error: str, aborted: bool = False, cause: Literal["error", "limit"] = "error"
 ) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
-    lease.check(c, drive.session, drive.lease)
+    check_lease(c, drive.session, drive.lease)
     run = c.run(drive.session)
     event = ev.AttemptFaltered(
-        at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted, cause=cause
+        at=c.at,
+        attempt=run.attempt,
+        next_run_id=c.ids.unique(),
+        error=to_valid_utf8(error),
+        aborted=aborted,
+        cause=cause,
     )
     effects.apply(c, drive.session, event)
 
 
 def recovered(c: Commit, drive: Drive) -> None:
     """The executor goes on after a provisional error."""
-    lease.check(c, drive.session, drive.lease)
+    check_lease(c, drive.session, drive.lease)
     run = c.run(drive.session)
     effects.apply(c, drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
 
@@ -468,8 +524,8 @@ def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
     run = c.find(session)
     if run is None or run.ended is None:
         return
-    frozen = freeze(sound(text), "")
-    words = said(frozen)
+    frozen = freeze(to_valid_utf8(text), "")
+    words = classify_reply(frozen)
     text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
     facts = c.facts(session)
     event = ev.AttemptEnded(
@@ -488,9 +544,9 @@ def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
 def _answer_aside(c: Commit, session: str, entry: int, text: str) -> None:
     """Tell those who spoke to a waiting run what it says to them, which is no part of its result: other sessions, and
     somebody on a channel. Without words they learn that there was no answer, when its turn is closed."""
-    if said(text) == "empty":
+    if classify_reply(text) == "empty":
         return
-    talk.answered(c, session, text, "earlier")
+    messages.exchanges_answered(c, session, text, "earlier")
     turn = c.tx.turns.get(session)
     rows = () if turn is None else rows_read(transcripts.of_turn(c.tx, turn))
     origins = [row.origin for key in rows if (row := c.tx.inbox.get(key)) is not None and row.kind == "send"]
@@ -518,24 +574,24 @@ class Talk:
             effects.move_turn(c, session, TurnProgressed())
 
     @staticmethod
-    def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> Goes:
+    def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
         text = heartbeat.spoken(c, drive.session, begun + reply.text)
         entry = transcripts.write(c, drive.session, reply if begun else replace(reply, text=text))
         turn = c.tx.turns.get(drive.session)
         if turn is None:
             raise NotFound(f"{drive.session} has no open turn")
-        if said(text) == "empty" and not turn.heartbeat:
+        if classify_reply(text) == "empty" and not turn.heartbeat:
             bodies = transcripts.of_turn(c.tx, turn)
             if lacks_words(c, turn, bodies):
                 return _gave_no_answer(c, drive, turn, bodies)
             text = last_visible(bodies)
-        talk.answered(c, drive.session, text, exchanges.owed(c, drive.session))
+        messages.exchanges_answered(c, drive.session, text, exchanges.owed(c, drive.session))
         if not heartbeat.answered(c, turn, text):
             outbox.reply(c, turn, entry, f"{text}\n\n[{CUT}]" if reply.cut else text)
         return _close(c, drive, REPLIED)
 
     @staticmethod
-    def fail(c: Commit, drive: Drive, error: str, cause: Cause, wait_s: float) -> float:
+    def fail(c: Commit, drive: Drive, error: str, cause: FailureCause, wait_s: float) -> float:
         turn = c.tx.turns.get(drive.session)
         if cause != "error":
             # Trying again could not end otherwise: the next message finds out whether there is more to spend.
@@ -545,7 +601,7 @@ class Talk:
         if turn is not None and turn.drained:
             _tell_unanswered(c, turn, error)
         failures = 1 if turn is None else turn.failures + 1
-        delay_s = max(inbox.backoff_s(failures), min(wait_s, inbox.BACKOFF_MAX_S))
+        delay_s = max(inbox_rules.backoff_s(failures), min(wait_s, inbox_rules.BACKOFF_MAX_S))
         effects.move_turn(c, drive.session, TurnFailed(delay_s))
         return delay_s
 
@@ -561,19 +617,19 @@ class Talk:
     @staticmethod
     def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
         session, facts = drive.session, c.facts(drive.session)
-        turn, is_aside = c.tx.turns.get(session), drain.is_aside(c, session)
+        turn, is_aside = c.tx.turns.get(session), inbox.is_aside(c, session)
         # What only another turn may read is still to come.
-        elsewhere = 0 if drain.readable_completions(c, session) else facts.unread
+        elsewhere = 0 if inbox.readable_completions(c, session) else facts.unread
         wakes = 0 if turn is None else turn.wakes
         unsettled = facts.unsettled + elsewhere
         return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts.settled, facts.unread, is_aside)
 
     @staticmethod
-    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
+    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
         """What the turn has read is answered once the wait is over. One whose session reads no completions any more
         has answered with silence."""
         session, turn, facts = drive.session, c.tx.turns.get(drive.session), c.facts(drive.session)
-        if turn is None or deliver.told(c, session).session != session:
+        if turn is None or inbox.receiver_of(c, session).session != session:
             return finish(c, drive, NO_REPLY)
         asked, earlier = terms.asked or "all", c.tx.turns.wait(session)
         waits = Wait(
@@ -601,10 +657,10 @@ class Talk:
 
 def kind_of(c: Commit, session: str) -> type[Attempt] | type[Talk]:
     """What the session's turns are: the one place that asks whether its run is live."""
-    return Attempt if drain.is_attempt(c, session) else Talk
+    return Attempt if inbox.is_attempt(c, session) else Talk
 
 
-def _close(c: Commit, drive: Drive, end: TurnEnd) -> Goes:
+def _close(c: Commit, drive: Drive, end: TurnEnd) -> TurnContinues:
     """A conversation's turn is over."""
     effects.move_turn(c, drive.session, TurnOver(end))
     return "over"
@@ -615,26 +671,26 @@ def lacks_words(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> bool:
 
     Nobody does in a heartbeat, and once a talk between agents has had its first answer.
     """
-    if turn.heartbeat or not answer.lacks_words(bodies):
+    if turn.heartbeat or not transcript.lacks_words(bodies):
         return False
     return not is_apart(turn.origin) or any(
         isinstance(one.stage, Asked) for one in c.tx.exchanges.answering(turn.session)
     )
 
 
-def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Body]) -> Goes:
+def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Body]) -> TurnContinues:
     """The turn ends without words. The completions that it read are handed on as they are, and whoever spoke to it is
     told that there was no answer."""
     session = drive.session
-    completions = drain.completions_read(c, session, bodies)
+    completions = inbox.completions_read(c, session, bodies)
     if completions:
         text = forwarded(completions, c.rules.style, c.rules.inline_chars)
         transcripts.write(c, session, Replied(text))
         outbox.forward(c, turn, text, completions)
-        talk.answered(c, session, text)
-        for owed in c.tx.commissions.of(session):
+        messages.exchanges_answered(c, session, text)
+        for owed in c.tx.requests.of(session):
             if owed.turn != turn.turn:
-                c.tx.commissions.end(owed.row, FORWARDED, c.at)
+                c.tx.requests.end(owed.row, FORWARDED, c.at)
     if not is_spoken_to(bodies):
         return _close(c, drive, FORWARDED)
     transcripts.write(c, session, Noted(NO_ANSWER))
@@ -646,8 +702,8 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Bo
 
 def _tell_unanswered(c: Commit, turn: OpenTurn, error: str) -> None:
     """After half an hour of tries in vain, once: people are told that something was read and not answered."""
-    if inbox.unanswered(turn.opened_at, c.at).shown == "unanswered":
+    if inbox_rules.unanswered(turn.opened_at, c.at).shown == "unanswered":
         key = f"unanswered:{turn.session}:{turn.turn}"
         words = f"{turn.session} has read something and could not answer it for half an hour: {one_line(error, 200)}"
-        deliver.notice(c, turn.session, key, words)
+        inbox.notice(c, turn.session, key, words)
         outbox.tell(c, turn.session, key, words)

@@ -1,7 +1,7 @@
 """What there is to see: a session's children, what is unanswered or undelivered, how one session stands. Reads only.
 
 One place for tools, slash commands, command line and pages, so that all of them show the same. What one session sees of
-others is in `sight`.
+others is in `visibility`.
 """
 
 from typing import Final
@@ -10,18 +10,17 @@ import msgspec
 
 from fledge.core import doing, inbox
 from fledge.core.announce import DeliveryTrace
-from fledge.core.answer import rows_read
 from fledge.core.asking import CUT
 from fledge.core.keys import list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
 from fledge.core.run import Instant, Run, Running, Undelivered
+from fledge.core.standing import State, StatusView, UnansweredTurn
 from fledge.core.targets import pick
-from fledge.core.transcript import Replied, from_body
+from fledge.core.transcript import Replied, from_body, rows_read
 from fledge.errors import NotFound
 from fledge.orchestrator.commit import Rules
-from fledge.orchestrator.standing import State, StatusView, Unanswered
 from fledge.orchestrator.transcripts import of_turn
-from fledge.store.base import Entry, Row, Session, Tx
+from fledge.store.base import Entry, InboxRow, Session, Tx
 
 MOST_ENTRIES: Final = 2000
 """How much of a transcript is looked at for a history: far more than fits into one."""
@@ -114,11 +113,11 @@ def tries(tx: Tx, run: str) -> list[tuple[Instant, DeliveryTrace]]:
     return [(at, _trace(trace)) for at, trace in tx.deliveries.of(run)]
 
 
-def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
+def unanswered(tx: Tx, now: Instant) -> list[UnansweredTurn]:
     """What was read and has waited for its answer for half an hour or more, the longest first."""
     late = [turn for turn in tx.turns.failing() if inbox.unanswered(turn.opened_at, now).shown == "unanswered"]
     return [
-        Unanswered(
+        UnansweredTurn(
             session=turn.session,
             turn=turn.turn,
             since_at=turn.opened_at,
@@ -134,7 +133,7 @@ def unanswered_in(tx: Tx, session: str, now: Instant) -> str:
     return next((late.words(now) for late in unanswered(tx, now) if late.session == session), "")
 
 
-def why_undelivered(tx: Tx, row: Row) -> str:
+def why_undelivered(tx: Tx, row: InboxRow) -> str:
     """Why a result was given up."""
     run = tx.runs.find(row.source or "")
     if run is not None and isinstance(run.delivery, Undelivered):

@@ -19,8 +19,8 @@ from fledge.cancellation import Leavable
 from fledge.core import asking
 from fledge.core.access import AsksBecause, tool_name, why_asked
 from fledge.core.attachments import text_of
-from fledge.core.freeze import sound
-from fledge.core.goods import Goods
+from fledge.core.freeze import to_valid_utf8
+from fledge.core.handover import Handover
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
 from fledge.core.images import ImageEntry
 from fledge.core.permission import Offer, Permission
@@ -45,20 +45,20 @@ from fledge.core.transcript import (
     open_calls,
 )
 from fledge.errors import Interrupted, NeedsProgram, Refused, StaleWrite, StoreError, StoreLost
-from fledge.models.base import Broke, Call, Ended, Message, Opaque, Request, Text, Thought, Usage, UserMessage
-from fledge.models.retry import Retry, Retrying, close_stream
-from fledge.orchestrator import budget, documents, steps, transcripts, turns
-from fledge.orchestrator.asked import NATIVE, names_a_runtime
+from fledge.models.base import Broke, Call, ModelMessage, Opaque, ReplyEnded, Request, Text, Thought, Usage, UserMessage
+from fledge.models.retry import Retrying, RetryTold, close_stream
+from fledge.orchestrator import budget, steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn_params import NATIVE, names_a_runtime
 from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
-from fledge.runtime.child_files import look_for_goods
-from fledge.runtime.feed import Feed, Kind, TurnEvent
-from fledge.runtime.foreign import Foreign, Places, may_be_foreign
+from fledge.runtime.child_files import look_for_handover
+from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
+from fledge.runtime.foreign import Foreign, RuntimePlaces, may_be_foreign
 from fledge.runtime.profile import Profile, Profiles
-from fledge.store.base import Approval, ApprovalState, Entry, Post, Ran, Tx
-from fledge.store.entry_files import Hold
+from fledge.store.base import Approval, ApprovalState, Entry, OutboxPost, TurnRan, Tx
+from fledge.store.entry_files import FileHold
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.search import SEARCH
 from fledge.tools.sessions import yield_terms
@@ -78,24 +78,24 @@ UNKNOWN_OUTCOME = ToolResult(
 
 
 def _model_failed(
-    c: Commit, drive: Drive, failure: asking.Failure, patience_s: float, goods: Goods | None
+    c: Commit, drive: Drive, failure: asking.Failure, patience_s: float, handover: Handover | None
 ) -> turns.ModelFailed:
-    steps.hand_over(c, drive, goods)
+    steps.hand_over(c, drive, handover)
     return turns.model_failed(c, drive, failure, patience_s)
 
 
-def _gave_up(c: Commit, drive: Drive, error: str, goods: Goods | None, reply: Replied) -> None:
+def _gave_up(c: Commit, drive: Drive, error: str, handover: Handover | None, reply: Replied) -> None:
     """The model answered, and nothing can be made of it. It is paid for all the same."""
     budget.settle(c, drive.session, reply)
-    steps.hand_over(c, drive, goods)
+    steps.hand_over(c, drive, handover)
     turns.fail(c, drive, error, "limit")
 
 
-Answers = Mapping[tuple[int, int], Approval]
+ApprovalsByCall = Mapping[tuple[int, int], Approval]
 """Questions to a person, by entry and index of the call."""
 
 
-def _state(call: OpenCall, answers: Answers) -> ApprovalState | None:
+def _state(call: OpenCall, answers: ApprovalsByCall) -> ApprovalState | None:
     found = answers.get((call.entry, call.index))
     return None if found is None else found.state
 
@@ -108,7 +108,7 @@ class _Answer(Struct, frozen=True):
     """A whole reply, and why it ended."""
 
     reply: Replied
-    stop: asking.Stop
+    stop: asking.StopReason
     dropped: str
 
 
@@ -122,10 +122,10 @@ def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
     return replace(reply, usage=usage, cost_usd=sum(costs) if costs else None)
 
 
-class Agent:
+class AgentLoop:
     """The performer that thinks. Give it to an engine. `places`: where children of other runtimes do their work."""
 
-    def __init__(self, profiles: Profiles, feed: Feed | None = None, places: Places | None = None) -> None:
+    def __init__(self, profiles: Profiles, feed: Feed | None = None, places: RuntimePlaces | None = None) -> None:
         self.profiles = profiles
         self.feed = feed or Feed()
         self.foreign = Foreign(places, self.feed)
@@ -142,7 +142,7 @@ class Agent:
 
     async def _drive(self, engine: Engine, drive: Drive) -> None:
         if may_be_foreign(drive):
-            spec = drive.seat.spec if drive.seat is not None else None
+            spec = drive.snapshot.spec if drive.snapshot is not None else None
             if spec is None:
                 spec = await engine.store.read(lambda tx: tx.runs.spec(drive.session))
             if spec.runtime != NATIVE:
@@ -166,7 +166,7 @@ class Agent:
         """Remove what a run left outside the database."""
         await self.profiles.remove(leaves)
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """Send one thing from the outbox."""
         return await self.profiles.call(post)
 
@@ -183,7 +183,7 @@ class _Turn:
         """The step under way."""
         self.called_off = False
         """Something was read into the transcript that this driver has not seen."""
-        self.ran: Ran | None = Ran(
+        self.ran: TurnRan | None = TurnRan(
             profile.model_name,
             profile.thinking,
             tuple(sorted(profile.tools.names)),
@@ -191,7 +191,7 @@ class _Turn:
             str(profile.workspace),
         )
         """What this drive runs with, until that is recorded with its first reply."""
-        self.handed_over = Goods()
+        self.handed_over = Handover()
         """What is recorded of it, as far as this drive knows."""
         self.is_at_work = False
         """It is recorded that this drive may write."""
@@ -205,10 +205,10 @@ class _Turn:
         """What was said before was summarised, because somebody wished it."""
         self.file_texts: dict[str, str | None] = {}
         """Texts of small files of messages, by name, where the model has no tool that reads; None of binary ones."""
-        self.hold: Hold | None = None
+        self.hold: FileHold | None = None
         """Images of tool results, until the turn is over; None where images are not kept."""
 
-    def tell(self, kind: Kind, text: str = "", call: str = "", entry: int = 0, arguments: str = "") -> None:
+    def tell(self, kind: TurnEventKind, text: str = "", call: str = "", entry: int = 0, arguments: str = "") -> None:
         if self.feed.is_heard:
             told = TurnEvent(kind, self.drive.session, text, self.drive.turn, call, entry=entry, arguments=arguments)
             self.feed.emit(told)
@@ -258,7 +258,7 @@ class _Turn:
 
     async def _drive(self) -> None:
         with self.engine.interruptible(self.drive, self._leave_step):
-            known = None if self.drive.seat is None else self.drive.seat.lines
+            known = None if self.drive.snapshot is None else self.drive.snapshot.lines
             if known is None:
                 await self._look()
             else:
@@ -355,7 +355,7 @@ class _Turn:
                 higher = replace(request, max_tokens=limit)
                 return await self._follow(higher, await self._ask(higher), reply)
             case asking.GiveUp(error=error):
-                await self.commit(_gave_up, error, await self._look_at_goods(finally_=True), reply)
+                await self.commit(_gave_up, error, await self._look_at_handover(finally_=True), reply)
                 self.tell("error", error)
                 return False
             case follows:
@@ -363,9 +363,9 @@ class _Turn:
 
     async def _finish(self, reply: Replied) -> bool:
         """Commit a reply without calls; False if the turn is over."""
-        goods = await self._look_at_goods(finally_=True)
+        handover = await self._look_at_handover(finally_=True)
         begun = begun_text(self.lines)
-        goes = await self.commit(steps.finish, reply, self.last, self.ran, goods, begun)
+        goes = await self.commit(steps.finish, reply, self.last, self.ran, handover, begun)
         self.ran = None
         return self._goes_on(goes, self._spoken(begun + reply.text))
 
@@ -431,7 +431,7 @@ class _Turn:
         calls: list[Call] = []
         usage = Usage()
 
-        def start_over(retry: Retry) -> None:
+        def start_over(retry: RetryTold) -> None:
             self._note_failure()
             for heard in (texts, thoughts, opaque, calls):
                 heard.clear()
@@ -453,7 +453,7 @@ class _Turn:
                         calls.append(event)
                     case Usage():
                         usage = event
-                    case Ended(stop=stop, model=answered, dropped=dropped):
+                    case ReplyEnded(stop=stop, model=answered, dropped=dropped):
                         if aloud:
                             self._tell_held("".join(texts), bool(calls))
                         reply = self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
@@ -494,7 +494,7 @@ class _Turn:
             "reasoning": usage.reasoning_tokens,
         }
         return Replied(
-            text=sound(text),
+            text=to_valid_utf8(text),
             calls=tuple([self._entry(call) for call in calls]),
             thinking="".join(thoughts),
             opaque="".join(opaque[-1:]),
@@ -565,8 +565,8 @@ class _Turn:
             first_at=self._note_failure(),
             retry_after_s=broke.retry_after_s,
         )
-        goods = await self._look_at_goods(finally_=True)
-        failed = await self.commit(_model_failed, failure, self.profile.patience_s, goods)
+        handover = await self._look_at_handover(finally_=True)
+        failed = await self.commit(_model_failed, failure, self.profile.patience_s, handover)
         if failed.state == "grace":
             self.is_in_grace = True
             self.tell_retry(asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0), broke.message, GRACE_PAUSE_S)
@@ -592,9 +592,9 @@ class _Turn:
             self.is_in_grace = False
             await self.commit(turns.recovered)
 
-    async def _look_at_goods(self, finally_: bool = False) -> Goods | None:
+    async def _look_at_handover(self, finally_: bool = False) -> Handover | None:
         """What there is to hand over, if that is not yet recorded."""
-        found = await look_for_goods(self.profile.goods, finally_)
+        found = await look_for_handover(self.profile.handover, finally_)
         if found is None or found == self.handed_over:
             return None
         self.handed_over = found
@@ -605,7 +605,7 @@ class _Turn:
         cut = context.cut(self.lines, window, await self._files_shown())
         if cut is None:
             return False
-        asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
+        asked: tuple[ModelMessage, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
         request = replace(await self._request(), messages=asked, images={})
         answer = await self._ask(request, aloud=False)
         if not isinstance(answer, _Answer) or answer.stop == "refused" or not answer.reply.text.strip():
@@ -617,7 +617,7 @@ class _Turn:
 
     async def _work(self, calls: list[OpenCall]) -> bool:
         """Run the calls that may be run, side by side; False if the turn now waits for a person."""
-        answers: Answers = {}
+        answers: ApprovalsByCall = {}
         if any(call.call.state == "asked" for call in calls):
             answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
         waiting = [call for call in calls if _state(call, answers) == "waiting"]
@@ -649,7 +649,7 @@ class _Turn:
             return False
         return goes_on
 
-    def _yield_terms(self, call: OpenCall, answers: Answers) -> YieldTerms | None:
+    def _yield_terms(self, call: OpenCall, answers: ApprovalsByCall) -> YieldTerms | None:
         """What a yield that may be carried out asks for; None of any other call."""
         tool = self.profile.tools.get(call.call.name)
         if tool is None or tool.name != YIELD or _state(call, answers) not in (None, "allowed"):
@@ -660,8 +660,8 @@ class _Turn:
         """End the turn to wait for children; True if it goes on instead."""
         for call in calls:
             self.tell("tool:start", call.call.name, call.call.id, self.last, call.call.arguments)
-        goods = await self._look_at_goods()
-        goes = await self.commit(steps.wait, calls, terms, self.last, self._step_end(), goods)
+        handover = await self._look_at_handover()
+        goes = await self.commit(steps.wait, calls, terms, self.last, self._step_end(), handover)
         for call in calls:
             self.tell("tool:end", goes.text, call.call.id)
         return self._goes_on(goes, terms.message)
@@ -670,14 +670,14 @@ class _Turn:
         _, reply, results = last_step(self.lines)
         return steps.StepEnd(reply, results, self.profile.step_limits)
 
-    def _goes_on(self, goes: steps.Goes, last_words: str) -> bool:
+    def _goes_on(self, goes: steps.StepOutcome, last_words: str) -> bool:
         """Take up what a commit came to; False if the turn is over, which is told."""
         self.lines += goes.lines
         if goes.over:
             self.tell("error" if goes.error else "end", goes.error or last_words, entry=goes.last or self.last)
         return not goes.over
 
-    async def _alone(self, call: OpenCall, answers: Answers) -> Resulted:
+    async def _alone(self, call: OpenCall, answers: ApprovalsByCall) -> Resulted:
         """The result of a call that nothing runs beside. A stop that its tool kept to itself still stops the turn."""
         result = await self._run(call, answers)
         task = asyncio.current_task()
@@ -697,15 +697,15 @@ class _Turn:
     async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> bool:
         """Commit results, with the last of a step what follows from it; False if the turn is over."""
         last = self.last
-        goods = await self._look_at_goods() if complete else None
+        handover = await self._look_at_handover() if complete else None
         in_doubt = is_in_doubt([*self.lines, *(Line(0, result) for result in results)])
         wrote, self.wrote = self.wrote, {}
         end = self._step_end() if complete else None
 
-        def append(c: Commit, drive: Drive) -> steps.Goes:
+        def append(c: Commit, drive: Drive) -> steps.StepOutcome:
             if wrote:
-                documents.accept(c, self.profile.place, wrote)
-            return steps.resulted(c, drive, results, last, end, max(0.0, until_at - c.at), goods, in_doubt)
+                transcripts.accept_documents(c, self.profile.place, wrote)
+            return steps.resulted(c, drive, results, last, end, max(0.0, until_at - c.at), handover, in_doubt)
 
         return self._goes_on(await self.commit(append), "")
 
@@ -718,7 +718,7 @@ class _Turn:
         if inner in JUDGED:
             self.wrote[inner] = digest(data)
 
-    async def _run(self, call: OpenCall, answers: Answers) -> Resulted:
+    async def _run(self, call: OpenCall, answers: ApprovalsByCall) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)
         self.tell("tool:start", name, call.call.id, self.last, call.call.arguments)
         result = await self._result(call, answers.get(place))

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from fledge.core.goods import Goods
-from fledge.core.leaves import ATTACHMENTS, leaf, readable_leaves
+from fledge.core.child_files import ATTACHMENTS, child_file, readable_child_files
+from fledge.core.handover import Handover
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.run import Run
 from fledge.errors import NotArrived
 from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.seat import Seat
-from fledge.orchestrator.spawn import Request
-from fledge.store.base import Post, Session, Spec, Tx
+from fledge.orchestrator.spawn import SpawnRequest
+from fledge.orchestrator.turns import TurnSnapshot
+from fledge.store.base import OutboxPost, Session, Spec, Tx
 from fledge.workspaces.places import Making, Places
 
 READABLE_CHILDREN = 50
@@ -27,7 +27,7 @@ REMOVE_AGAIN_S = 60.0
 """How soon a removal that failed is tried again."""
 
 
-async def look_for_goods(look: Callable[[bool], Goods] | None, finally_: bool) -> Goods | None:
+async def look_for_handover(look: Callable[[bool], Handover] | None, finally_: bool) -> Handover | None:
     """What a session hands over: thoroughly at its end, else at a glance; None if nothing is looked for.
 
     A glance is a few system calls; what takes long is done in a thread, and only where there is something.
@@ -35,10 +35,10 @@ async def look_for_goods(look: Callable[[bool], Goods] | None, finally_: bool) -
     if look is None:
         return None
     found = look(False)
-    return await asyncio.to_thread(look, True) if finally_ and found != Goods() else found
+    return await asyncio.to_thread(look, True) if finally_ and found != Handover() else found
 
 
-def _with_leaves(tx: Tx, session: str) -> list[Run]:
+def _with_child_files(tx: Tx, session: str) -> list[Run]:
     return [tx.runs.load(key) for key in tx.runs.with_leaves(session, READABLE_CHILDREN)]
 
 
@@ -52,7 +52,7 @@ class ChildFiles:
         """Where a child would work, in what is made under this name. Refused: nothing can be kept here."""
         return self._places.own_folder(leaf_name, workspace)
 
-    async def make(self, request: Request) -> None:
+    async def make(self, request: SpawnRequest) -> None:
         """Make what the run leaves outside the database, and look whether its `cwd` is there."""
         making = Making(
             leaves=request.terms.leaves,
@@ -67,31 +67,31 @@ class ChildFiles:
         """Remove what runs left; what is gone already is fine, and a worktree that holds work stays."""
         await asyncio.to_thread(self._places.remove, leaves)
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: OutboxPost) -> None:
         """Remove what the post names."""
         try:
             await self.remove(msgspec.json.decode(post.body, type=tuple[str, ...]))
         except OSError as error:
             raise NotArrived(f"could not be removed: {error}", wait_s=REMOVE_AGAIN_S) from error
 
-    async def readable(self, engine: Engine, seat: Seat) -> tuple[Path, ...]:
+    async def readable(self, engine: Engine, snapshot: TurnSnapshot) -> tuple[Path, ...]:
         """What a session may read besides its folder: files it was given, folders of its own children."""
         children: list[Run] = []
-        if seat.has_children and self._places.has_folders:
-            children = await engine.store.read(lambda tx: _with_leaves(tx, seat.session.key))
-        return tuple(self._places.folder(name) for name in readable_leaves(seat.run, children))
+        if snapshot.has_children and self._places.has_folders:
+            children = await engine.store.read(lambda tx: _with_child_files(tx, snapshot.session.key))
+        return tuple(self._places.folder(name) for name in readable_child_files(snapshot.run, children))
 
-    def goods(self, session: Session, run: Run | None, workspace: Path) -> Callable[[bool], Goods] | None:
+    def handover(self, session: Session, run: Run | None, workspace: Path) -> Callable[[bool], Handover] | None:
         """How to look at what a child hands over; None of a session that hands over nothing."""
         facts = session.facts
         if run is None or not facts.artifacts:
             return None
         folder = f"{facts.cwd}/{facts.artifacts}" if facts.cwd else facts.artifacts
-        return lambda thorough: self._places.goods(run.terms.leaves, workspace, folder, thorough)
+        return lambda thorough: self._places.handover(run.terms.leaves, workspace, folder, thorough)
 
     def attachments(self, session: Session, spec: Spec) -> str:
         """The folder with the files that a child was given; empty if it was given none."""
-        return str(self._places.folder(leaf(ATTACHMENTS, session.key))) if spec.attachments else ""
+        return str(self._places.folder(child_file(ATTACHMENTS, session.key))) if spec.attachments else ""
 
     def branch(self, run: Run) -> str:
         """The branch of the child's worktree; empty if it has none."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fledge.core.images import ImageEntry, sent
 from fledge.core.prompts import FilesShown, first_message, with_files
 from fledge.core.transcript import Line, Noted, Replied, Resulted, Spoken, Told, in_order, shown_arguments
-from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
+from fledge.models.base import AssistantMessage, Call, ModelMessage, ToolMessage, UserMessage
 
 CHARS_A_TOKEN = 4
 COMPACT_AT = 0.8
@@ -28,10 +28,10 @@ COMPACT_PROMPT = (
 )
 
 
-def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | None = None) -> tuple[Message, ...]:
+def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | None = None) -> tuple[ModelMessage, ...]:
     """What the model sees, in its order; every call is followed by its result, a task has its head. `shown`: how it
     sees the files of messages; without, their names alone."""
-    found: list[Message] = []
+    found: list[ModelMessage] = []
     for line in in_order(lines):
         match line.body:  # what most lines are first: a case that does not fit costs as much as a call
             case Replied() as reply:
@@ -53,7 +53,7 @@ def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | Non
     return tuple(found)
 
 
-def images_in(found: Sequence[Message]) -> list[ImageEntry]:
+def images_in(found: Sequence[ModelMessage]) -> list[ImageEntry]:
     """The images of these messages, oldest first."""
     images: list[ImageEntry] = []
     for message in found:
@@ -62,7 +62,7 @@ def images_in(found: Sequence[Message]) -> list[ImageEntry]:
     return images
 
 
-def in_words(found: Sequence[Message]) -> tuple[Message, ...]:
+def in_words(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
     """The messages without their images: the texts name them."""
     return tuple(
         message if isinstance(message, AssistantMessage) or not message.images else replace(message, images=())
@@ -70,12 +70,12 @@ def in_words(found: Sequence[Message]) -> tuple[Message, ...]:
     )
 
 
-def with_newest_images(found: Sequence[Message]) -> tuple[Message, ...]:
+def with_newest_images(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
     """The messages with as many of the newest images as one request takes; the texts tell that older ones are left
     out."""
     images = images_in(found)
     extra = len(images) - sent(images)
-    messages: list[Message] = []
+    messages: list[ModelMessage] = []
     for message in found:
         if extra and not isinstance(message, AssistantMessage) and message.images:
             old, kept = message.images[:extra], message.images[extra:]
@@ -86,9 +86,9 @@ def with_newest_images(found: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def without_lost_images(found: Sequence[Message], there: Collection[str]) -> tuple[Message, ...]:
+def without_lost_images(found: Sequence[ModelMessage], there: Collection[str]) -> tuple[ModelMessage, ...]:
     """The messages with the images whose bytes are there; the texts tell which ones are not."""
-    messages: list[Message] = []
+    messages: list[ModelMessage] = []
     for message in found:
         if not isinstance(message, AssistantMessage) and any(image.sha256 not in there for image in message.images):
             lost = [image.lost_words for image in message.images if image.sha256 not in there]
@@ -103,12 +103,12 @@ def tokens_of(text: str) -> int:
     return len(text) // CHARS_A_TOKEN + 1
 
 
-def length(system: str, found: Sequence[Message]) -> int:
+def length(system: str, found: Sequence[ModelMessage]) -> int:
     """About how many tokens a request has."""
     return tokens_of(system) + sum([_message_tokens(message) for message in found])
 
 
-def _message_tokens(message: Message) -> int:
+def _message_tokens(message: ModelMessage) -> int:
     tokens = tokens_of(message.text)
     if isinstance(message, AssistantMessage):
         # Opaque data holds the thinking once more, encrypted: the longer of the two counts.
@@ -121,14 +121,14 @@ def _message_tokens(message: Message) -> int:
     return tokens
 
 
-class Cut(Struct, frozen=True):
+class CompactionCut(Struct, frozen=True):
     """What to summarise: everything up to entry `covers`, images in words."""
 
     covers: int
-    old: tuple[Message, ...]
+    old: tuple[ModelMessage, ...]
 
 
-def cut(lines: Sequence[Line], window: int, shown: FilesShown | None = None) -> Cut | None:
+def cut(lines: Sequence[Line], window: int, shown: FilesShown | None = None) -> CompactionCut | None:
     """Where to cut a transcript that has grown too long; None if nothing can be left out.
 
     The newest part stays verbatim, and the cut never separates a call from its result. What was read since the last
@@ -149,7 +149,7 @@ def cut(lines: Sequence[Line], window: int, shown: FilesShown | None = None) -> 
         return None
     # An earlier note stands first but was written later: what it stands for is what counts, not its own place.
     covers = max(line.body.covers if isinstance(line.body, Noted) and line.body.covers else line.seq for line in old)
-    return Cut(covers, in_words(messages(old, shown=shown)))
+    return CompactionCut(covers, in_words(messages(old, shown=shown)))
 
 
 def _groups(ordered: Sequence[Line]) -> list[list[Line]]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal[
+TurnEventKind = Literal[
     "start",
     "end",
     "error",
@@ -34,7 +34,7 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     echo: Hello
     """
 
-    kind: Kind
+    kind: TurnEventKind
     session: str
     text: str = ""
     turn: int = 0

@@ -15,19 +15,19 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from fledge.cancellation import describe, is_stop
-from fledge.core.freeze import one_line, sound
-from fledge.core.goods import Goods
+from fledge.core.freeze import one_line, to_valid_utf8
+from fledge.core.handover import Handover
 from fledge.core.reconcile import GRACE_S
 from fledge.core.run import Run
 from fledge.core.transcript import CallEntry, Line, Replied, Resulted, Spoken, from_body, open_calls
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import documents, steps, transcripts, turns
+from fledge.orchestrator import steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.base import Faltered, Runtime, Work
-from fledge.runtime.child_files import look_for_goods
-from fledge.runtime.feed import Feed, Kind, TurnEvent
+from fledge.runtime.child_files import look_for_handover
+from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
 from fledge.store.base import Session, Spec
 
 RETRY_S = 1.0
@@ -40,7 +40,7 @@ INTERRUPTED = "interrupted by a restart; outcome unknown: it may or may not have
 log = logging.getLogger("fledge.runtime")
 
 
-class Places(Protocol):
+class RuntimePlaces(Protocol):
     """Knows which runtimes there are, and where their work is done."""
 
     def runtime(self, name: str) -> Runtime | None:
@@ -56,7 +56,7 @@ class Places(Protocol):
         nothing may work there."""
         ...
 
-    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+    def handover(self, session: Session, run: Run | None) -> Callable[[bool], Handover] | None:
         """How to look, blocking, at what is handed over besides words; None if nothing is."""
         ...
 
@@ -69,7 +69,7 @@ def may_be_foreign(drive: Drive) -> bool:
 class Foreign:
     """Drives sessions of runtimes by name."""
 
-    def __init__(self, places: Places | None, feed: Feed) -> None:
+    def __init__(self, places: RuntimePlaces | None, feed: Feed) -> None:
         self._places, self._feed = places, feed
 
     async def drive(self, engine: Engine, drive: Drive, spec: Spec) -> None:
@@ -89,7 +89,7 @@ class Foreign:
             reason = refused.reason
             await engine.commit(lambda c: turns.fail(c, drive, reason))
             return
-        look = self._places.goods(session, drive.run)
+        look = self._places.handover(session, drive.run)
         await _Turn(self._feed, engine, drive, spec, runtime, folder, env, look).run()
 
 
@@ -105,14 +105,14 @@ class _Turn:
         runtime: Runtime,
         folder: Path,
         env: Mapping[str, str],
-        look: Callable[[bool], Goods] | None,
+        look: Callable[[bool], Handover] | None,
     ) -> None:
         self.feed, self.engine, self.drive, self.spec, self.runtime = feed, engine, drive, spec, runtime
         self.folder, self.env, self.look = folder, env, look
         self.said_at = 0.0
         self.writing: asyncio.Task[None] | None = None
 
-    def tell(self, kind: Kind, text: str = "", entry: int = 0) -> None:
+    def tell(self, kind: TurnEventKind, text: str = "", entry: int = 0) -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, entry=entry))
 
     async def run(self) -> None:
@@ -171,7 +171,7 @@ class _Turn:
 
     def _say(self, line: str) -> None:
         """A sign of life: told at once, written down now and then so that it is not taken for stuck."""
-        self.tell("assistant:text", one_line(sound(line), LINE_CHARS))
+        self.tell("assistant:text", one_line(to_valid_utf8(line), LINE_CHARS))
         now = self.engine.clock.now()
         if now - self.said_at >= PROGRESS_S and (self.writing is None or self.writing.done()):
             self.said_at = now
@@ -189,15 +189,15 @@ class _Turn:
 
     async def _finish(self, text: str) -> None:
         run = self.drive.run
-        goods, last = await look_for_goods(self.look, finally_=True), 0
+        handover, last = await look_for_handover(self.look, finally_=True), 0
         try:
-            last = await self.engine.commit(lambda c: _finish(c, self.drive, text, goods))
+            last = await self.engine.commit(lambda c: _finish(c, self.drive, text, handover))
         except StaleWrite:
             if run is None:
                 raise
             # Somebody has decided meanwhile: what it says is still worth telling.
             attempt = run.attempt
-            await self.engine.surely(lambda c: turns.completed_late(c, self.drive.session, attempt, text))
+            await self.engine.commit_with_retry(lambda c: turns.completed_late(c, self.drive.session, attempt, text))
         self.tell("end", text, last)
 
     async def _fail(self, error: str, *, aborted: bool = False, provisional: bool = True) -> None:
@@ -232,9 +232,11 @@ def prompt_of(task: str, lines: list[Line]) -> str:
 def _begin(c: Commit, drive: Drive, runtime: str, prompt: str, is_again: bool) -> None:
     """From here on the work counts as begun. The program is not sandboxed: it can write anywhere."""
     turns.fence(c, drive)
-    documents.begin_work(c, drive.session, "/")
+    transcripts.begin_work(c, drive.session, "/")
     if not is_again:
-        transcripts.write(c, drive.session, Replied(calls=(CallEntry("work", runtime, sound(prompt), "started"),)))
+        transcripts.write(
+            c, drive.session, Replied(calls=(CallEntry("work", runtime, to_valid_utf8(prompt), "started"),))
+        )
     turns.at_work(c, drive.session)
 
 
@@ -244,12 +246,14 @@ def _at_work(c: Commit, drive: Drive) -> None:
     turns.at_work(c, drive.session)
 
 
-def _finish(c: Commit, drive: Drive, text: str, goods: Goods | None = None) -> int:
+def _finish(c: Commit, drive: Drive, text: str, handover: Handover | None = None) -> int:
     """The runtime has answered; answers the newest entry of the transcript."""
     c.tx.drivers.fence(drive.session, drive.epoch)
-    steps.hand_over(c, drive, goods)
+    steps.hand_over(c, drive, handover)
     for call in open_calls(transcripts.lines(c.tx, drive.session)):
-        done = Resulted(call.entry, call.index, call.call.id, call.call.name, one_line(sound(text), RESULT_CHARS))
+        done = Resulted(
+            call.entry, call.index, call.call.id, call.call.name, one_line(to_valid_utf8(text), RESULT_CHARS)
+        )
         transcripts.write(c, drive.session, done)
-    turns.finish(c, drive, replace(Replied(sound(text)), model=""))
+    turns.finish(c, drive, replace(Replied(to_valid_utf8(text)), model=""))
     return c.tx.transcripts.last(drive.session)

@@ -31,7 +31,7 @@ MOST_FOLDERS = 100
 """State folders for which a named model is remembered, the latest."""
 
 
-class Choice(Struct, frozen=True):
+class ChosenModel(Struct, frozen=True):
     """The model to use, and how it came to be chosen."""
 
     model: str
@@ -66,7 +66,7 @@ def settled_model(
     *,
     state: Path | None = None,
     goes_on: bool = False,
-) -> Choice | None:
+) -> ChosenModel | None:
     """The model that somebody named, or that was remembered and can still be used; None: there is none.
 
     A model that is named for a state folder, and can be used, is remembered for it. `goes_on`: what is unfinished in
@@ -82,18 +82,18 @@ def settled_model(
         folders |= {} if named is None else {place: named}
         _remember(user, replace(memory, named=dict(list(folders.items())[-MOST_FOLDERS:])))
     if named is not None:
-        return Choice(named, "option")
+        return ChosenModel(named, "option")
     settled = model_for_conversation(config, "main")
     if settled is not None:
-        return Choice(settled.name, "settings")
+        return ChosenModel(settled.name, "settings")
     if memory.model and _is_usable(config, env, memory.model):
-        return Choice(memory.model, "memory", memory.because)
+        return ChosenModel(memory.model, "memory", memory.because)
     return None
 
 
 async def choose_model(
     config: Config, env: Mapping[str, str], named: str | None = None, *, state: Path, goes_on: bool = False
-) -> Choice:
+) -> ChosenModel:
     """The model that `settled_model` finds, else one whose key is set, else a local Ollama's. Refused: there is none,
     with what is missing."""
     settled = settled_model(config, env, named, state=state, goes_on=goes_on)
@@ -108,7 +108,7 @@ async def choose_model(
     return chosen
 
 
-async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, env: Mapping[str, str]) -> Choice:
+async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, env: Mapping[str, str]) -> ChosenModel:
     """The first service that can be used and has a model to use, else a local Ollama. Refused: there is none."""
     found = registry.standings(config.models.providers)
     without_model: list[str] = []
@@ -117,13 +117,13 @@ async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, en
             continue
         model = await first_model(one, catalog, env, registry.ca_file)
         if model is not None:
-            return Choice(model, "key", one.reason)
+            return ChosenModel(model, "key", one.reason)
         without_model.append(f"{one.provider.name} ({one.reason}) names no model that can be used")
     local = next((one for one in found if one.provider.name == "ollama" and not one.reason), None)
     if local is not None:
         model = await first_model(local, catalog, env, registry.ca_file, UNASKED_S)
         if model is not None:
-            return Choice(model, "ollama", "a local Ollama answers and no key is set")
+            return ChosenModel(model, "ollama", "a local Ollama answers and no key is set")
     words = "; ".join(without_model) or usable_words(found, catalog, env)
     raise Refused("error", f"no model is set, and {words}. Or give --model NAME (`fledge models --all` lists them)")
 

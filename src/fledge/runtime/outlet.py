@@ -17,15 +17,14 @@ from fledge.channels.webhook import Poster, WebhookChannel
 from fledge.clock import Clock
 from fledge.config.schema import Config, Webhook
 from fledge.context_engine import ContextEngine, Left
-from fledge.core.hook import Call, DeliveryTarget, Spawning, target_in, thread_for
+from fledge.core.hook import DeliveryTarget, HookCall, SubagentSpawning, target_in, thread_for
 from fledge.core.route import TERMINAL, Address
 from fledge.errors import BadInput, Refused, Undeliverable
 from fledge.hooks import Listening, WebhookHook
-from fledge.models.keys import Key, key_in_file, read_key
+from fledge.models.keys import SecretKey, key_in_file, read_key
 from fledge.orchestrator.commit import Listener
-from fledge.orchestrator.hook_calls import call_of, post_key
-from fledge.orchestrator.outbox import message_of
-from fledge.store.base import Post
+from fledge.orchestrator.outbox import call_of, hook_post_key, message_of
+from fledge.store.base import OutboxPost
 
 SEND_S = 330.0
 """Nobody may take longer over one post, whatever was set."""
@@ -64,7 +63,7 @@ class Outlet:
         """True if there is somebody to be told when runs are done with."""
         return self._context_engine is not None
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """Send one post; answers the address a hook was asked for, if it named one. Raises if it did not arrive."""
         async with asyncio.timeout(SEND_S):
             message, call = message_of(post), call_of(post)
@@ -83,7 +82,7 @@ class Outlet:
                 raise Undeliverable(f"nothing can send {post.kind}")
         return None
 
-    async def _hook(self, call_id: str, call: Call) -> Address | None:
+    async def _hook(self, call_id: str, call: HookCall) -> Address | None:
         """Tell a listener; one that is not there any more needs no telling."""
         listening = self._listening.get(call.listener)
         if listening is None:
@@ -94,7 +93,7 @@ class Outlet:
         address = target_in(answer)
         return address if address is not None and address.channel in self._channels else None
 
-    async def bind(self, asked: Spawning) -> Address:
+    async def bind(self, asked: SubagentSpawning) -> Address:
         """The thread that a listener of `subagent_spawning` made ready. Refused, each in its own words: nobody listens,
         one of them forbids it, fails, or answers without a thread."""
         there = [one for one in self._listening.values() if "subagent_spawning" in one.on]
@@ -104,7 +103,7 @@ class Outlet:
             )
         found: Address | None = None
         for one in there:
-            call_id = post_key("subagent_spawning", one.name, asked.child_session_key)
+            call_id = hook_post_key("subagent_spawning", one.name, asked.child_session_key)
             try:
                 async with asyncio.timeout(SEND_S):
                     answer = await one.hooked.call(call_id, asked)
@@ -129,7 +128,7 @@ class Outlet:
 # ---- from settings ---------------------------------------------------------------------------------------------------
 
 
-def secret_of(webhook: Webhook, field: str, env: Mapping[str, str]) -> Key:
+def secret_of(webhook: Webhook, field: str, env: Mapping[str, str]) -> SecretKey:
     """The secret that signs, from where the settings say. Refused: none there, or one that others can read."""
     if webhook.secret_file is not None:
         return key_in_file(f"{field}.secretFile", webhook.secret_file)

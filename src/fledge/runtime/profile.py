@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from fledge.core.goods import Goods
+from fledge.core.handover import Handover
 from fledge.core.permission import Offer, Permission
 from fledge.core.progress import StepLimits
 from fledge.core.protected import UNPROTECTED, Protected
@@ -17,7 +17,7 @@ from fledge.core.route import Address
 from fledge.models.base import Model, Thinking, Usage
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.store.base import Post
+from fledge.store.base import OutboxPost
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.registry import ToolSet
 
@@ -43,7 +43,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Where in it relative paths begin."""
     readable: tuple[Path, ...] = ()
     """Folders besides that it may read."""
-    goods: Callable[[bool], Goods] | None = None
+    handover: Callable[[bool], Handover] | None = None
     """Looks, blocking, at what the session hands over; thoroughly or not. None: it hands over nothing but words."""
     thinking: Thinking = "off"
     max_tokens: int = 8192
@@ -98,6 +98,6 @@ class Profiles(Protocol):
         """Remove what a run left outside the database."""
         ...
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """Send one thing from the outbox; answers the address that a hook was asked for, if it named one."""
         ...

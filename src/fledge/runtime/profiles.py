@@ -10,24 +10,20 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from fledge.channels.base import Channel
 from fledge.config import (
     Config,
     ModelChoice,
     agent,
-    approval_for,
     heartbeat_settings,
     lane_for,
     max_tokens_for,
     model_for_child,
     model_for_conversation,
     queue_settings,
-    sandbox_for,
     step_limits,
     subagent_limits,
 )
@@ -35,9 +31,8 @@ from fledge.config.permissions import read_rules
 from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
-from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool, tool_name
 from fledge.core.attachments import AttachmentLimits
-from fledge.core.goods import Goods
+from fledge.core.handover import Handover
 from fledge.core.keys import AGENT_ID
 from fledge.core.permission import Asker, Offer, Permission, covering, offer
 from fledge.core.prompts import (
@@ -55,16 +50,15 @@ from fledge.hooks import Hooks
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
-from fledge.orchestrator import bindings, documents, hook_calls
-from fledge.orchestrator.asked import NATIVE, Caller, attachment_limits, tools_needed
+from fledge.orchestrator import bindings, outbox, transcripts
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
-from fledge.orchestrator.seat import Seat, seat_of
-from fledge.orchestrator.spawn import Request
+from fledge.orchestrator.spawn import SpawnRequest
+from fledge.orchestrator.spawn_params import NATIVE, Caller, attachment_limits
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.transcripts import SWEEP_IMAGES
-from fledge.orchestrator.turns import Drive
+from fledge.orchestrator.turns import Drive, TurnSnapshot, snapshot_of
 from fledge.orchestrator.views import children_shown
 from fledge.runtime.base import Runtime
 from fledge.runtime.child_files import ChildFiles
@@ -72,17 +66,16 @@ from fledge.runtime.command import CommandRuntime
 from fledge.runtime.model_settings import configured_catalog, configured_registry, key_files, key_variables
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Session, SessionFacts, Spec, Store, Wishes
+from fledge.runtime.tool_choice import POSITIONS, AgentTools, Box, ToolChoice, position_of
+from fledge.store.base import OutboxPost, Session, SessionFacts, Spec, Store, Wishes
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
-from fledge.tools.registry import ToolSet, chosen
-from fledge.tools.sandbox import Network, Sandbox, find_sandbox
 from fledge.tools.search import configured_search, hosted_search_tool, is_search, search_tool
 from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
-from fledge.tools.shell import environment, exec_tool
+from fledge.tools.shell import environment
 from fledge.tools.subagents import subagents_tool
 from fledge.tools.web import Fetcher, fetch_tool
 from fledge.workspaces.documents import BareFolders, read_documents
@@ -99,12 +92,8 @@ MAKING_TOOLS = frozenset({"write", "edit", "exec"})
 
 CHECKLIST = "HEARTBEAT.md"
 """Where a workspace says what heartbeats are to look after."""
-ASKS_BY_DEFAULT = frozenset({"exec"})
-"""Tools that need a person where nothing else is configured and there is no sandbox."""
 USUAL_TOKENS = 8192
 """The longest reply that is asked for where the settings say nothing."""
-POSITIONS = 256
-"""For how many kinds of sessions the choice of tools is remembered."""
 
 
 def _queue_channels(config: Config) -> set[str]:
@@ -143,55 +132,6 @@ NO_MODEL = (
     "no model is set: give --model NAME, such as openai/gpt-5, anthropic/claude-sonnet-4-5 or ollama/llama3.2,"
     " or set agents.defaults.model (fledge init)"
 )
-
-
-Box = Literal["plain", "shared", "none"]
-"""Where a session's commands run: in no sandbox, in one that shares the network, in one without network."""
-
-
-class _Held(Struct, frozen=True):
-    """The tools of a session, those that ask a person, and those about which nobody is asked."""
-
-    tools: ToolSet
-    asks: frozenset[str]
-    unasked: frozenset[str]
-
-
-class _Position(Struct, frozen=True):
-    """What decides which tools a session has, besides the settings."""
-
-    agent_id: str
-    role: Role | None
-    """As a child; None of a conversation."""
-    ceiling: tuple[str, ...] | None
-    planning: bool
-    box: Box
-    searches: bool
-    """Its model's provider searches the web."""
-    allow: tuple[str, ...] | None = None
-    """The tools that its spawn named; None: all."""
-    brought: tuple[str, ...] = ()
-    """Functions that its spawn gave it."""
-
-
-class AgentTools(Struct, frozen=True):
-    """Which tools an agent has."""
-
-    may: tuple[str, ...]
-    asks: tuple[str, ...]
-    """A person is asked before each call."""
-    never: tuple[str, ...]
-
-
-def _position(session: Session, run: Run | None, box: Box, searches: bool, spec: Spec | None = None) -> _Position:
-    role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
-    if session.kind in ("main", "named"):
-        role = None
-    planning = run is not None and run.plan == "planning"
-    facts = session.facts
-    if spec is None:
-        return _Position(facts.agent_id, role, facts.tools, planning, box, searches)
-    return _Position(facts.agent_id, role, facts.tools, planning, box, searches, spec.tools, tools_needed(spec))
 
 
 class ConfiguredProfiles:
@@ -241,8 +181,6 @@ class ConfiguredProfiles:
         """The workspace, if a program named it: that is its yes, whatever the folder holds."""
         self.user = user_folder(given)
         """Where the user's settings are, and what they allowed."""
-        self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
-        self._sandbox = self._boxes["shared"]
         self._files = ChildFiles(state, self.protected)
         self.images = None if state is None else EntryFiles(state)
         self._store: Store | None = None
@@ -253,16 +191,8 @@ class ConfiguredProfiles:
         searching = [] if search is None else [search_tool(search)]
         if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in own_tools):
             searching = [hosted_search_tool()]
-        self._own_tools = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching, *own_tools)
-        self._for_all = frozenset(tool_name(one.name) for one in own_tools)
-        """Functions of the program that every agent may use."""
-        self._given = {name: ToolSet(functions) for name, functions in (given_agents or {}).items()}
-        self._brought: dict[str, Tool] = {}
-        """Functions that belong to agents or to single runs, by name."""
-        for name, functions in self._given.items():
-            self._bring(functions, f"agents.{name}.tools")
-        self._session_tools: tuple[Tool, ...] = ()
-        self._tools: dict[Box, ToolSet] = {}
+        usual = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching)
+        self._tool_choice = ToolChoice(config, usual, own_tools, given_agents or {})
         self._tools_of: Engine | None = None
         """The engine that the session tools belong to."""
         self._folders: dict[tuple[str, str, str], Path] = {}
@@ -270,30 +200,21 @@ class ConfiguredProfiles:
         self._bare = BareFolders()
         self._looked_at: dict[Path, tuple[str, bool]] = {}
         """What `_look_at_place` found in this turn of the event loop."""
-        self._sets: dict[_Position, _Held] = {}
-        """The tools of sessions in the same position, and which of them ask a person: settings do not change."""
 
     # ---- what a program brings
 
     def bring(self, functions: Iterable[Tool]) -> None:
         """From now on these functions are here, for runs that were given them. Refused: another one of a name that is
         taken."""
-        self._bring(functions, "tools")
-        self._tools, self._sets = {}, {}
-
-    def _bring(self, functions: Iterable[Tool], field: str) -> None:
-        taken = {tool_name(one.name): one for one in self._own_tools} | self._brought
-        for one in functions:
-            name = tool_name(one.name)
-            if name in taken and not _is_same(taken[name], one):
-                raise BadInput(field, "must have a name that no other tool has", one.name)
-            if name not in self._for_all:
-                self._brought[name] = taken[name] = one
+        self._tool_choice.bring(functions)
 
     def functions_of(self, agent_id: str) -> frozenset[str] | None:
         """Names of the functions that this agent alone has as tools; None unless a program gave it as a value."""
-        found = self._given.get(agent_id)
-        return None if found is None else found.names - self._for_all
+        return self._tool_choice.functions_of(agent_id)
+
+    def tools_of(self, agent_id: str) -> AgentTools:
+        """The tools of the agent's own conversations: which it may use, which ask a person, which it may not."""
+        return self._tool_choice.tools_of(agent_id)
 
     def check_needs(self, spec: Spec) -> None:
         """Raise NeedsProgram if the run needs something that only a program can bring, and that is not here."""
@@ -323,7 +244,7 @@ class ConfiguredProfiles:
 
     def _missing(self, spec: Spec) -> list[str]:
         agents = {f"agent:{one.id}" for one in self._config.agents.list}
-        tools = {f"tool:{name}" for name in (*self._brought, *self._for_all)}
+        tools = {f"tool:{name}" for name in self._tool_choice.functions}
         runtimes = {f"runtime:{name}" for name in self._runtimes}
         return [need.replace(":", " ") for need in spec.needs if need not in agents | tools | runtimes]
 
@@ -339,14 +260,14 @@ class ConfiguredProfiles:
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
         self._use_engine(engine)
-        seat = drive.seat or await engine.store.read(lambda tx: seat_of(tx, drive.session))
-        if seat is None:
+        snapshot = drive.snapshot or await engine.store.read(lambda tx: snapshot_of(tx, drive.session))
+        if snapshot is None:
             raise Refused("error", f"no session {drive.session}")
-        session, spec = seat.session, seat.spec
+        session, spec = snapshot.session, snapshot.spec
         if spec is not None and spec.needs:
             self.check_needs(spec)
         agent_id = session.facts.agent_id
-        choice, thinking = self._choice(agent_id, spec, [_set(session.facts), *seat.wishes])
+        choice, thinking = self._choice(agent_id, spec, [_set(session.facts), *snapshot.wishes])
         try:
             model, name = self._registry.choose(choice.primary, choice.fallbacks)
         except BadInput as error:
@@ -355,28 +276,28 @@ class ConfiguredProfiles:
         workspace = self._folder(agent_id, session)
         place, is_bare = self._look_at_place(workspace)
         self._check_place(place)
-        box = self._box(agent_id, session)
-        held = self._tools_in(_position(session, seat.run, box, card.search, spec))
+        box = self._tool_choice.box(agent_id, session)
+        held = self._tool_choice.tools_in(position_of(session, snapshot.run, box, card.search, spec))
         tools = held.tools
         makes_files = bool(tools.names & MAKING_TOOLS)
-        brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
+        brief = None if spec is None or snapshot.run is None else self._brief(session, snapshot.run, spec, makes_files)
         own = self._system(session, spec, brief, workspace)
         begins = _real(workspace / session.facts.cwd) if session.facts.cwd else place
         asker = Asker(begins, agent_id, session.kind not in ("main", "named"))
-        papers = [] if is_bare else await self._documents(engine, session, seat.run, place)
-        checklist = self._checklist(workspace) if drive.heartbeat and seat.run is None else None
+        papers = [] if is_bare else await self._documents(engine, session, snapshot.run, place)
+        checklist = self._checklist(workspace) if drive.heartbeat and snapshot.run is None else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
         return Profile(
             model=model,
             model_name=name,
-            system="\n\n".join([own, *papers, *look_after, *await self._besides(engine, seat)]),
+            system="\n\n".join([own, *papers, *look_after, *await self._besides(engine, snapshot)]),
             task_head="" if brief is None else task_head(brief),
             checklist=checklist,
             tools=tools,
             workspace=workspace,
             cwd=session.facts.cwd,
-            readable=await self._files.readable(engine, seat),
-            goods=self.goods(session, drive.run) if makes_files else None,
+            readable=await self._files.readable(engine, snapshot),
+            handover=self.handover(session, drive.run) if makes_files else None,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=self._max_tokens(agent_id, choice.primary),
             most_tokens=self._most_tokens(choice.primary),
@@ -386,18 +307,18 @@ class ConfiguredProfiles:
             step_limits=step_limits(self._config),
             patience_s=self._config.models.patience_seconds,
             approval_s=self._config.plan.approval_hours * 3600.0,
-            compacts=any(wish.compact for wish in seat.wishes),
+            compacts=any(wish.compact for wish in snapshot.wishes),
             unasked=held.unasked,
             boxed=box != "plain",
             offline=box == "none",
-            is_budgeted=seat.is_budgeted,
+            is_budgeted=snapshot.is_budgeted,
             images=self.images,
             sees=any(self._registry.takes_images(one) for one in (choice.primary, *choice.fallbacks)),
             protected=self.protected,
             env=self._command_env,
             place=place,
             works_in=_works_in(place, tools.names, box),
-            accepts=seat.run is None and seat.by_person,
+            accepts=snapshot.run is None and snapshot.by_person,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
 
@@ -433,7 +354,7 @@ class ConfiguredProfiles:
             send_tool(Messenger(engine, self._config)),
             *observing_tools(engine, self._config, self._window),
         )
-        self._session_tools, self._tools, self._sets = ours, {}, {}
+        self._tool_choice.use_session_tools(ours)
 
     def _max_tokens(self, agent_id: str, model: str) -> int:
         """The longest reply to ask for. Of a model without a card only the settings can know that it may be long."""
@@ -461,12 +382,12 @@ class ConfiguredProfiles:
     @property
     def tool_names(self) -> frozenset[str]:
         """Names of all tools that there are here, whoever may use them."""
-        return self._tools_with("plain").names
+        return self._tool_choice.tools_with("plain").names
 
     @property
     def has_sandbox(self) -> bool:
         """True if bubblewrap works here."""
-        return self._sandbox is not None
+        return self._tool_choice.has_sandbox
 
     def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
         """A person who spawns in this session: with the tools, the sandbox and the folder that a turn of it has.
@@ -475,8 +396,8 @@ class ConfiguredProfiles:
         a sandbox is demanded, and there is none here.
         """
         self._use_engine(engine)
-        box = self._box(session.facts.agent_id, session)
-        tools = self._tools_in(_position(session, run, box, searches=True)).tools
+        box = self._tool_choice.box(session.facts.agent_id, session)
+        tools = self._tool_choice.tools_in(position_of(session, run, box, searches=True)).tools
         return Caller(
             session=session.key,
             tools=tools.names,
@@ -501,9 +422,9 @@ class ConfiguredProfiles:
         self._check_workspace(workspace)
         return workspace / session.facts.cwd, self._env
 
-    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+    def handover(self, session: Session, run: Run | None) -> Callable[[bool], Handover] | None:
         """How to look at what a session hands over besides its words; None if it hands over nothing."""
-        return self._files.goods(session, run, self._folder(session.facts.agent_id, session))
+        return self._files.handover(session, run, self._folder(session.facts.agent_id, session))
 
     def check_model(self, name: str, thinking: str | None) -> None:
         """Refused: a name that means no model, a key that is missing, a thinking level the model does not have."""
@@ -527,7 +448,7 @@ class ConfiguredProfiles:
         """Where a child would work, in what is made under this name. Refused: nothing can be kept here."""
         return self._files.own_folder(leaf, workspace)
 
-    async def make(self, request: Request) -> None:
+    async def make(self, request: SpawnRequest) -> None:
         """Make what the run leaves outside the database, and look whether its `cwd` is there."""
         await self._files.make(request)
         named = {image.sha256 for image in request.spec.images}
@@ -539,7 +460,7 @@ class ConfiguredProfiles:
         """Bind the child to the thread that a hook makes ready. Refused if none does, or bindings are switched off."""
         if not self._config.session.thread_bindings.enabled:
             raise Refused("forbidden", "thread: session.threadBindings.enabled is false")
-        asked = await engine.store.read(lambda tx: hook_calls.spawning(tx, run))
+        asked = await engine.store.read(lambda tx: outbox.spawning_event(tx, run))
         address = await self._outlet.bind(asked)
         await engine.commit(lambda c: bindings.bind(c, run.key, address, asked.to))
 
@@ -574,101 +495,6 @@ class ConfiguredProfiles:
         if is_broad(real, self.protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
 
-    def _box(self, agent_id: str, session: Session) -> Box:
-        """Where the session's commands run. Refused: in a sandbox that is demanded, and does not work here."""
-        setting = sandbox_for(self._config, agent_id)
-        network: Network = "none" if session.facts.offline else setting.network
-        if session.facts.boxed:
-            if self._box_of(network) is None:
-                raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
-            return network
-        mode = setting.mode
-        wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
-        if not wanted or (self._box_of(network) is None and mode == "auto" and network == "shared"):
-            return "plain"
-        if self._box_of(network) is None:
-            why = f"mode is {mode}" if network == "shared" else "network is none"
-            raise Refused("forbidden", f"sandbox.{why}, but bubblewrap does not work that way here: install it")
-        return network
-
-    def _box_of(self, network: Network) -> Sandbox | None:
-        """The sandbox with this network, tried when it is first needed."""
-        if network not in self._boxes:
-            self._boxes[network] = None if self._sandbox is None else find_sandbox(network=network)
-        return self._boxes[network]
-
-    def tools_of(self, agent_id: str) -> AgentTools:
-        """The tools of the agent's own conversations: which it may use, which ask a person, which it may not."""
-        setting = sandbox_for(self._config, agent_id)
-        wanted = setting.mode in ("auto", "all") and self._box_of(setting.network) is not None
-        box: Box = setting.network if wanted else "plain"
-        held = self._tools_in(_Position(agent_id, None, None, False, box, False))
-        every = self._tools_with(box)
-        names, asks = held.tools.names, held.asks
-        never = every.names - every.hosted - names
-        return AgentTools(tuple(sorted(names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
-
-    def _tools_in(self, position: "_Position") -> "_Held":
-        if position not in self._sets:
-            if len(self._sets) >= POSITIONS:
-                self._sets.clear()
-            every = self._tools_with(position.box)
-            names = self._allowed(position, every)
-            boxed = position.box != "plain"
-            asks = {tool_name(one.name) for one in every.only(names) if self._asks(position.agent_id, one, boxed)}
-            # Nobody can be asked about what a provider does in the middle of its reply.
-            left_out = every.hosted & asks if position.searches else every.hosted
-            denied = self._denied(position, every)
-            tools = every.only(names - left_out, denied)
-            unasked = self._unasked(position.agent_id, tools.names)
-            self._sets[position] = _Held(tools, frozenset(asks - left_out), unasked)
-        return self._sets[position]
-
-    def _tools_with(self, box: Box) -> ToolSet:
-        if box not in self._tools:
-            command = exec_tool(None if box == "plain" else self._box_of(box))
-            self._tools[box] = ToolSet([*self._own_tools, *self._brought.values(), command, *self._session_tools])
-        return self._tools[box]
-
-    def _allowed(self, position: "_Position", every: ToolSet) -> frozenset[str]:
-        names = self._held(position, every)
-        if position.role is None:
-            return names
-        names = child_tools(names, position.role, self._child_rules())
-        if position.planning:
-            return planning_tools(names, every.read_only)
-        return names
-
-    def _held(self, position: "_Position", every: ToolSet) -> frozenset[str]:
-        """The tools that the settings and the parent leave, before what holds for subagents."""
-        config = self._config
-        own = agent(config, position.agent_id).tools
-        held = (self.functions_of(position.agent_id) or frozenset()) | frozenset(position.brought)
-        names = chosen(every.names - (self._brought.keys() - held), config.tools.allow, config.tools.deny)
-        names = chosen(names, None if own.allow is None else (*own.allow, *position.brought), own.deny)
-        if position.allow is not None:
-            names = chosen(names, position.allow, ())
-        return names if position.ceiling is None else names & frozenset(position.ceiling)
-
-    def _denied(self, position: "_Position", every: ToolSet) -> dict[str, str]:
-        """Why a subagent has not the tools that its parent passed on."""
-        if position.role is None:
-            return {}
-        held, rules = self._held(position, every), self._child_rules()
-        refusals = {name: refuse_tool(name, held, position.role, rules) for name in held}
-        return {name: refusal.reason for name, refusal in refusals.items() if refusal is not None}
-
-    def _child_rules(self) -> ToolRules:
-        layer = self._config.tools.subagents.tools
-        return ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
-
-    def _asks(self, agent_id: str, tool: Tool, boxed: bool) -> bool:
-        name = tool_name(tool.name)
-        said = approval_for(self._config, agent_id, name) or tool.approval
-        if said is not None:
-            return said == "ask"
-        return name in ASKS_BY_DEFAULT and not boxed
-
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """What the person's rules say of a command that would ask. They are read anew each time: a rule that is revoked
         covers nothing more. One that cannot be read covers nothing."""
@@ -676,10 +502,6 @@ class ConfiguredProfiles:
         for broken in held.broken:
             log.warning("%s", broken)
         return covering(held.rules, asker, command) or offer(command, asker)
-
-    def _unasked(self, agent_id: str, tools: Iterable[str]) -> frozenset[str]:
-        """The tools about which nobody is asked, because the settings say so."""
-        return frozenset(name for name in tools if approval_for(self._config, agent_id, name) == "never")
 
     def _brief(self, session: Session, run: Run, spec: Spec, makes_files: bool) -> Brief:
         return Brief(
@@ -715,10 +537,10 @@ class ConfiguredProfiles:
         if not found:
             return []
         versions = {name: words.version for name, words in found.items()}
-        known = await engine.store.read(lambda tx: documents.known(tx, place))
+        known = await engine.store.read(lambda tx: transcripts.known_workspace(tx, place))
         left_out: frozenset[str] = frozenset()
         if any(known.document(name).accepted != version.digest for name, version in versions.items()):
-            left_out = await engine.commit(lambda c: documents.judge_all(c, session.key, place, versions))
+            left_out = await engine.commit(lambda c: transcripts.judge_documents(c, session.key, place, versions))
         names = document_names("main" if run is None else "child")
         return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
 
@@ -727,11 +549,11 @@ class ConfiguredProfiles:
         found = read_documents(workspace, [CHECKLIST]).get(CHECKLIST)
         return None if found is None else found.text
 
-    async def _besides(self, engine: Engine, seat: Seat) -> list[str]:
+    async def _besides(self, engine: Engine, snapshot: TurnSnapshot) -> list[str]:
         """What stands in the session's prompt besides its own: its children, what those wish that its turn serves."""
-        key, now = seat.session.key, engine.clock.now()
-        children = await engine.store.read(lambda tx: children_shown(tx, key, now)) if seat.has_children else ""
-        return [text for text in (children, *(wish.extra_system_prompt for wish in seat.wishes)) if text]
+        key, now = snapshot.session.key, engine.clock.now()
+        children = await engine.store.read(lambda tx: children_shown(tx, key, now)) if snapshot.has_children else ""
+        return [text for text in (children, *(wish.extra_system_prompt for wish in snapshot.wishes)) if text]
 
     def _cost(self, asked: str, answered: str, usage: Usage) -> float | None:
         """By the name it was asked under: providers answer with dated names."""
@@ -755,7 +577,7 @@ class ConfiguredProfiles:
         if self.images is not None and self._store is not None:
             await self.images.sweep(self._store)
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """Send one thing from the outbox, or remove what a run or a session left."""
         if post.kind == "remove":
             await self._files.call(post)
@@ -794,11 +616,6 @@ def check_runtime_name(name: str) -> None:
     """Refused: a name that a model could not give, or that means our own loop."""
     if not AGENT_ID.fullmatch(name) or name == NATIVE:
         raise BadInput(f"runtimes.{name}", f"must be named by letters, digits, - and _, and not {NATIVE}", name)
-
-
-def _is_same(one: Tool, other: Tool) -> bool:
-    """True of one function, also if a tool was made of it twice."""
-    return one is other or (one.function == other.function and one.schema == other.schema)
 
 
 def _set(facts: SessionFacts) -> Wishes:

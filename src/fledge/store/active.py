@@ -11,13 +11,13 @@ from fledge.core.policy import fair_rank, lane_width
 from fledge.core.run import Instant
 from fledge.core.turn import AskingPerson, Driven, Due, Idle, OpenTurn, Turn, TurnEnd, Wait
 from fledge.errors import NotFound, Refused, StaleWrite
-from fledge.store.people import Approvals, Commissions
-from fledge.store.records import Driver, LaneQueue, Place, Ran
+from fledge.store.people import Approvals, MessageRequests
+from fledge.store.records import Driver, LaneQueue, QueuePlace, TurnRan
 from fledge.store.session_rows import DRIVER, ActiveRow, read_driver
 from fledge.store.sessions import Sessions
 from fledge.store.unit import Table, Unit, plain_shape, to_json
 
-_decode_ran = msgspec.json.Decoder(Ran).decode
+_decode_ran = msgspec.json.Decoder(TurnRan).decode
 _decode_turn = msgspec.json.Decoder(OpenTurn).decode
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
@@ -77,7 +77,7 @@ class Queue:
         rank = self._ranks[lane, spawner] = fair_rank(at.rank, behind)
         seq = at.last_seq + 1
         self._lanes.put(lane, replace(at, last_seq=seq))
-        place = Place(session, lane, rank, suspect, due_at)
+        place = QueuePlace(session, lane, rank, suspect, due_at)
         self._active.put(session, replace(row, place=place, spawner=spawner, seq=seq))
 
     def remove(self, session: str) -> None:
@@ -87,7 +87,7 @@ class Queue:
             self._ranks.clear()
             self._active.put(session, row.without_place())
 
-    def place(self, session: str) -> Place | None:
+    def place(self, session: str) -> QueuePlace | None:
         """Its place in the queue, if it has one."""
         row = self._active.get(session)
         return None if row is None else row.place
@@ -112,9 +112,9 @@ class Queue:
         sql = "SELECT session FROM active WHERE due_at > ? AND session > ? ORDER BY session LIMIT ?"
         return self._unit.column(sql, at, after, limit)
 
-    def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:
+    def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[QueuePlace]:
         """Sessions that may be claimed now, in fair order: lane not full, no driver left, suspects one at a time."""
-        found: list[Place] = []
+        found: list[QueuePlace] = []
         live = "(release_at IS NULL OR release_at > ?)"
         one = self._unit.one
         suspects = one(f"SELECT count(*) FROM active WHERE lane IS NOT NULL AND suspect = 1 AND {live}", at)[0]
@@ -128,11 +128,11 @@ class Queue:
             if not suspects:
                 rows += [(*row, True) for row in self._unit.all(_CLAIMABLE[1], lane, at, at, 1)]
             for rank, _, session, _, suspect in sorted(rows)[:free]:
-                found.append(Place(session, lane, rank, suspect))
+                found.append(QueuePlace(session, lane, rank, suspect))
                 suspects += suspect
         return found
 
-    def claim(self, place: Place, owner: str, at: Instant) -> int:
+    def claim(self, place: QueuePlace, owner: str, at: Instant) -> int:
         """Take the lease and the slot; answers the epoch that fences this driver's writes."""
         session = place.session
         row = self._active.get(session)
@@ -249,11 +249,11 @@ class Turns:
         unit: Unit,
         active: Table[str, ActiveRow],
         sessions: Sessions,
-        commissions: Commissions,
+        commissions: MessageRequests,
         approvals: Approvals,
     ) -> None:
         self._unit, self._active, self._sessions = unit, active, sessions
-        self._commissions, self._approvals = commissions, approvals
+        self._requests, self._approvals = commissions, approvals
 
     def state(self, session: str) -> Turn:
         """What the session is at."""
@@ -314,12 +314,12 @@ class Turns:
         """Sessions whose wait has lasted its time, the longest overdue first."""
         return self._unit.column("SELECT key FROM sessions WHERE wait_at <= ? ORDER BY wait_at LIMIT ?", at, limit)
 
-    def ran(self, session: str, ran: Ran) -> None:
+    def ran(self, session: str, ran: TurnRan) -> None:
         """The open turn runs with this; without one, nothing happens."""
         if self.get(session) is not None:
             self._sessions.rows.put(session, replace(self._sessions.row(session), ran=to_json(ran)))
 
-    def last_ran(self, session: str) -> Ran | None:
+    def last_ran(self, session: str) -> TurnRan | None:
         """What the session's newest turn that ran with anything ran with."""
         row = self._sessions.rows.get(session)
         return None if row is None or row.ran is None else _decode_ran(row.ran)
@@ -341,4 +341,4 @@ class Turns:
         if owes == "all" or (owes == "earlier" and turn is None):
             return
         first = 0 if owes == "nothing" or turn is None else turn.turn
-        self._commissions.end_read(session, end, at, first)
+        self._requests.end_read(session, end, at, first)

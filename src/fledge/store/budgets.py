@@ -3,7 +3,7 @@
 import msgspec
 
 from fledge.core.policy import Budget, Spent
-from fledge.store.records import Purse
+from fledge.store.records import BudgetAccount
 from fledge.store.unit import Unit, to_json
 
 _budget = msgspec.json.Decoder(Budget).decode
@@ -20,18 +20,28 @@ class Budgets:
         """True if any session has a budget."""
         return not self._unit.is_empty("purses")
 
-    def get(self, session: str) -> Purse | None:
-        """The session's own purse, if it has one."""
+    def get(self, session: str) -> BudgetAccount | None:
+        """The session's own budget account, if it has one."""
         row = self._unit.one("SELECT budget, used, reserved, warned FROM purses WHERE session = ?", session)
-        return None if row is None else Purse(session, _budget(row[0]), _spent(row[1]), _spent(row[2]), bool(row[3]))
+        return (
+            None
+            if row is None
+            else BudgetAccount(session, _budget(row[0]), _spent(row[1]), _spent(row[2]), bool(row[3]))
+        )
 
-    def save(self, purse: Purse) -> None:
-        """Store a purse."""
+    def save(self, account: BudgetAccount) -> None:
+        """Store a budget account."""
         self._unit.execute(
             "INSERT INTO purses (session, budget, used, reserved, warned) VALUES (?,?,?,?,?)"
             " ON CONFLICT (session) DO UPDATE SET budget = excluded.budget, used = excluded.used,"
             " reserved = excluded.reserved, warned = excluded.warned",
-            *(purse.session, to_json(purse.budget), to_json(purse.used), to_json(purse.reserved), int(purse.warned)),
+            *(
+                account.session,
+                to_json(account.budget),
+                to_json(account.used),
+                to_json(account.reserved),
+                int(account.warned),
+            ),
         )
 
     def swap_reserve(self, session: str, step: Spent | None) -> Spent | None:

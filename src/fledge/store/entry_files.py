@@ -56,9 +56,9 @@ class EntryFiles:
         """Held while a file is written or removed."""
         self._sweeping = asyncio.Lock()
 
-    def holding(self) -> "Hold":
+    def holding(self) -> "FileHold":
         """Keep files for a commit: no sweep removes them before the block has ended."""
-        return Hold(self)
+        return FileHold(self)
 
     def let_go(self, held: Sequence[str]) -> None:
         """What a hold held may be swept, unless another holds it too."""
@@ -176,7 +176,7 @@ class EntryFiles:
                             self._path(name).parent.rmdir()
 
 
-class Hold:
+class FileHold:
     """Files that are kept for one commit, or for the commits of one turn: while it is open, by `with`."""
 
     def __init__(self, files: EntryFiles) -> None:
@@ -184,7 +184,7 @@ class Hold:
         self.held: list[str] = []
         """Digests of images, folders of sessions."""
 
-    def __enter__(self) -> "Hold":
+    def __enter__(self) -> "FileHold":
         return self
 
     def __exit__(self, *error: object) -> None:

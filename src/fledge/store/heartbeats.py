@@ -1,7 +1,7 @@
 """Heartbeats: what is wanted of conversations by themselves."""
 
 from fledge.core.run import Instant
-from fledge.store.records import Heartbeat
+from fledge.store.records import HeartbeatRow
 from fledge.store.unit import Unit
 
 _HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
@@ -13,14 +13,14 @@ class Heartbeats:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
 
-    def get(self, session: str) -> Heartbeat | None:
+    def get(self, session: str) -> HeartbeatRow | None:
         """What is wanted of this conversation by itself, if anything ever was."""
         if self._unit.is_empty("heartbeats"):
             return None
         row = self._unit.one(f"SELECT {_HEARTBEAT} FROM heartbeats WHERE session = ?", session)
-        return None if row is None else Heartbeat(*row)
+        return None if row is None else HeartbeatRow(*row)
 
-    def save(self, heartbeat: Heartbeat) -> None:
+    def save(self, heartbeat: HeartbeatRow) -> None:
         """Store what is wanted."""
         self._unit.execute("DELETE FROM heartbeats WHERE session = ?", heartbeat.session)
         self._unit.execute(

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from fledge.core.route import Found
+from fledge.core.route import RouteSource
 from fledge.core.run import Instant, Path, TextId
 from fledge.core.turn import TurnEnd
-from fledge.store.people import Commissions
-from fledge.store.records import COMPLETIONS, Row, RowKind, RowState
+from fledge.store.people import MessageRequests
+from fledge.store.records import COMPLETIONS, InboxRow, InboxRowKind, RowState
 from fledge.store.runs import Runs
-from fledge.store.unit import Shape, Table, Unit
+from fledge.store.unit import Table, TableShape, Unit
 
 KEPT: Final = 2048
 """How many unread rows of a session are kept; of one with more they are only counted."""
@@ -35,19 +35,19 @@ ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, 
 """
 
 
-def _values(row: Row) -> tuple[Any, ...]:
+def _values(row: InboxRow) -> tuple[Any, ...]:
     return (
         *(row.seq, row.key, row.session, row.kind, row.source, row.origin, row.state, row.path, row.body, row.text),
         *(row.arrived_at, row.closed_at, row.route, row.carried),
     )
 
 
-def _words(row: Row) -> tuple[Any, ...]:
+def _words(row: InboxRow) -> tuple[Any, ...]:
     """What a row says, and to whom: mostly only its state changes."""
     return row.session, row.origin, row.path, row.body, row.text, row.route
 
 
-def _update(before: Row, after: Row) -> tuple[str, tuple[Any, ...]]:
+def _update(before: InboxRow, after: InboxRow) -> tuple[str, tuple[Any, ...]]:
     if _words(before) == _words(after):
         sql = "UPDATE inbox SET state = ?, closed_at = ? WHERE key = ? AND state = ?"
         return sql, (after.state, after.closed_at, after.key, before.state)
@@ -59,10 +59,10 @@ def _update(before: Row, after: Row) -> tuple[str, tuple[Any, ...]]:
     return sql, (*what, after.key, before.state)
 
 
-_INBOX: Final = Shape(
+_INBOX: Final = TableShape(
     name="inbox",
     select=f"SELECT {_ROW} FROM inbox WHERE key = ?",
-    read=lambda row: Row(*row),
+    read=lambda row: InboxRow(*row),
     insert=f"INSERT INTO inbox ({_ROW}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     values=_values,
     update=_update,
@@ -74,9 +74,9 @@ _INBOX: Final = Shape(
 class Inbox:
     """Rows by their keys, and by the sessions they wait for."""
 
-    def __init__(self, unit: Unit, runs: Runs, commissions: Commissions) -> None:
-        self._unit, self._runs, self._commissions = unit, runs, commissions
-        self._rows: Table[str, Row] = Table(unit, _INBOX)
+    def __init__(self, unit: Unit, runs: Runs, commissions: MessageRequests) -> None:
+        self._unit, self._runs, self._requests = unit, runs, commissions
+        self._rows: Table[str, InboxRow] = Table(unit, _INBOX)
         self._unread = unit.memory("inbox")
         """By session, what waits for it."""
         self._lengths = unit.memory("inbox")
@@ -88,7 +88,7 @@ class Inbox:
         self,
         key: str,
         session: str | None,
-        kind: RowKind,
+        kind: InboxRowKind,
         source: str | None,
         body: str,
         at: Instant,
@@ -96,7 +96,7 @@ class Inbox:
         text: TextId | None = None,
         path: Path = "direct",
         origin: str = "",
-        route: Found = "fallback",
+        route: RouteSource = "fallback",
         carried: str = "",
         is_new: bool = False,
     ) -> bool:
@@ -106,7 +106,7 @@ class Inbox:
             return False
         seq = self._numbers.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(seq), 0) FROM inbox")[0])
         self._numbers["next"] = seq + 1
-        row = Row(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, carried)
+        row = InboxRow(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, carried)
         if is_new:
             self._rows.add(key, row)
         else:
@@ -120,7 +120,7 @@ class Inbox:
         """The session was never there before, so nothing waits for it: it need not be looked for."""
         self._unread[session] = _Waiting({}, {})
 
-    def measured(self, row: Row, measure: Callable[[], int]) -> int:
+    def measured(self, row: InboxRow, measure: Callable[[], int]) -> int:
         """How long what a row says is, measured once while it waits unchanged: a full inbox is looked through again
         with every commit's worth that is read of it."""
         known = self._lengths.get(row.key)
@@ -129,7 +129,7 @@ class Inbox:
         length: int = known[1]
         return length
 
-    def get(self, key: str) -> Row | None:
+    def get(self, key: str) -> InboxRow | None:
         """A row by its key, whatever its state."""
         return self._rows.get(key)
 
@@ -150,29 +150,29 @@ class Inbox:
             waiting.rows = {row[1]: self._rows.found(row[1], row) for row in self._unit.all(_UNREAD, session, KEPT)}
         return waiting
 
-    def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
+    def unread(self, session: str, limit: int = 1_000_000) -> list[InboxRow]:
         """The rows that wait to enter a session, in order of arrival."""
         rows = self._waiting(session).rows
         if rows is None:
-            return [Row(*row) for row in self._unit.all(_UNREAD, session, limit)]
+            return [InboxRow(*row) for row in self._unit.all(_UNREAD, session, limit)]
         return list(islice(rows.values(), max(0, limit)))
 
-    def unread_by_child(self, session: str, limit: int) -> list[Row]:
+    def unread_by_child(self, session: str, limit: int) -> list[InboxRow]:
         """The rows that wait to enter a session: messages in order of arrival, then completions in the order in which
         their runs were made, then the wake."""
         rows = self._waiting(session).rows
         if rows is None:
-            return [Row(*row) for row in self._unit.all(_UNREAD_BY_CHILD, session, limit)]
+            return [InboxRow(*row) for row in self._unit.all(_UNREAD_BY_CHILD, session, limit)]
         return sorted(rows.values(), key=self._turn)[: max(0, limit)]
 
-    def _turn(self, row: Row) -> tuple[int, int, int]:
+    def _turn(self, row: InboxRow) -> tuple[int, int, int]:
         """When a row has its turn among those that wait."""
         if row.announces is None:
             return (2 if row.kind == "wake" else 0), 0, row.seq
         run = self._runs.rows.get(row.source or "")
         return 1, 0 if run is None else run.number, row.seq
 
-    def newest_unread(self, session: str, kind: RowKind | None = None) -> list[Row]:
+    def newest_unread(self, session: str, kind: InboxRowKind | None = None) -> list[InboxRow]:
         """The row (of this kind) that arrived last and still waits; empty if none does."""
         waiting = self._waiting(session)
         if kind is not None and not waiting.kinds.get(kind):
@@ -182,10 +182,12 @@ class Inbox:
             return list(islice(newest, 1))
         sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread'"
         if kind is None:
-            return [Row(*row) for row in self._unit.all(f"{sql} ORDER BY seq DESC LIMIT 1", session)]
-        return [Row(*row) for row in self._unit.all(f"{sql} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)]
+            return [InboxRow(*row) for row in self._unit.all(f"{sql} ORDER BY seq DESC LIMIT 1", session)]
+        return [
+            InboxRow(*row) for row in self._unit.all(f"{sql} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)
+        ]
 
-    def count_waiting(self, session: str, kind: RowKind, origin: str) -> int:
+    def count_waiting(self, session: str, kind: InboxRowKind, origin: str) -> int:
         """How many rows of this kind and origin are unread in this inbox."""
         waiting = self._waiting(session)
         if not waiting.kinds.get(kind):
@@ -200,26 +202,27 @@ class Inbox:
         kinds = self._waiting(session).kinds
         return sum(count for kind, count in kinds.items() if kind in COMPLETIONS), kinds.get("send", 0)
 
-    def dropped(self, session: str, origin: str) -> list[Row]:
+    def dropped(self, session: str, origin: str) -> list[InboxRow]:
         """Rows that gave way and whose line is still to be told, in order of arrival."""
         sql = (
             f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ?"
             " ORDER BY seq"
         )
-        return [Row(*row) for row in self._unit.all(sql, session, origin)]
+        return [InboxRow(*row) for row in self._unit.all(sql, session, origin)]
 
-    def of_run(self, run: str) -> list[Row]:
+    def of_run(self, run: str) -> list[InboxRow]:
         """Completions of this run that are unread or undelivered."""
         sql = (
             f"SELECT {_ROW} FROM inbox i WHERE source = ? AND (state = 'unread' OR state = 'undelivered')"
             f" AND {_COMPLETION} ORDER BY seq"
         )
-        return [Row(*row) for row in self._unit.all(sql, run)]
+        return [InboxRow(*row) for row in self._unit.all(sql, run)]
 
-    def undelivered(self) -> list[Row]:
+    def undelivered(self) -> list[InboxRow]:
         """Every row that was given up on, oldest first."""
         return [
-            Row(*row) for row in self._unit.all(f"SELECT {_ROW} FROM inbox WHERE state = 'undelivered' ORDER BY seq")
+            InboxRow(*row)
+            for row in self._unit.all(f"SELECT {_ROW} FROM inbox WHERE state = 'undelivered' ORDER BY seq")
         ]
 
     # -- what becomes of a row. Each is False if the row is not there any more, and nothing changes.
@@ -233,9 +236,9 @@ class Inbox:
         return self._close(key, "suppressed", at)
 
     def void(self, key: str, at: Instant) -> bool:
-        """It will not be read; its commission, if it has one, has ended so."""
+        """It will not be read; its request, if it has one, has ended so."""
         is_void = self._close(key, "void", at)
-        self._commissions.end(key, TurnEnd("void"), at)
+        self._requests.end(key, TurnEnd("void"), at)
         return is_void
 
     def give_up(self, key: str, at: Instant) -> bool:
@@ -278,16 +281,16 @@ class Inbox:
         """Change what an unread row says."""
         self._change(key, lambda row: replace(row, body=body, text=text))
 
-    def aim(self, key: str, origin: str, route: Found) -> None:
+    def aim(self, key: str, origin: str, route: RouteSource) -> None:
         """Say where the answer to an unread row should go, and how that was found."""
         self._change(key, lambda row: replace(row, origin=origin, route=route))
 
-    def _change(self, key: str, change: Callable[[Row], Row]) -> None:
+    def _change(self, key: str, change: Callable[[InboxRow], InboxRow]) -> None:
         row = self._rows.get(key)
         if row is not None and row.state == "unread":
             self._move(row, change(row))
 
-    def _move(self, before: Row, after: Row) -> None:
+    def _move(self, before: InboxRow, after: InboxRow) -> None:
         """From now on the row is so: in no inbox any more, or in the same place of one, or in another."""
         self._rows.put(after.key, after)
         waiting: _Waiting | None = self._unread.get(before.session)
@@ -305,10 +308,10 @@ class _Waiting:
 
     __slots__ = ("kinds", "rows")
 
-    def __init__(self, kinds: dict[RowKind, int], rows: dict[str, Row] | None) -> None:
+    def __init__(self, kinds: dict[InboxRowKind, int], rows: dict[str, InboxRow] | None) -> None:
         self.kinds, self.rows = kinds, rows
 
-    def arrives(self, row: Row) -> None:
+    def arrives(self, row: InboxRow) -> None:
         """A row came last."""
         self.kinds[row.kind] = self.kinds.get(row.kind, 0) + 1
         if self.rows is not None:
@@ -316,17 +319,17 @@ class _Waiting:
             if len(self.rows) > KEPT:
                 self.rows = None
 
-    def changes(self, row: Row) -> None:
+    def changes(self, row: InboxRow) -> None:
         """A row that waits says something else now."""
         if self.rows is not None:
             self.rows[row.key] = row
 
-    def leaves(self, row: Row) -> None:
+    def leaves(self, row: InboxRow) -> None:
         """A row waits no longer."""
         self.kinds[row.kind] -= 1
         if self.rows is not None:
             del self.rows[row.key]
 
 
-def _counted(rows: Iterable[Row]) -> dict[RowKind, int]:
+def _counted(rows: Iterable[InboxRow]) -> dict[InboxRowKind, int]:
     return dict(Counter(row.kind for row in rows))

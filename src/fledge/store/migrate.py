@@ -30,7 +30,7 @@ def upgrades(database: str = "") -> Steps:
     return steps_of(resources.files("fledge.store").joinpath("upgrades").iterdir(), database)
 
 
-class File(Protocol):
+class MigrationFile(Protocol):
     """A file with a step."""
 
     @property
@@ -39,7 +39,7 @@ class File(Protocol):
     def read_text(self, encoding: str | None = None) -> str: ...
 
 
-def steps_of(files: Iterable[File], database: str = "") -> Steps:
+def steps_of(files: Iterable[MigrationFile], database: str = "") -> Steps:
     """The steps in these files. One that a database cannot take has a file for it (`0099_name.postgres.sql`) beside the
     usual one."""
     found: dict[int, str] = {}

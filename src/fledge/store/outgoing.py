@@ -5,7 +5,7 @@ from typing import Any, Final
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import Refused
-from fledge.store.records import Post, Route
+from fledge.store.records import OutboxPost, Route
 from fledge.store.unit import Unit
 
 _POST: Final = "key, kind, run, body, tries, due_at, lane, retries, expires_at, state, coalesce(error, '')"
@@ -54,23 +54,23 @@ class Outbox:
         )
         return cursor.rowcount == 1
 
-    def get(self, key: str) -> Post | None:
+    def get(self, key: str) -> OutboxPost | None:
         """A post by its key, whatever its state."""
         row = self._unit.one(f"SELECT {_POST} FROM outbox WHERE key = ?", key)
-        return None if row is None else Post(*row)
+        return None if row is None else OutboxPost(*row)
 
     def is_waiting(self, key: str) -> bool:
         """True if this post still waits to be sent."""
         return self._unit.one("SELECT 1 FROM outbox WHERE key = ? AND state = 'waiting'", key) is not None
 
-    def due(self, at: Instant, limit: int) -> list[Post]:
+    def due(self, at: Instant, limit: int) -> list[OutboxPost]:
         """What is due, the longest overdue first: to be sent, of each lane only the oldest that waits; or, if
         undelivered, to be taken off that list."""
         if self._unit.is_empty("outbox"):
             return []
         rows = [*self._unit.all(_LOOSE, at, limit), *self._unit.all(_HEADS, at)]
         rows.sort(key=lambda row: (row[6], row[0]))
-        return [Post(*row[1:]) for row in rows[:limit]]
+        return [OutboxPost(*row[1:]) for row in rows[:limit]]
 
     def count_waiting(self) -> int:
         """How many wait to be sent, due or not."""
@@ -118,11 +118,11 @@ class Outbox:
         )
         return cursor.rowcount == 1
 
-    def undelivered(self, lane: str | None = None) -> list[Post]:
+    def undelivered(self, lane: str | None = None) -> list[OutboxPost]:
         """Every post that was given up on, oldest first; only those of a lane if it is named."""
         wanted = "" if lane is None else " AND lane = ?"
         sql = f"SELECT {_POST} FROM outbox WHERE state = 'undelivered'{wanted} ORDER BY seq"
-        return [Post(*row) for row in self._unit.all(sql, *(() if lane is None else (lane,)))]
+        return [OutboxPost(*row) for row in self._unit.all(sql, *(() if lane is None else (lane,)))]
 
 
 class Routes:

@@ -1,4 +1,4 @@
-"""Who asked for what: questions to a person, commissions that somebody waits for, and asks that may be repeated."""
+"""Who asked for what: questions to a person, requests that somebody waits for, and asks that may be repeated."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 from fledge.core.permission import Offer
 from fledge.core.run import Instant
 from fledge.core.turn import TurnEnd
-from fledge.store.records import Approval, ApprovalState, Commission, Wishes
+from fledge.store.records import Approval, ApprovalState, MessageRequest, Wishes
 from fledge.store.session_rows import ActiveRow
 from fledge.store.sessions import Sessions
 from fledge.store.unit import LAST, Table, Unit, to_json
@@ -30,7 +30,7 @@ _MOVES: Final[dict[ApprovalState, tuple[str, ...]]] = {
     "waiting": (),
 }
 """From which states each state may be reached."""
-_COMMISSION: Final = "run_id, session, row, wishes, accepted_at, turn, started_at, ended_at, ended, entry"
+_REQUEST: Final = "run_id, session, row, wishes, accepted_at, turn, started_at, ended_at, ended, entry"
 
 
 class Approvals:
@@ -97,27 +97,27 @@ class Approvals:
         return moved > 0
 
 
-class Commissions:
+class MessageRequests:
     """What was asked of sessions by somebody who waits for it under a run id."""
 
     def __init__(self, unit: Unit, sessions: Sessions, active: Table[str, ActiveRow]) -> None:
         self._unit, self._sessions, self._active = unit, sessions, active
 
-    def put(self, commission: Commission) -> None:
-        """Store a commission that was accepted. Refused if its run id or row was ever used."""
-        a = commission
+    def put(self, request: MessageRequest) -> None:
+        """Store a request that was accepted. Refused if its run id or row was ever used."""
+        a = request
         self._unit.execute(
             "INSERT INTO commissions (run_id, session, row, wishes, accepted_at) VALUES (?,?,?,?,?)",
             *(a.run_id, a.session, a.row, to_json(a.wishes), a.accepted_at),
         )
 
-    def get(self, run_id: str) -> Commission | None:
-        """A commission by its run id."""
-        row = self._unit.one(f"SELECT {_COMMISSION} FROM commissions WHERE run_id = ?", run_id)
-        return None if row is None else _commission(row)
+    def get(self, run_id: str) -> MessageRequest | None:
+        """A request by its run id."""
+        row = self._unit.one(f"SELECT {_REQUEST} FROM commissions WHERE run_id = ?", run_id)
+        return None if row is None else _request(row)
 
     def take_up(self, row: str, at: Instant) -> None:
-        """The open turn of its session has read this row: it serves the row's commission, if there is one."""
+        """The open turn of its session has read this row: it serves the row's request, if there is one."""
         if self._unit.is_empty("commissions"):
             return
         found = self._unit.one("SELECT session, wishes FROM commissions WHERE row = ? AND ended_at IS NULL", row)
@@ -131,7 +131,7 @@ class Commissions:
         )
 
     def end(self, row: str, end: TurnEnd, at: Instant) -> None:
-        """The row's commission, if there is one that has not ended, has ended so: it was answered, or will not be."""
+        """The row's request, if there is one that has not ended, has ended so: it was answered, or will not be."""
         if self._unit.is_empty("commissions"):
             return
         found = self._unit.one("SELECT session FROM commissions WHERE row = ? AND ended_at IS NULL", row)
@@ -154,16 +154,16 @@ class Commissions:
         row = self._sessions.rows.get(session)
         return None if row is None else row.last_entry
 
-    def of(self, session: str) -> list[Commission]:
-        """The commissions that a turn of the session has read and none has answered, in order of acceptance."""
+    def of(self, session: str) -> list[MessageRequest]:
+        """The requests that a turn of the session has read and none has answered, in order of acceptance."""
         if self._unit.is_empty("commissions"):
             return []
         rows = self._unit.all(
-            f"SELECT {_COMMISSION} FROM commissions WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL"
+            f"SELECT {_REQUEST} FROM commissions WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL"
             " ORDER BY accepted_at, run_id",
             session,
         )
-        return [_commission(row) for row in rows]
+        return [_request(row) for row in rows]
 
     def lane(self, session: str, turn: int | None) -> str:
         """The lane that is wished for this turn, or, without one, for the turn that reads what waits longest; empty if
@@ -179,7 +179,7 @@ class Commissions:
         return next((lane for lane in (_wishes(one).lane for one in wished) if lane), "")
 
     def overdue(self, at: Instant, limit: int) -> list[str]:
-        """Run ids of commissions whose turn has taken longer than was wished, the longest overdue first."""
+        """Run ids of requests whose turn has taken longer than was wished, the longest overdue first."""
         return self._unit.column(
             "SELECT run_id FROM commissions WHERE deadline_at <= ? AND ended_at IS NULL ORDER BY deadline_at LIMIT ?",
             at,
@@ -195,7 +195,7 @@ class Ask(Struct, frozen=True, gc=False):
     answer: str
 
 
-class Asks:
+class IdempotencyKeys:
     """Asks under a key of the asker's own: asking again finds what came of the first."""
 
     def __init__(self, unit: Unit) -> None:
@@ -213,9 +213,9 @@ class Asks:
         return None if row is None else Ask(*row)
 
 
-def _commission(row: Any) -> Commission:
+def _request(row: Any) -> MessageRequest:
     run_id, session, inbox_row, wishes, accepted_at, turn, started_at, ended_at, ended, entry = row
-    return Commission(
+    return MessageRequest(
         run_id=run_id,
         session=session,
         row=inbox_row,

@@ -17,7 +17,7 @@ from psycopg import adapt, errors, pq
 from psycopg.types.numeric import IntLoader
 
 from fledge.store.dialect import MARK, from_stored, to_stored, translate
-from fledge.store.threads import Lost
+from fledge.store.threads import ConnectionLost
 from fledge.store.unforked import forget, keep_from_children
 
 REPLY_S: Final = 90.0
@@ -30,7 +30,7 @@ _BAD: Final = frozenset({pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE})
 _GOOD: Final = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
 
 
-class Result:
+class StatementResult:
     """What a statement found, or how many rows it changed; read from the server when it is asked for."""
 
     __slots__ = ("_at", "_pipe", "_rows", "result")
@@ -73,7 +73,7 @@ class Result:
 class _Many(NamedTuple):
     """The results of one statement that was run many times."""
 
-    results: Sequence[Result]
+    results: Sequence[StatementResult]
 
     @property
     def rowcount(self) -> int:
@@ -105,7 +105,7 @@ class Pipe:
         self._pg.enter_pipeline_mode()
         self._names: dict[str, bytes] = {}
         self._number = 0
-        self._sent: deque[Result | _Prepared | None] = deque()
+        self._sent: deque[StatementResult | _Prepared | None] = deque()
         """What the server still answers, in order; None is a Sync."""
         self._bytes = 0
         self._poll = select.poll()
@@ -116,7 +116,7 @@ class Pipe:
     @property
     def in_transaction(self) -> bool:
         """True if a transaction is open, failed or not, on a connection that lives; everything sent is read first."""
-        with suppress(psycopg.Error, Lost):
+        with suppress(psycopg.Error, ConnectionLost):
             self.sync()
         return self.is_alive and self._pg.transaction_status in (
             pq.TransactionStatus.INTRANS,
@@ -128,7 +128,7 @@ class Pipe:
         """False once the connection is known to be lost."""
         return self._pg.status == pq.ConnStatus.OK
 
-    def execute(self, sql: str, args: Sequence[Any] = (), /) -> Result:
+    def execute(self, sql: str, args: Sequence[Any] = (), /) -> StatementResult:
         """Send a statement."""
         name = self._names.get(sql)
         values = [_encoded(value) for value in args]
@@ -136,7 +136,7 @@ class Pipe:
             if name is None:
                 name = self._prepare(sql)
             self._pg.send_query_prepared(name, values)
-            result = Result(self)
+            result = StatementResult(self)
             self._sent.append(result)
             self._bytes += 64 + sum(map(len, filter(None, values)))
             if self._bytes > SENT_BYTES:
@@ -164,7 +164,7 @@ class Pipe:
                     first = first or errors.error_from_result(result)
                 if isinstance(sent, _Prepared) and result.status != pq.ExecStatus.COMMAND_OK:
                     self._names.pop(sent.sql, None)
-                elif isinstance(sent, Result) and result.status in _GOOD:
+                elif isinstance(sent, StatementResult) and result.status in _GOOD:
                     sent.result = result
         except psycopg.OperationalError as error:
             raise self._lost(first or error) from error
@@ -185,7 +185,7 @@ class Pipe:
     def abandon(self) -> None:
         """Undo the transaction, if one is open."""
         if self.in_transaction:
-            with suppress(psycopg.Error, Lost):
+            with suppress(psycopg.Error, ConnectionLost):
                 self.execute("ROLLBACK")
                 self.sync()
 
@@ -242,9 +242,9 @@ class Pipe:
             unsent = pg.flush()
         return pg.get_result()
 
-    def _lost(self, error: psycopg.Error) -> Lost:
+    def _lost(self, error: psycopg.Error) -> ConnectionLost:
         self.close()
-        return Lost(one_line(error), error.sqlstate or "")
+        return ConnectionLost(one_line(error), error.sqlstate or "")
 
 
 def one_line(error: BaseException) -> str:

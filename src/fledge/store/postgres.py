@@ -32,9 +32,9 @@ from fledge.store.pipeline import Pipe, one_line
 from fledge.store.postgres_cluster import NOW, PostgresCluster, ServerClock
 from fledge.store.postgres_server import (
     IDLE_MS,
-    Address,
-    Role,
-    Session,
+    ConnectionRole,
+    ServerAddress,
+    ServerSession,
     check_copy,
     check_exists,
     check_newest,
@@ -45,7 +45,7 @@ from fledge.store.postgres_server import (
     pooled,
     prove_files,
 )
-from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store_error
+from fledge.store.threads import BATCH, READERS, ConnectionLost, Job, ThreadedStore, store_error
 from fledge.store.unit import Unit
 
 PATIENCE_S: Final = 5.0
@@ -69,7 +69,9 @@ _STATE: Final = (
 class _Link:
     """A connection that is made again after it was lost."""
 
-    def __init__(self, address: Address, role: Role, patience_s: float, closing: threading.Event) -> None:
+    def __init__(
+        self, address: ServerAddress, role: ConnectionRole, patience_s: float, closing: threading.Event
+    ) -> None:
         self._address, self._role, self._patience_s, self._closing = address, role, patience_s, closing
         self.session = ""
         self._pipe: Pipe | None = None
@@ -78,13 +80,13 @@ class _Link:
         self._wait_s = FIRST_WAIT_S
         self._why = StoreError(f"{address.shown}: not connected")
 
-    def use(self, session: Session) -> Pipe:
+    def use(self, session: ServerSession) -> Pipe:
         """From now on this is the connection."""
         self.session, self._pipe = session.id, Pipe(session.connection)
         self._lost_at, self._wait_s = None, FIRST_WAIT_S
         return self._pipe
 
-    def pipe(self, made: Callable[[Session], None] | None = None) -> Pipe:
+    def pipe(self, made: Callable[[ServerSession], None] | None = None) -> Pipe:
         """The connection, or a new one, which `made` may refuse. StoreError: the server is away for too long."""
         if self._pipe is not None and self._pipe.is_alive:
             return self._pipe
@@ -103,7 +105,7 @@ class _Link:
             if now - self._lost_at >= self._patience_s or self._closing.wait(self._next_at - now):
                 raise StoreError(str(self._why)) from self._why
 
-    def _connected(self, made: Callable[[Session], None] | None) -> Pipe:
+    def _connected(self, made: Callable[[ServerSession], None] | None) -> Pipe:
         session = connect(self._address, self._role)
         try:
             if made is not None:
@@ -124,8 +126,8 @@ class PostgresStore(ThreadedStore):
 
     def __init__(
         self,
-        server: Address,
-        session: Session,
+        server: ServerAddress,
+        session: ServerSession,
         store_id: str,
         folder: StoreLock | None,
         *,
@@ -218,7 +220,7 @@ class PostgresStore(ThreadedStore):
         lock = own_folder(folder, "")
         try:
             with explained(server), connect(server, "writer").connection as connection:
-                _take(Session(connection, ""), server, alone=True)
+                _take(ServerSession(connection, ""), server, alone=True)
                 check_newest(connection, server)
                 prove_files(connection, server, folder, moved=True)
         finally:
@@ -262,7 +264,7 @@ class PostgresStore(ThreadedStore):
             try:
                 self._look(link.pipe(), tx, job)
                 return
-            except Lost as error:
+            except ConnectionLost as error:
                 job.error = self._unread(error)
             except psycopg.Error as error:
                 job.error = self._unread(error)
@@ -299,7 +301,7 @@ class PostgresStore(ThreadedStore):
             try:
                 if not self._run(batch) or self._end():
                     return
-            except Lost as error:
+            except ConnectionLost as error:
                 failed = self._failed(error)
                 if error.sqlstate == _STOPPED:
                     break
@@ -348,7 +350,7 @@ class PostgresStore(ThreadedStore):
 
     def _undo(self, how: str) -> None:
         super()._undo(how)
-        with suppress(Lost):  # then it is undone
+        with suppress(ConnectionLost):  # then it is undone
             self._pipe.sync()
 
     def _stay(self) -> None:
@@ -370,7 +372,7 @@ class PostgresStore(ThreadedStore):
         """Commit. False if that was undone, because the connection was lost before the server had done it."""
         try:
             tag = self._pipe.execute("COMMIT").tag
-        except Lost:
+        except ConnectionLost:
             self._tx.unit.forget()
             if not self._has_committed(self._xid):
                 return False
@@ -412,7 +414,7 @@ class PostgresStore(ThreadedStore):
             return "not known"
         return None if row is None else row[0]
 
-    def _retake(self, session: Session) -> None:
+    def _retake(self, session: ServerSession) -> None:
         """Hold the store with a new connection; StoreLost if another process holds it alone now."""
         sql = (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
@@ -438,7 +440,7 @@ class PostgresStore(ThreadedStore):
 
     def _failed(self, error: Exception) -> StoreError:
         why = one_line(error)
-        if isinstance(error, Lost) and error.sqlstate == _STOPPED:
+        if isinstance(error, ConnectionLost) and error.sqlstate == _STOPPED:
             why = f"this process was stopped for more than {IDLE_MS / 1000:g} s in its transaction"
         failed = StoreError(f"{self.server.shown}: nothing was written ({why})")
         failed.__cause__ = error
@@ -449,14 +451,14 @@ class PostgresStore(ThreadedStore):
             try:
                 self._pipe.execute("UPDATE fledge_store SET holder = ''")
                 self._pipe.sync()
-            except (psycopg.Error, Lost):
+            except (psycopg.Error, ConnectionLost):
                 pass  # the lock goes with the connection; the name of a dead holder does no harm
         self._link.close()
         if self._folder is not None:
             self._folder.release()
 
 
-def _lock(session: Session, address: Address, alone: bool) -> bool:
+def _lock(session: ServerSession, address: ServerAddress, alone: bool) -> bool:
     """Hold the store by this session, until that ends, alone or with others; False if another one holds it alone, or at
     all. One whose process has just died is waited for."""
     until = time.monotonic() + RELEASE_S
@@ -470,7 +472,7 @@ def _lock(session: Session, address: Address, alone: bool) -> bool:
         time.sleep(FIRST_WAIT_S)
 
 
-def _take(session: Session, address: Address, alone: bool) -> None:
+def _take(session: ServerSession, address: ServerAddress, alone: bool) -> None:
     """Hold the store by the writer's own connection: a transaction that commits proves that it is held."""
     row = None
     with explained(address):

@@ -22,7 +22,7 @@ from fledge.clock import SystemClock
 from fledge.core.cluster import BEATS_A_LEASE, News, from_message
 from fledge.core.run import Instant
 from fledge.errors import StoreError
-from fledge.store.postgres_server import Address, connect
+from fledge.store.postgres_server import ServerAddress, connect
 from fledge.store.unforked import forget, keep_from_children
 
 PROBE_S: Final = 1.0
@@ -56,7 +56,7 @@ class ServerClock(SystemClock):
 class PostgresCluster:
     """Lets one engine be seen and hear the others."""
 
-    def __init__(self, server: Address, clock: ServerClock, lease_s: float, sender: Callable[[], int]) -> None:
+    def __init__(self, server: ServerAddress, clock: ServerClock, lease_s: float, sender: Callable[[], int]) -> None:
         self._server, self.clock, self.lease_s = server, clock, lease_s
         self._sender = sender
         """The number of the connection by which this process writes: its news is known here."""

@@ -36,8 +36,8 @@ _POOLER: Final = (
     "Connect to the server itself, or set the pooler to session mode"
 )
 
-Role = Literal["writer", "reader", "listener", "setup"]
-_TIMEOUTS: Final[dict[Role, tuple[str, str, str]]] = {
+ConnectionRole = Literal["writer", "reader", "listener", "setup"]
+_TIMEOUTS: Final[dict[ConnectionRole, tuple[str, str, str]]] = {
     "writer": ("30s", "10s", f"{IDLE_MS}ms"),
     "reader": ("60s", "10s", "60s"),
     "listener": ("10s", "5s", "10s"),
@@ -74,7 +74,7 @@ CREATE TABLE fledge_store (
 """
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a store is."""
 
     conninfo: str
@@ -100,7 +100,7 @@ class Address(NamedTuple):
         return hashlib.sha256(f"fledge {purpose} {self.schema}".encode()).digest()
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> ServerAddress:
     """The parts of an address. Refused, without repeating it: one that libpq does not take, or a wrong schema."""
     base, _, query = url.partition("?")
     try:
@@ -119,10 +119,10 @@ def parse(url: str) -> Address:
     host = f"{known.get('host') or 'localhost'}:{known.get('port') or 5432}"
     user = f"{known['user']}@" if known.get("user") else ""
     shown = f"postgresql://{user}{host}/{known.get('dbname') or ''}?schema={name}"
-    return Address(conninfo, name, shown, str(known.get("password") or ""))
+    return ServerAddress(conninfo, name, shown, str(known.get("password") or ""))
 
 
-class Session(NamedTuple):
+class ServerSession(NamedTuple):
     """A connection with its settings."""
 
     connection: "psycopg.Connection[Any]"
@@ -130,7 +130,7 @@ class Session(NamedTuple):
     """Kept in a setting of the session: another connection in its place does not have it."""
 
 
-def connect(address: Address, role: Role) -> Session:
+def connect(address: ServerAddress, role: ConnectionRole) -> ServerSession:
     """Connect, check the server, and set what holds for the session. StoreError: it cannot be used, and why."""
     session = secrets.token_hex(8)
     known = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
@@ -154,15 +154,15 @@ def connect(address: Address, role: Role) -> Session:
     except BaseException:
         connection.close()
         raise
-    return Session(connection, session)
+    return ServerSession(connection, session)
 
 
-def pooled(address: Address) -> StoreError:
+def pooled(address: ServerAddress) -> StoreError:
     """The error of a session that found itself on another connection."""
     return StoreError(f"{address.shown}: {_POOLER}")
 
 
-def _check(connection: "psycopg.Connection[Any]", address: Address) -> None:
+def _check(connection: "psycopg.Connection[Any]", address: ServerAddress) -> None:
     version = connection.info.server_version
     if version < OLDEST * 10000:
         raise StoreError(
@@ -178,7 +178,7 @@ def _check(connection: "psycopg.Connection[Any]", address: Address) -> None:
 
 
 @contextmanager
-def explained(address: Address) -> Iterator[None]:
+def explained(address: ServerAddress) -> Iterator[None]:
     """Turn errors of the server into StoreError with what to do; the password is not in it."""
     try:
         yield
@@ -190,14 +190,14 @@ def explained(address: Address) -> Iterator[None]:
         raise StoreError(f"{address.shown}: cannot be opened ({words}); {hint}") from None
 
 
-def check_exists(address: Address) -> None:
+def check_exists(address: ServerAddress) -> None:
     """StoreError if there is no store at this address. Nothing is made."""
     with explained(address), connect(address, "setup").connection as connection:
         if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store'):
             raise StoreError(f"{address.shown} has no store")
 
 
-def check_copy(connection: "psycopg.Connection[Any]", address: Address, copying: bool) -> None:
+def check_copy(connection: "psycopg.Connection[Any]", address: ServerAddress, copying: bool) -> None:
     """Let a copy begin, or go on, in a store that has no rows of its own. StoreError: it has some; or, unless this is a
     copy, one is unfinished."""
     if _one(connection, "SELECT is_copy FROM fledge_store"):
@@ -215,7 +215,9 @@ def check_copy(connection: "psycopg.Connection[Any]", address: Address, copying:
         connection.execute("UPDATE fledge_store SET is_copy = 1")
 
 
-def prove_files(connection: "psycopg.Connection[Any]", address: Address, folder: Path, *, moved: bool = False) -> None:
+def prove_files(
+    connection: "psycopg.Connection[Any]", address: ServerAddress, folder: Path, *, moved: bool = False
+) -> None:
     """Let the files of this store be in this folder, if it has none or they were `moved`; else StoreError unless they
     are."""
     with connection.transaction():
@@ -226,7 +228,7 @@ def prove_files(connection: "psycopg.Connection[Any]", address: Address, folder:
             connection.execute("UPDATE fledge_store SET files = %s", (msgspec.json.encode(proven).decode(),))
 
 
-def check_newest(connection: "psycopg.Connection[Any]", address: Address) -> str:
+def check_newest(connection: "psycopg.Connection[Any]", address: ServerAddress) -> str:
     """The id of the store. StoreError if there is none, or if it is not of the version that this fledge knows; nothing
     is made or brought up to date."""
     last = newest()
@@ -239,7 +241,7 @@ def check_newest(connection: "psycopg.Connection[Any]", address: Address) -> str
     return str(_one(connection, "SELECT id FROM fledge_store"))
 
 
-def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Steps | None = None) -> str:
+def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps: Steps | None = None) -> str:
     """Make the schema, or bring it up to date, all or nothing; answers the store's id. Refused, with nothing changed: a
     schema of another program, one of a newer fledge, a user without the rights."""
     last = newest(steps)
@@ -272,7 +274,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: Address, steps: Step
         ) from error
 
 
-def _make(connection: "psycopg.Connection[Any]", address: Address, version: int) -> str:
+def _make(connection: "psycopg.Connection[Any]", address: ServerAddress, version: int) -> str:
     others = _one(connection, "SELECT count(*) FROM pg_tables WHERE schemaname = %s", address.schema)
     if others:
         raise StoreError(

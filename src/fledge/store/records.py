@@ -1,4 +1,4 @@
-"""What a store holds, as values: sessions, rows, entries, turns, drivers, posts, routes, questions, purses."""
+"""What a store holds, as values: sessions, rows, entries, turns, drivers, posts, routes, questions, budget accounts."""
 
 from typing import Any, Literal
 
@@ -10,17 +10,17 @@ from fledge.core.heartbeat import Cause
 from fledge.core.images import ImageEntry
 from fledge.core.permission import Offer
 from fledge.core.policy import Budget, Spent
-from fledge.core.route import Address, Found
+from fledge.core.route import Address, RouteSource
 from fledge.core.run import Instant, Path, TextId
 from fledge.core.turn import TurnEnd
 
 SessionKind = Literal["main", "named", "subagent", "acp", "program"]
 EntryKind = Literal["user", "assistant", "tool", "event", "note"]
 CompletionKind = Literal["outcome", "plan", "expired", "late"]
-RowKind = Literal["outcome", "plan", "expired", "late", "task", "steer", "wake", "approval", "send", "notice"]
+InboxRowKind = Literal["outcome", "plan", "expired", "late", "task", "steer", "wake", "approval", "send", "notice"]
 RowState = Literal["unread", "consumed", "suppressed", "void", "undelivered", "dismissed", "dropped"]
 
-COMPLETIONS: frozenset[RowKind] = frozenset(("outcome", "plan", "expired", "late"))
+COMPLETIONS: frozenset[InboxRowKind] = frozenset(("outcome", "plan", "expired", "late"))
 
 
 class SessionFacts(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -195,13 +195,13 @@ class Used(Struct, frozen=True, gc=False):
     """Input that the provider's cache served or stored; it is not among `tokens_in`."""
 
 
-class Row(Struct, frozen=True, gc=False):
+class InboxRow(Struct, frozen=True, gc=False):
     """One thing in an inbox."""
 
     seq: int
     key: str
     session: str | None
-    kind: RowKind
+    kind: InboxRowKind
     source: str | None
     """The run a completion announces; who sent a message."""
     origin: str
@@ -215,7 +215,7 @@ class Row(Struct, frozen=True, gc=False):
     arrived_at: Instant
     closed_at: Instant | None = None
     """When it left the inbox; of a dropped row: when its line was told, if one was to be."""
-    route: Found = "fallback"
+    route: RouteSource = "fallback"
     """How the origin of a completion was found."""
     carried: str = ""
     """What came with a message, as `core.transcript.carried_body` writes it; empty if nothing did."""
@@ -248,7 +248,7 @@ class Happened(Struct, frozen=True, gc=False):
     event: Event
 
 
-class Heartbeat(Struct, frozen=True, gc=False):
+class HeartbeatRow(Struct, frozen=True, gc=False):
     """What is wanted of a conversation by itself."""
 
     session: str
@@ -266,7 +266,7 @@ class Heartbeat(Struct, frozen=True, gc=False):
     said_at: Instant | None = None
 
 
-class Ran(Struct, frozen=True, gc=False, omit_defaults=True):
+class TurnRan(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a turn really ran with, as its driver had it when the model first answered."""
 
     model: str
@@ -299,7 +299,7 @@ class Driver(Struct, frozen=True, gc=False):
 PostState = Literal["waiting", "sent", "undelivered", "dismissed"]
 
 
-class Post(Struct, frozen=True, gc=False):
+class OutboxPost(Struct, frozen=True, gc=False):
     """One thing in the outbox."""
 
     key: str
@@ -393,7 +393,7 @@ class Wishes(Struct, frozen=True, gc=False, omit_defaults=True):
     """True: what was said before is summarised first."""
 
 
-class Commission(Struct, frozen=True, gc=False, kw_only=True):
+class MessageRequest(Struct, frozen=True, gc=False, kw_only=True):
     """What somebody asked of a session and waits for under a run id."""
 
     run_id: str
@@ -412,7 +412,7 @@ class Commission(Struct, frozen=True, gc=False, kw_only=True):
     """The newest entry of the transcript when it ended: its reply, if it replied."""
 
 
-class Purse(Struct, frozen=True, gc=False):
+class BudgetAccount(Struct, frozen=True, gc=False):
     """What a session and everything below it may use, and what became of it."""
 
     session: str
@@ -432,7 +432,7 @@ class LaneQueue(Struct, frozen=True, gc=False):
     """The session that has waited longest."""
 
 
-class Place(Struct, frozen=True, gc=False):
+class QueuePlace(Struct, frozen=True, gc=False):
     """A queued session that may be claimed."""
 
     session: str

@@ -17,7 +17,7 @@ from fledge.core.events import Event
 from fledge.core.run import Instant, Run, TextId
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.records import AgentDay, Happened, Spec
-from fledge.store.unit import Lines, Shape, Table, Unit, plain_shape, to_json
+from fledge.store.unit import AppendedRows, Table, TableShape, Unit, plain_shape, to_json
 
 SHORT: Final = 4096
 """How long a text may be to be kept in memory: it is mostly read soon after it was written."""
@@ -29,7 +29,7 @@ _decode_event = msgspec.json.Decoder(Event).decode
 _decode_spec = msgspec.json.Decoder(Spec).decode
 
 
-class RunRow(Struct, frozen=True, gc=False):
+class StoredRun(Struct, frozen=True, gc=False):
     """A run as it is stored."""
 
     number: int
@@ -42,7 +42,7 @@ class RunRow(Struct, frozen=True, gc=False):
     """As JSON."""
 
 
-def _facets(row: RunRow) -> tuple[Any, ...]:
+def _facets(row: StoredRun) -> tuple[Any, ...]:
     """The columns that most indexes are made of: outcome, delivery, held, listed, failed, busy, silence_told."""
     run = row.run
     phase, ended, delivery = run.phase.name, run.ended, run.delivery
@@ -58,7 +58,7 @@ def _facets(row: RunRow) -> tuple[Any, ...]:
     )
 
 
-def _values(row: RunRow) -> tuple[Any, ...]:
+def _values(row: StoredRun) -> tuple[Any, ...]:
     run = row.run
     mine = (row.number, run.key, run.terms.parent, row.root, row.created_at, run.phase.name, run.version, run.due_at)
     return (*mine, *_facets(row), row.spec, to_json(run))
@@ -73,7 +73,7 @@ _UPDATES: Final = {
 }
 
 
-def _update(before: RunRow, after: RunRow) -> tuple[str, tuple[Any, ...]]:
+def _update(before: StoredRun, after: StoredRun) -> tuple[str, tuple[Any, ...]]:
     run, facets = after.run, _facets(after)
     due, other = run.due_at != before.run.due_at, facets != _facets(before)
     changes = (*((run.due_at,) if due else ()), *(facets if other else ()))
@@ -81,12 +81,12 @@ def _update(before: RunRow, after: RunRow) -> tuple[str, tuple[Any, ...]]:
     return _UPDATES[due, other], values
 
 
-def _read(row: Sequence[Any]) -> RunRow:
+def _read(row: Sequence[Any]) -> StoredRun:
     number, state, root, created_at, busy, silence_told, spec = row
-    return RunRow(number, _decode_run(state), root, created_at, bool(busy), bool(silence_told), spec)
+    return StoredRun(number, _decode_run(state), root, created_at, bool(busy), bool(silence_told), spec)
 
 
-_RUNS: Final = Shape(
+_RUNS: Final = TableShape(
     name="runs",
     select="SELECT id, state, root, created_at, busy, silence_told, spec FROM runs WHERE key = ?",
     read=_read,
@@ -133,10 +133,10 @@ class Runs:
 
     def __init__(self, unit: Unit, days: Days) -> None:
         self._unit, self._days = unit, days
-        self.rows: Table[str, RunRow] = Table(unit, _RUNS)
+        self.rows: Table[str, StoredRun] = Table(unit, _RUNS)
         self.tallies: Table[tuple[str, str], Tally] = Table(unit, _TALLIES)
-        self._attempts = Lines(unit, "attempts", "INSERT INTO attempts (run_id, run, attempt) VALUES (?,?,?)")
-        self._events = Lines(unit, "run_events", "INSERT INTO run_events (run, version, event) VALUES (?,?,?)")
+        self._attempts = AppendedRows(unit, "attempts", "INSERT INTO attempts (run_id, run, attempt) VALUES (?,?,?)")
+        self._events = AppendedRows(unit, "run_events", "INSERT INTO run_events (run, version, event) VALUES (?,?,?)")
         self._known = unit.memory("runs")
         """`next`: the next number of a row; `awaiting`: runs whose plan awaits its answer."""
         self._specs = unit.memory("runs")
@@ -147,7 +147,7 @@ class Runs:
         self._known["next"] = number + 1
         parent = run.terms.parent
         above = self.rows.get(parent)
-        row = RunRow(number, run, parent if above is None else above.root, event.at, False, False, to_json(spec))
+        row = StoredRun(number, run, parent if above is None else above.root, event.at, False, False, to_json(spec))
         self._specs[run.key] = spec
         self.rows.add(run.key, row)
         self._count(None, row)
@@ -195,15 +195,15 @@ class Runs:
         if row is not None and row.busy != busy:
             self.rows.put(key, replace(row, busy=busy))
 
-    def _named(self, row: RunRow) -> None:
+    def _named(self, row: StoredRun) -> None:
         self._attempts.add(row.run.run_id, row.number, row.run.attempt)
 
-    def _happened(self, row: RunRow, event: Event) -> None:
+    def _happened(self, row: StoredRun, event: Event) -> None:
         self._events.add(row.number, row.run.version, to_json(event))
         if row.run.phase.name == "awaiting_approval":
             self._known.pop("awaiting", None)
 
-    def _count(self, before: RunRow | None, after: RunRow | None) -> None:
+    def _count(self, before: StoredRun | None, after: StoredRun | None) -> None:
         """Keep the tallies of the run's folder, tree and parent."""
         was, now = _counted(before), _counted(after)
         row = after or before
@@ -348,7 +348,7 @@ _OF_A_RUN: Final = (
 """What else is stored of a run and its session."""
 
 
-def _counted(row: RunRow | None) -> tuple[int, int]:
+def _counted(row: StoredRun | None) -> tuple[int, int]:
     """Whether a run is in lists, and whether it is there as failed."""
     if row is None or row.run.phase.name == "archived":
         return 0, 0
@@ -423,7 +423,9 @@ class Deliveries:
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
-        self._lines = Lines(unit, "deliveries", "INSERT INTO deliveries (row_key, run, at, trace) VALUES (?,?,?,?)")
+        self._lines = AppendedRows(
+            unit, "deliveries", "INSERT INTO deliveries (row_key, run, at, trace) VALUES (?,?,?,?)"
+        )
 
     def note(self, row_key: str, run: str, at: Instant, trace: str) -> None:
         """Record one try at delivering a row."""
@@ -442,7 +444,9 @@ class Texts:
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
-        self._lines = Lines(unit, "texts", "INSERT INTO texts (id, owner, body) VALUES (?,?,?) ON CONFLICT DO NOTHING")
+        self._lines = AppendedRows(
+            unit, "texts", "INSERT INTO texts (id, owner, body) VALUES (?,?,?) ON CONFLICT DO NOTHING"
+        )
         self._recent = unit.memory("texts")
 
     def keep(self, owner: str, text: str) -> TextId:

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from fledge.core.run import Instant
 from fledge.core.turn import OpenTurn, Wait
-from fledge.store.records import Counts, Driver, Place, Session, SessionFacts, Used
-from fledge.store.unit import Shape, to_json
+from fledge.store.records import Counts, Driver, QueuePlace, Session, SessionFacts, Used
+from fledge.store.unit import TableShape, to_json
 
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_turn = msgspec.json.Decoder(OpenTurn).decode
 _decode_wait = msgspec.json.Decoder(Wait).decode
 
 
-class SessionRow(Struct, frozen=True, gc=False):
+class StoredSession(Struct, frozen=True, gc=False):
     """A session as it is stored."""
 
     session: Session
@@ -33,7 +33,7 @@ class SessionRow(Struct, frozen=True, gc=False):
     used: Used = Used()
     below_usd: float | None = None
     counts: Counts = Counts(0, 0)
-    goods: str | None = None
+    handover: str | None = None
     ran: str | None = None
     ended: str | None = None
     wait: Wait | None = None
@@ -53,28 +53,28 @@ def _wait_values(wait: Wait | None) -> tuple[Any, ...]:
     return (None, None) if wait is None else (to_json(wait), None if wait.over else wait.due_at)
 
 
-def _steps(row: SessionRow) -> tuple[Any, ...]:
+def _steps(row: StoredSession) -> tuple[Any, ...]:
     """The columns that every step may change."""
     one = row.session
     return one.epoch, one.generation, row.last_at, row.last_entry, row.last_turn, row.covered
 
 
-def _used(row: SessionRow) -> tuple[Any, ...]:
+def _used(row: StoredSession) -> tuple[Any, ...]:
     used = row.used
     return used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached, row.below_usd
 
 
-def _ends(row: SessionRow) -> tuple[Any, ...]:
+def _ends(row: StoredSession) -> tuple[Any, ...]:
     """The columns that change when children or turns begin or end."""
-    return row.counts.spawned, row.counts.unsettled, row.goods, row.ran, row.ended, *_wait_values(row.wait)
+    return row.counts.spawned, row.counts.unsettled, row.handover, row.ran, row.ended, *_wait_values(row.wait)
 
 
-def _notes(row: SessionRow) -> tuple[Any, ...]:
+def _notes(row: StoredSession) -> tuple[Any, ...]:
     """What changes when turns begin or end."""
-    return row.goods, row.ran, row.ended, row.wait
+    return row.handover, row.ran, row.ended, row.wait
 
 
-def _values(row: SessionRow) -> tuple[Any, ...]:
+def _values(row: StoredSession) -> tuple[Any, ...]:
     one = row.session
     state = "deleted" if one.deleted else "open"
     mine = (one.key, one.kind, one.parent, one.depth, row.facts, state, one.created_at)
@@ -96,7 +96,7 @@ _UPDATES: Final = {
 }
 
 
-def _update(before: SessionRow, after: SessionRow) -> tuple[str, tuple[Any, ...]]:
+def _update(before: StoredSession, after: StoredSession) -> tuple[str, tuple[Any, ...]]:
     was, now = before.session, after.session
     values = _steps(after)
     if used := before.used is not after.used or before.below_usd != after.below_usd:
@@ -108,15 +108,15 @@ def _update(before: SessionRow, after: SessionRow) -> tuple[str, tuple[Any, ...]
     return _UPDATES[used, ends, who], (*values, now.key)
 
 
-def _read(row: Sequence[Any]) -> SessionRow:
+def _read(row: Sequence[Any]) -> StoredSession:
     (last_at, last_entry, last_turn, covered), used, below, counts = row[9:13], row[13:17], row[17], row[18:20]
-    goods, ran, ended, wait, _ = row[20:]
-    return SessionRow(
+    handover, ran, ended, wait, _ = row[20:]
+    return StoredSession(
         *(read_session(row[:9]), row[4], last_at, last_entry, last_turn, covered),
         used=Used(*used),
         below_usd=below,
         counts=Counts(*counts),
-        goods=goods,
+        handover=handover,
         ran=ran,
         ended=ended,
         wait=None if wait is None else _decode_wait(wait),
@@ -129,7 +129,7 @@ def read_session(row: Sequence[Any]) -> Session:
     return Session(key, kind, parent, depth, _decode_facts(facts), state == "deleted", epoch, generation, created_at)
 
 
-SESSIONS: Final = Shape(
+SESSIONS: Final = TableShape(
     name="sessions",
     select=f"SELECT {SESSION}, {_REST} FROM sessions WHERE key = ?",
     read=_read,
@@ -145,7 +145,7 @@ class ActiveRow(Struct, frozen=True, gc=False):
     """A session at work."""
 
     session: str
-    place: Place | None = None
+    place: QueuePlace | None = None
     spawner: str = ""
     """Of its place: whose sessions share turns with others'."""
     seq: int = 0
@@ -238,7 +238,7 @@ def _read_active(row: Sequence[Any]) -> ActiveRow:
     session, lane, spawner, rank, seq, suspect, due_at = row[:7]
     return ActiveRow(
         session,
-        None if lane is None else Place(session, lane, rank, bool(suspect), due_at),
+        None if lane is None else QueuePlace(session, lane, rank, bool(suspect), due_at),
         spawner or "",
         seq or 0,
         None if row[7] is None else read_driver((session, *row[7:17])),
@@ -246,7 +246,7 @@ def _read_active(row: Sequence[Any]) -> ActiveRow:
     )
 
 
-ACTIVE: Final = Shape(
+ACTIVE: Final = TableShape(
     name="active",
     select=f"SELECT session, {_PLACE}, {DRIVER.removeprefix('session, ')}, turn FROM active WHERE session = ?",
     read=_read_active,

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from fledge.core.goods import Goods
+from fledge.core.handover import Handover
 from fledge.core.run import Instant
 from fledge.errors import NotFound
 from fledge.store.records import Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Used
 from fledge.store.runs import Days, Runs
-from fledge.store.session_rows import SESSIONS, ActiveRow, SessionRow
-from fledge.store.unit import LAST, Lines, Table, Unit, to_json
+from fledge.store.session_rows import SESSIONS, ActiveRow, StoredSession
+from fledge.store.unit import LAST, AppendedRows, Table, Unit, to_json
 
-_decode_goods = msgspec.json.Decoder(Goods).decode
+_decode_goods = msgspec.json.Decoder(Handover).decode
 
 
 class Sessions:
@@ -23,7 +23,7 @@ class Sessions:
 
     def __init__(self, unit: Unit, runs: Runs, active: Table[str, ActiveRow]) -> None:
         self._unit, self._runs, self._active = unit, runs, active
-        self.rows: Table[str, SessionRow] = Table(unit, SESSIONS)
+        self.rows: Table[str, StoredSession] = Table(unit, SESSIONS)
 
     def open(
         self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
@@ -34,7 +34,7 @@ class Sessions:
         row = self.rows.get(key)
         if row is None:
             session = Session(key, kind, parent, depth, facts, False, 0, 0, at)
-            self.rows.put(key, SessionRow(session, to_json(facts), at))
+            self.rows.put(key, StoredSession(session, to_json(facts), at))
             self._active.kept.setdefault(key, None)  # whoever was just made is not at work
         elif row.session.deleted:
             self._drop_transcript(key)
@@ -46,7 +46,7 @@ class Sessions:
         row = self.rows.get(key)
         return None if row is None else row.session
 
-    def row(self, key: str) -> SessionRow:
+    def row(self, key: str) -> StoredSession:
         """The session as it is stored; NotFound if it was never opened."""
         row = self.rows.get(key)
         if row is None:
@@ -141,16 +141,16 @@ class Sessions:
 
     # -- what it hands over
 
-    def keep_goods(self, session: str, goods: Goods) -> None:
+    def keep_handover(self, session: str, handover: Handover) -> None:
         """This is what the session hands over besides its words, as far as is known now."""
         row = self.rows.get(session)
         if row is not None:
-            self.rows.put(session, replace(row, goods=to_json(goods)))
+            self.rows.put(session, replace(row, handover=to_json(handover)))
 
-    def goods(self, session: str) -> Goods | None:
+    def handover(self, session: str) -> Handover | None:
         """What the session hands over; None if nobody looked."""
         row = self.rows.get(session)
-        return None if row is None or row.goods is None else _decode_goods(row.goods)
+        return None if row is None or row.handover is None else _decode_goods(row.handover)
 
     def cost_below(self, session: str) -> float | None:
         """What everything below this session has cost, in dollars, deleted sessions included; None if no price was
@@ -164,7 +164,9 @@ class Transcripts:
 
     def __init__(self, unit: Unit, sessions: Sessions, days: Days) -> None:
         self._unit, self._sessions, self._days = unit, sessions, days
-        self._entries = Lines(unit, "entries", "INSERT INTO entries (session, seq, at, kind, body) VALUES (?,?,?,?,?)")
+        self._entries = AppendedRows(
+            unit, "entries", "INSERT INTO entries (session, seq, at, kind, body) VALUES (?,?,?,?,?)"
+        )
 
     def append(
         self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None

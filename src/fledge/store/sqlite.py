@@ -24,7 +24,7 @@ from fledge.store.files import (
 )
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import is_behind, migrate, refuse_foreign
-from fledge.store.threads import BATCH, READERS, Job, Lost, ThreadedStore, store_error
+from fledge.store.threads import BATCH, READERS, ConnectionLost, Job, ThreadedStore, store_error
 from fledge.store.unit import Unit
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class SqliteStore(ThreadedStore):
             self._db.execute("COMMIT")
             self.commits += 1
             self._tx.unit.trim()
-        except (sqlite3.Error, StoreLost, Lost) as error:
+        except (sqlite3.Error, StoreLost, ConnectionLost) as error:
             self._undo("ROLLBACK")
             failed = error if isinstance(error, StoreLost) else self._failed(error)
             for job in batch:

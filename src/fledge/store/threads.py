@@ -23,7 +23,7 @@ BATCH = 512
 READERS = 2
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The database gave up the transaction before it began to commit: the connection is gone, or the disk is full."""
 
     def __init__(self, reason: str, sqlstate: str = "") -> None:
@@ -31,7 +31,7 @@ class Lost(Exception):
         self.sqlstate = sqlstate
 
 
-class Connection(Database, Protocol):
+class StoreConnection(Database, Protocol):
     """A connection of the writer."""
 
     @property
@@ -125,7 +125,7 @@ class ThreadedStore(ABC):
 
     @property
     @abstractmethod
-    def _connection(self) -> Connection:
+    def _connection(self) -> StoreConnection:
         """The writer's connection."""
 
     @abstractmethod
@@ -168,7 +168,7 @@ class ThreadedStore(ABC):
                 job.result = job.run(self._tx)
                 self._stay()
             self._flush()
-        except Lost:
+        except ConnectionLost:
             self._tx.unit.forget()
             raise
         except BaseException as error:  # whatever a job raises is its caller's, and undoes only that job
@@ -187,12 +187,12 @@ class ThreadedStore(ABC):
         try:
             job.result = job.run(self._tx)
             self._flush()
-        except Lost:
+        except ConnectionLost:
             self._tx.unit.forget()
             raise
         except BaseException as error:
             if not db.in_transaction:
-                raise Lost(str(error)) from error
+                raise ConnectionLost(str(error)) from error
             job.error = self._told(error)
             self._undo("ROLLBACK TO job")
         db.execute("RELEASE job")

@@ -17,7 +17,7 @@ from fledge.store.heartbeats import Heartbeats
 from fledge.store.inbox import Inbox
 from fledge.store.lists import Lists
 from fledge.store.outgoing import Outbox, Routes
-from fledge.store.people import Approvals, Asks, Commissions
+from fledge.store.people import Approvals, IdempotencyKeys, MessageRequests
 from fledge.store.runs import Days, Deliveries, Events, Runs, Texts
 from fledge.store.session_rows import ACTIVE, ActiveRow
 from fledge.store.sessions import Sessions, Transcripts
@@ -53,15 +53,15 @@ class Tx:
         self.deliveries = Deliveries(unit)
         self.sessions = Sessions(unit, self.runs, active)
         self.transcripts = Transcripts(unit, self.sessions, days)
-        self.commissions = Commissions(unit, self.sessions, active)
+        self.requests = MessageRequests(unit, self.sessions, active)
         self.queue = Queue(unit, active, self.sessions)
         self.drivers = Drivers(unit, active, self.sessions)
         self.approvals = Approvals(unit)
-        self.turns = Turns(unit, active, self.sessions, self.commissions, self.approvals)
-        self.inbox = Inbox(unit, self.runs, self.commissions)
+        self.turns = Turns(unit, active, self.sessions, self.requests, self.approvals)
+        self.inbox = Inbox(unit, self.runs, self.requests)
         self.outbox = Outbox(unit)
         self.routes = Routes(unit)
-        self.asks = Asks(unit)
+        self.asks = IdempotencyKeys(unit)
         self.budgets = Budgets(unit)
         self.exchanges = Exchanges(unit)
         self.heartbeats = Heartbeats(unit)

@@ -60,7 +60,7 @@ class Database(Protocol):
     def executemany(self, sql: str, rows: Iterable[Any], /) -> Cursor: ...
 
 
-class Shape(NamedTuple, Generic[V]):
+class TableShape(NamedTuple, Generic[V]):
     """How the rows of a table are read and written. `update` answers a statement and its values, so that columns which
     indexes are made of are written only when they change."""
 
@@ -75,14 +75,14 @@ class Shape(NamedTuple, Generic[V]):
     """Which rows are worth keeping once they are written; None: all."""
 
 
-def plain_shape(kind: type[S], name: str, *keys: str) -> "Shape[S]":
+def plain_shape(kind: type[S], name: str, *keys: str) -> "TableShape[S]":
     """The shape of a table whose columns are the fields of a struct, found by these."""
     columns = kind.__struct_fields__
     others = [column for column in columns if column not in keys]
     found = " AND ".join(f"{key} = ?" for key in keys)
     update = f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE {found}"
     in_update = [*others, *keys]
-    return Shape(
+    return TableShape(
         name=name,
         select=f"SELECT {', '.join(columns)} FROM {name} WHERE {found}",
         read=lambda row: kind(*row),
@@ -98,7 +98,7 @@ class Table(Generic[K, V]):
 
     __slots__ = ("_changed", "_is_small", "_is_whole", "_shape", "_unit", "kept")
 
-    def __init__(self, unit: "Unit", shape: Shape[V], is_small: bool = False) -> None:
+    def __init__(self, unit: "Unit", shape: TableShape[V], is_small: bool = False) -> None:
         self._unit, self._shape, self._is_small = unit, shape, is_small
         self._is_whole = False
         """All rows are kept: what is not among them is not stored. So it is with a table that is always small."""
@@ -197,7 +197,7 @@ class Table(Generic[K, V]):
         self._is_whole = False
 
 
-class Lines:
+class AppendedRows:
     """Rows that are only appended."""
 
     __slots__ = ("_insert", "_name", "_rows", "_unit")
@@ -239,7 +239,7 @@ class Unit:
 
     def __init__(self, db: Database) -> None:
         self.db = db
-        self.tables: dict[str, Table[Any, Any] | Lines] = {}
+        self.tables: dict[str, Table[Any, Any] | AppendedRows] = {}
         self.dirty: set[str] = set()
         """Tables with changes that wait to be written."""
         self.news: list[News] = []

@@ -14,7 +14,7 @@ from fledge.errors import Refused, StoreError
 from fledge.plain_file import open_plain
 
 TOKEN_FILE: Final = "gateway.token"
-HATCH: Final = "hatch"
+CONTROL_SOCKET: Final = "hatch"
 """What stands in the lock instead of an address, and what the socket is called."""
 PATH_BYTES: Final = 100
 """The path of a socket may not be longer than about this."""
@@ -23,13 +23,13 @@ PATH_BYTES: Final = 100
 @contextmanager
 def reached(state: Path) -> Iterator[str]:
     """A path of the folder's socket that is short enough to be used, as long as the block lasts."""
-    path = str(state / HATCH)
+    path = str(state / CONTROL_SOCKET)
     if len(os.fsencode(path)) <= PATH_BYTES:
         yield path
         return
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{folder}/{HATCH}"
+        yield f"/proc/self/fd/{folder}/{CONTROL_SOCKET}"
     finally:
         os.close(folder)
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from fledge.core.documents import Workspace
 from fledge.core.run import Instant
-from fledge.store.unit import Shape, Table, Unit, plain_shape, to_json
+from fledge.store.unit import Table, TableShape, Unit, plain_shape, to_json
 
 _decode = msgspec.json.Decoder(Workspace).decode
 
@@ -20,7 +20,7 @@ class _Worker(Struct, frozen=True, gc=False):
     since: Instant
 
 
-_WORKSPACES: Final = Shape(
+_WORKSPACES: Final = TableShape(
     name="workspaces",
     select="SELECT state FROM workspaces WHERE path = ?",
     read=lambda row: _decode(row[0]),

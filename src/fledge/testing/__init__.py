@@ -20,7 +20,8 @@ What holds of virtual time: it passes only when every coroutine waits and no thr
 from typing import TYPE_CHECKING, Any
 
 from fledge.models.base import Call, Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, Reply, Rule, ScriptedModel, echo, in_order, last_text, use
+from fledge.models.scripted import Answer, Rule, ScriptedModel, echo, in_order, last_text, use
+from fledge.models.scripted import ScriptedReply as Reply
 from fledge.testing.stores import CrashPoint, InlineStore, SeededIds
 from fledge.testing.time import (
     START,

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from fledge.api.program import Fledge
+from fledge.api.fledge import Fledge
 from fledge.client.opening import open as open_folder
 from fledge.errors import BadInput, Refused
 from fledge.testing import START, CrashPoint, InlineStore, SharedClock, run_virtual

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fledge.api.program import Fledge
+from fledge.api.fledge import Fledge
 from fledge.client.opening import open as open_folder
 from fledge.errors import BadInput
 from fledge.testing.stores import InlineStore

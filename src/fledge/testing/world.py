@@ -10,8 +10,8 @@ from fledge.core.route import Address
 from fledge.core.run import Run, Terms
 from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.turns import Drive, Goes
-from fledge.store.base import Post, Row, Spec
+from fledge.orchestrator.turns import Drive, TurnContinues
+from fledge.store.base import InboxRow, OutboxPost, Spec
 
 
 class Stage:
@@ -41,13 +41,13 @@ class Stage:
         entries = await self.engine.store.read(lambda tx: tx.transcripts.entries(self.session))
         return next((entry.body for entry in reversed(entries) if entry.kind == "user"), "")
 
-    async def inbox(self) -> list[Row]:
+    async def inbox(self) -> list[InboxRow]:
         """What is unread."""
         return await self.engine.store.read(lambda tx: tx.inbox.unread(self.session))
 
     async def spawn(self, task: str, *, limits: policy.Limits | None = None, **terms: Any) -> str:
         """Spawn a child; return its session key."""
-        request = spawn.Request(
+        request = spawn.SpawnRequest(
             spec=Spec(task=task, label=task),
             terms=Terms(parent=self.session, **terms),
             limits=limits or policy.Limits(max_depth=5, max_children=100),
@@ -59,7 +59,7 @@ class Stage:
         """Commit a step; return how many inbox rows it read."""
         return await self.engine.commit(lambda c: turns.step(c, self.drive, [("tool", text)] if text else []))
 
-    async def say(self, text: str) -> Goes:
+    async def say(self, text: str) -> TurnContinues:
         """The final reply; `on` if completions had to be read first and the attempt goes on."""
         goes = await self.engine.commit(lambda c: turns.finish(c, self.drive, text))
         self.over = goes == "over"
@@ -78,7 +78,7 @@ class Stage:
         """Go on after a provisional error."""
         await self.engine.commit(lambda c: turns.recovered(c, self.drive))
 
-    async def wait(self, asked: ev.Asked | None = None, wait_s: float | None = None) -> None:
+    async def wait(self, asked: ev.YieldCondition | None = None, wait_s: float | None = None) -> None:
         """Yield; the turn goes on if what it would wait for was unread."""
         terms = policy.YieldTerms(asked, wait_s)
         self.over = await self.engine.commit(lambda c: turns.wait(c, self.drive, terms)) == "over"
@@ -101,7 +101,7 @@ class ScriptedPerformer:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.removed: list[str] = []
-        self.posted: list[Post] = []
+        self.posted: list[OutboxPost] = []
         self.driven: list[tuple[str, int]] = []
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
@@ -116,7 +116,7 @@ class ScriptedPerformer:
         """Record the files that would be removed."""
         self.removed.extend(leaves)
 
-    async def call(self, post: Post) -> Address | None:
+    async def call(self, post: OutboxPost) -> Address | None:
         """Record a message instead of sending it."""
         self.posted.append(post)
         return None

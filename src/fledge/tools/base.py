@@ -86,9 +86,9 @@ class ToolContext(Struct, frozen=True, kw_only=True):
         return f"{self.session}#{self.entry}.{self.index}"
 
 
-Approval = Literal["ask", "never"]
+ApprovalMode = Literal["ask", "never"]
 """Whether a tool asks a person before each call, as the setting `tools.<name>.approval` says it."""
-Asks = Callable[[Mapping[str, Any], ToolContext], bool]
+AsksPerson = Callable[[Mapping[str, Any], ToolContext], bool]
 """Whether a call with these arguments, in this place, needs a person's yes."""
 Commands = Callable[[Mapping[str, Any]], str]
 """The command that a call with these arguments gives to a shell; empty if it asks for more than that."""
@@ -123,9 +123,9 @@ class Tool(Struct, frozen=True, kw_only=True):
     """The parameter that is given the context; no argument of a model's has its name. None: it is given no context."""
     takes: Literal["parameters", "struct"] = "parameters"
     """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
-    approval: Approval | None = None
+    approval: ApprovalMode | None = None
     """Whether each call needs a person's yes where the settings do not say; None: as for any other tool."""
-    asks: Asks | None = None
+    asks: AsksPerson | None = None
     """Says of which calls a person must be asked, whatever the settings say."""
     commands: Commands | None = None
     """Of a tool whose calls are commands: what they are. Rules of a person can be made for no other tool."""
@@ -269,8 +269,8 @@ def tool(
     read_only: bool = False,
     timeout: float | None = TIMEOUT_S,
     max_chars: int = MAX_CHARS,
-    approval: Approval | None = None,
-    asks: Asks | None = None,
+    approval: ApprovalMode | None = None,
+    asks: AsksPerson | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -284,8 +284,8 @@ def tool(
     read_only: bool = False,
     timeout: float | None = TIMEOUT_S,
     max_chars: int = MAX_CHARS,
-    approval: Approval | None = None,
-    asks: Asks | None = None,
+    approval: ApprovalMode | None = None,
+    asks: AsksPerson | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool from a function with type hints: async or plain, a method, a partial, or an object with `__call__`.
 

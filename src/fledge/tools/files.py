@@ -40,7 +40,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Calls of one step run at once; two edits of one file must not lose one. Striped, so that nothing is ever cleaned up.
 _LOCKS: Final = tuple(threading.Lock() for _ in range(64))
 
-Place = Annotated[str, Meta(description="path in the workspace")]
+PathParam = Annotated[str, Meta(description="path in the workspace")]
 
 
 def _open(context: ToolContext) -> Confined:
@@ -65,7 +65,7 @@ def _reading(context: ToolContext, path: str) -> tuple[Confined, str]:
 
 @tool(name="read", read_only=True)
 def read(
-    path: Place,
+    path: PathParam,
     context: ToolContext,
     offset: Annotated[int, Meta(ge=1, description="first line")] = 1,
     limit: Annotated[int, Meta(ge=1, description="most lines")] = 2000,
@@ -133,7 +133,7 @@ def _writes_guarded(arguments: Mapping[str, Any], context: ToolContext) -> bool:
 
 
 @tool(name="write", asks=_writes_guarded)
-def write(path: Place, content: Annotated[str, Meta(description="all of the file")], context: ToolContext) -> str:
+def write(path: PathParam, content: Annotated[str, Meta(description="all of the file")], context: ToolContext) -> str:
     """Write a file, whole. What was there is replaced; folders on the way are made."""
     data = _encoded("content", content)
     with _open(context) as workspace, _lock(context):
@@ -143,7 +143,7 @@ def write(path: Place, content: Annotated[str, Meta(description="all of the file
 
 @tool(name="edit", asks=_writes_guarded)
 def edit(
-    path: Place,
+    path: PathParam,
     old: Annotated[str, Meta(min_length=1, description="text that stands in the file, exactly")],
     new: Annotated[str, Meta(description="text to stand there instead")],
     context: ToolContext,
@@ -193,7 +193,7 @@ def _lock(context: ToolContext) -> threading.Lock:
 @tool(name="list", read_only=True)
 def list_folder(
     context: ToolContext,
-    path: Place = ".",
+    path: PathParam = ".",
     depth: Annotated[int, Meta(ge=1, le=10, description="how many levels of folders")] = 2,
 ) -> str:
     """List a folder, hidden files too: folders end in /, files have their size in bytes, links say where they point."""

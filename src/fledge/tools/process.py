@@ -30,7 +30,7 @@ DRAIN_S: Final = 0.5
 """How long output is still read after the whole group was killed: only a process that left the group holds it open."""
 
 
-class Ended(Struct, frozen=True):
+class ProcessEnded(Struct, frozen=True):
     """A command that is over."""
 
     code: int
@@ -49,7 +49,7 @@ async def run(
     given: bytes = b"",
     kept: "HeadTail | None" = None,
     heard: Callable[[bytes], None] | None = None,
-) -> Ended:
+) -> ProcessEnded:
     """Run a program to its end, or kill it and its whole group. Afterwards no process, zombie or descriptor is left.
 
     It reads `given` and nothing else. What it writes is kept in `kept`; with `heard`, only what it writes to its
@@ -91,10 +91,10 @@ async def run(
     code = process.returncode if process.returncode is not None else -signal.SIGKILL
     spent = f"{monotonic() - began:.1f} s"
     if why:
-        return Ended(STOPPED, kept.text(), f"{why}; {spent}")
+        return ProcessEnded(STOPPED, kept.text(), f"{why}; {spent}")
     if code < 0:
-        return Ended(128 - code, kept.text(), f"killed by signal {-code} ({signal.strsignal(-code)}); {spent}")
-    return Ended(code, kept.text(), f"exit code {code}; {spent}")
+        return ProcessEnded(128 - code, kept.text(), f"killed by signal {-code} ({signal.strsignal(-code)}); {spent}")
+    return ProcessEnded(code, kept.text(), f"exit code {code}; {spent}")
 
 
 def _start(

@@ -52,7 +52,7 @@ class Mount(Struct, frozen=True):
     kind: Literal["folder", "file", "workspace", "closed", "open", "guarded", "readable"]
 
 
-class Plan(Struct, frozen=True):
+class SandboxPlan(Struct, frozen=True):
     """What a sandbox mounts, and what of it is missing: there an empty folder must stand before it is made."""
 
     mounts: list[Mount]
@@ -114,7 +114,7 @@ def find_sandbox(program: str = "bwrap", network: Network = "shared") -> Sandbox
 
 def plan_mounts(
     workspace: Path, protected: Protected, readable: Iterable[Path] = (), writable: Sequence[str] = ()
-) -> Plan:
+) -> SandboxPlan:
     """The workspace, and everything on this machine that must not be seen or changed beside it, by real path.
 
     Folders that may be read are shown where they would be hidden, except where the workspace itself is. `writable` are
@@ -152,7 +152,7 @@ def plan_mounts(
         for path in pins
         if path not in mounts and not any(is_within(path, one) for one in (*covered, *missing))
     }
-    return Plan(list(mounts.values()), missing, list(guarded))
+    return SandboxPlan(list(mounts.values()), missing, list(guarded))
 
 
 def _hidden(place: str, protected: Protected) -> list[str]:

@@ -21,13 +21,13 @@ from fledge.core.access import tool_name
 from fledge.egress import proxy_for, tls_context
 from fledge.errors import BadInput, Refused
 from fledge.models.http import checked_url, no_key
-from fledge.models.keys import Key, key_in_file, read_key
-from fledge.models.trouble import plain, retry_after, shown
+from fledge.models.keys import SecretKey, key_in_file, read_key
+from fledge.models.provider_errors import plain, retry_after, shown
 from fledge.tools.base import Tool, tool
 
 if TYPE_CHECKING:
     from fledge.config.schema import WebSearch
-    from fledge.models.transport import Answer
+    from fledge.models.transport import HttpAnswer
 
 ServiceName = Literal["brave", "tavily", "searxng"]
 SEARCH: Final = "web_search"
@@ -173,7 +173,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
     def _key_place(self) -> str:
         return "tools.web.search.apiKeyFile" if self.key_file else self.key_env or "tools.web.search.apiKeyEnv"
 
-    def _key(self) -> Key | None:
+    def _key(self) -> SecretKey | None:
         if self.key_file is not None:
             return key_in_file("tools.web.search.apiKeyFile", self.key_file)
         key = None if self.key_env is None else read_key(self.key_env, self.env)
@@ -181,7 +181,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
             raise Refused("error", f"{no_key(self._key_place)}; {self.name} wants one. Only the user can do that")
         return key
 
-    async def _ask(self, query: str, limit: int, key: Key | None) -> bytes:
+    async def _ask(self, query: str, limit: int, key: SecretKey | None) -> bytes:
         """The body of the answer."""
         from fledge.models.transport import Connections
 
@@ -220,7 +220,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
             raise Refused("error", f"{self.name} answered more than {MAX_BYTES} bytes: search for less")
         return raw
 
-    def _refusal(self, status: int, raw: bytes, fields: Mapping[str, str], key: Key | None) -> Refused:
+    def _refusal(self, status: int, raw: bytes, fields: Mapping[str, str], key: SecretKey | None) -> Refused:
         reason = _line(shown(_reason(raw), key), _MAX_REASON)
         about_key = status in (401, 403) or (status == 422 and _ABOUT_THE_KEY.search(reason))
         if status == 429:
@@ -243,7 +243,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
         return Refused("error", f"{self.name} answers {status}: {advice}" + (f" ({reason})" if reason else ""))
 
 
-async def _whole(answer: "Answer") -> bytes:
+async def _whole(answer: "HttpAnswer") -> bytes:
     """The body, or a little more than `MAX_BYTES` of a longer one."""
     raw = bytearray()
     while len(raw) <= MAX_BYTES and (piece := await answer.read()):

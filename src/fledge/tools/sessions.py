@@ -19,9 +19,9 @@ from fledge.core.targets import pick
 from fledge.core.transcript import SPAWN, YIELD
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control
-from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn_params import Caller, SpawnParams
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.views import child_rows
 from fledge.tools.base import Tool, ToolContext, answering_json, named_arguments, tool, tool_taking
@@ -103,11 +103,11 @@ def _remove(c: Commit, session: str, target: str) -> dict[str, object]:
     return {"status": "ok", "removed": control.remove(c, key).key}
 
 
-Wanted = Annotated[
+YieldFor = Annotated[
     Literal["all", "any"] | Annotated[int, Meta(ge=1)],
     Meta(description="wait for all children (the default), for any one, or for so many; not in a conversation"),
 ]
-Patience = Annotated[
+YieldSeconds = Annotated[
     float,
     Meta(gt=0, le=86_400, description="go on after so many seconds in any case (default 1800); not in a conversation"),
 ]
@@ -118,8 +118,8 @@ def yield_tool() -> Tool:
 
     @tool(name=YIELD, repeatable=True, read_only=True)
     async def sessions_yield(
-        for_: Wanted | None = None,
-        deadline_seconds: Patience | None = None,
+        for_: YieldFor | None = None,
+        deadline_seconds: YieldSeconds | None = None,
         message: Annotated[str, Meta(description="a line about what you wait for")] = "",
     ) -> str:
         """End this turn and wait for your subagents without using anything up; you go on with their results."""

@@ -16,12 +16,10 @@ from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.run import Instant
 from fledge.core.targets import is_everybody, pick
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import control, killing, lease, talk, views
-from fledge.orchestrator.changes import Changes
-from fledge.orchestrator.commit import Commit
+from fledge.orchestrator import control, messages, views
+from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.orchestrator.effects import Killing
-from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.lease import Lease
+from fledge.orchestrator.engine import Changes, Engine, kill_outcome
 from fledge.orchestrator.views import child_rows
 from fledge.store.base import Tx
 from fledge.tools.base import Tool, ToolContext, answering_json, tool
@@ -33,8 +31,8 @@ ROWS: Final = 50
 TASK_CHARS: Final = 72
 LABEL_CHARS: Final = 48
 
-Target = Annotated[str, Meta(description="which: number, label, run id, session key, last; all to kill all")]
-Message = Annotated[str, Meta(description="for steer: the new direction; for reject: why")]
+ChildParam = Annotated[str, Meta(description="which: number, label, run id, session key, last; all to kill all")]
+MessageParam = Annotated[str, Meta(description="for steer: the new direction; for reject: why")]
 Minutes = Annotated[int, Meta(ge=1, le=1440, description="for list: how long ago those listed as recent have ended")]
 
 
@@ -46,8 +44,8 @@ def subagents_tool(engine: Engine) -> Tool:
     async def subagents(
         context: ToolContext,
         action: Literal["list", "kill", "steer", "approve", "reject"] = "list",
-        target: Target = "",
-        message: Message = "",
+        target: ChildParam = "",
+        message: MessageParam = "",
         recent_minutes: Minutes = 30,
     ) -> str:
         """List your subagents, or direct one: steer it elsewhere, kill it, approve or reject its plan."""
@@ -79,7 +77,7 @@ def leased(context: ToolContext, act: Callable[[Commit], T]) -> Callable[[Commit
     """The same commit, as long as the call has not been closed meanwhile."""
 
     def decide(c: Commit) -> T:
-        lease.check(c, context.session, lease_of(context))
+        check_lease(c, context.session, lease_of(context))
         return act(c)
 
     return decide
@@ -131,7 +129,7 @@ async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: 
         done = await engine.commit(leased(context, lambda c: _killed(c, context.session, target)))
     except (Refused, BadInput) as error:
         return _json({"status": error.status, "error": str(error)})
-    came = await killing.outcome_of(engine, changes, done)
+    came = await kill_outcome(engine, changes, done)
     told: dict[str, object] = {"status": "ok", "killed": came.killed}
     if came.finished:
         told["finishedFirst"] = came.finished
@@ -161,7 +159,7 @@ def _answer(c: Commit, session: str, call: str, action: Action, target: str, mes
     if known is not None:
         return _accepted(c, known.target)
     key = controlled(c, session, action, pick(target, child_rows(c.tx, session)).key)
-    talk.answer_plan(c, call, session, key, action == "approve", message)
+    messages.answer_plan(c, call, session, key, action == "approve", message)
     return _accepted(c, key)
 
 

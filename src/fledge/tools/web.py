@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """All addresses of a name."""
-Policy = Callable[[Address], str | None]
+Policy = Callable[[IpAddress], str | None]
 """None: may be connected to. Otherwise what kind of address it is."""
 
 MAX_REDIRECTS: Final = 5
@@ -91,7 +91,7 @@ _PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
-def refuse_special(address: Address) -> str | None:
+def refuse_special(address: IpAddress) -> str | None:
     """None for a public unicast address, else its kind. One that NAT64 translates is judged by what is inside it."""
     if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
         return refuse_special(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
@@ -109,7 +109,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
     return [str(answer[4][0]) for answer in answers]
 
 
-def _judged(text: str, policy: Policy, shown: str) -> Address:
+def _judged(text: str, policy: Policy, shown: str) -> IpAddress:
     """The address, if the policy lets it through. Refused otherwise."""
     try:
         address = ipaddress.ip_address(text)
@@ -124,7 +124,7 @@ def _judged(text: str, policy: Policy, shown: str) -> Address:
 # ---- fetching --------------------------------------------------------------------------------------------------------
 
 
-class Page(Struct, frozen=True):
+class WebPage(Struct, frozen=True):
     """What came back in the end."""
 
     url: str
@@ -145,7 +145,7 @@ class Fetcher(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     """Where proxies and certificates are named."""
 
-    async def fetch(self, address: str) -> Page:
+    async def fetch(self, address: str) -> WebPage:
         """The page behind a URL, redirects followed. Refused: what is not http(s), not public, not text, too slow."""
         import aiohttp
 
@@ -163,7 +163,7 @@ class Fetcher(Struct, frozen=True, kw_only=True):
                     else:
                         await self._judge_for_proxy(url)
                         found = await self._get(proxied, url, proxy)
-                    if isinstance(found, Page):
+                    if isinstance(found, WebPage):
                         return found
                     url = found
         except TimeoutError:
@@ -247,7 +247,7 @@ class Fetcher(Struct, frozen=True, kw_only=True):
             },
         )
 
-    async def _get(self, client: "aiohttp.ClientSession", url: "URL", proxy: Proxy | None = None) -> "Page | URL":
+    async def _get(self, client: "aiohttp.ClientSession", url: "URL", proxy: Proxy | None = None) -> "WebPage | URL":
         if _is_address(url.raw_host or ""):
             # The connector does not ask a resolver about these.
             _judged(url.raw_host or "", self.policy, url.raw_host or "")
@@ -261,7 +261,7 @@ class Fetcher(Struct, frozen=True, kw_only=True):
             if not _TEXT_TYPE.fullmatch(kind):
                 raise Refused("error", f"url: its content is {kind[:80]}, not text (status {response.status})")
             body, is_cut = await self._body(response)
-            return Page(str(url), response.status, kind, response.charset or "utf-8", body, is_cut)
+            return WebPage(str(url), response.status, kind, response.charset or "utf-8", body, is_cut)
 
     async def _body(self, response: "aiohttp.ClientResponse") -> tuple[bytes, bool]:
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
@@ -330,7 +330,7 @@ def fetch_tool(fetcher: Fetcher | None = None) -> Tool:
     return web_fetch
 
 
-def _text_of(page: Page) -> str:
+def _text_of(page: WebPage) -> str:
     charset = page.charset if _CHARSET.fullmatch(page.charset) else "utf-8"
     try:
         codec = codecs.lookup(charset).name

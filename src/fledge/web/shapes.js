@@ -41,6 +41,18 @@
  * @property {string} [runId]
  */
 
+/** The questions that wait for a person have changed; these are open now.
+ * @typedef {object} ApprovalsChanged
+ * @property {"approvals"} type
+ * @property {(string)[]} open
+ */
+
+/** What was allowed.
+ * @typedef {object} Approved
+ * @property {boolean} [ok]
+ * @property {Permission} [permission]
+ */
+
 /** A file that is handed over.
  * @typedef {object} Artifact
  * @property {string} name
@@ -53,13 +65,6 @@
  * @property {string} name
  * @property {number} size
  * @property {string} type
- */
-
-/** The attempt that follows.
- * @typedef {object} Attempt
- * @property {string} sessionKey
- * @property {string} runId
- * @property {number} attempt
  */
 
 /** Whom words that are said there are for.
@@ -98,6 +103,13 @@
  * @property {number|null} [seconds]
  */
 
+/** How much of a budget is used.
+ * @typedef {object} BudgetUse
+ * @property {string} name
+ * @property {number} used
+ * @property {number} most
+ */
+
 /** The question to a person about a call, and what became of it.
  * @typedef {object} CallAsked
  * @property {string} id
@@ -131,13 +143,6 @@
  * @property {number} [tokens]
  * @property {boolean} [waits]
  * @property {number|null} [startedAt]
- */
-
-/** The feed ends here; go on from this cursor.
- * @typedef {object} Closing
- * @property {"closing"} type
- * @property {number} cursor
- * @property {string} reason
  */
 
 /** What a command came to, in words for the person who gave it.
@@ -200,12 +205,6 @@
  * @property {boolean} [ok]
  */
 
-/** What time alone does to a run next.
- * @typedef {object} Due
- * @property {number} at
- * @property {string} what
- */
-
 /** What a kill would end.
  * @typedef {object} Ends
  * @property {(RunRow)[]} rows
@@ -221,10 +220,25 @@
  * @property {boolean} [newer]
  */
 
+/** Tokens that a reply used, as its provider counted them.
+ * @typedef {object} EntryUsage
+ * @property {number} [tokensIn]
+ * @property {number} [tokensOut]
+ * @property {number} [tokensCached]
+ * @property {number} [tokensReasoning]
+ */
+
 /** It could not go on; `error` says why, in words for people.
  * @typedef {object} Failed
  * @property {"error"} type
  * @property {string} error
+ */
+
+/** The feed ends here; go on from this cursor.
+ * @typedef {object} FeedClosing
+ * @property {"closing"} type
+ * @property {number} cursor
+ * @property {string} reason
  */
 
 /** How many runs each filter finds in the folder, or below the root or requester that was asked about. Search, agent and time do not narrow them.
@@ -241,11 +255,6 @@
  * @typedef {object} Forest
  * @property {(RunInfo)[]} runs
  * @property {number} leftOut
- */
-
-/** A session.
- * @typedef {object} Found
- * @property {string} sessionKey
  */
 
 /** An undelivered result or message. `fl.retry(key)` delivers it again, `fl.dismiss(key)` removes it.
@@ -431,6 +440,19 @@
  * @property {MessageEntry|ReplyEntry|ResultEntry|CompletionsEntry|NoteEntry|LineEntry} entry
  */
 
+/** The attempt that follows.
+ * @typedef {object} NextAttempt
+ * @property {string} sessionKey
+ * @property {string} runId
+ * @property {number} attempt
+ */
+
+/** What time alone does to a run next.
+ * @typedef {object} NextDue
+ * @property {number} at
+ * @property {string} what
+ */
+
 /** Something for the record, such as a summary of older entries.
  * @typedef {object} NoteEntry
  * @property {"note"} type
@@ -458,7 +480,7 @@
  * @property {number} unread
  * @property {(RunInfo)[]} runs
  * @property {number} leftOut
- * @property {(Unanswered)[]} unanswered
+ * @property {(UnansweredTurn)[]} unanswered
  * @property {(Question)[]} questions
  * @property {(Plan)[]} plans
  * @property {number} undelivered
@@ -522,7 +544,7 @@
  */
 
 /** What a run really ran with, as recorded while it ran.
- * @typedef {object} Ran
+ * @typedef {object} RanWith
  * @property {string} model
  * @property {string} thinking
  * @property {(string)[]} tools
@@ -548,7 +570,7 @@
  * @property {number} [size]
  * @property {(CallValue)[]} [calls]
  * @property {string} [model]
- * @property {Usage} [usage]
+ * @property {EntryUsage} [usage]
  * @property {number|null} [costUsd]
  * @property {boolean} [isAside]
  * @property {boolean} [isCut]
@@ -614,7 +636,7 @@
  */
 
 /** Something happened to a run. `phase` and `status` are as they stand when it is told.
- * @typedef {object} RunEvent
+ * @typedef {object} RunHappened
  * @property {"run"} type
  * @property {number} cursor
  * @property {string} sessionKey
@@ -697,7 +719,7 @@
  * @property {number} tokensCached
  * @property {number|null} costUsd
  * @property {number|null} costBelowUsd
- * @property {(Spent)[]} budget
+ * @property {(BudgetUse)[]} budget
  * @property {string} lane
  * @property {number} place
  * @property {Doing|null} now
@@ -710,6 +732,14 @@
  * @property {boolean} isActive
  */
 
+/** Where a run works.
+ * @typedef {object} RunWorkspace
+ * @property {"dir"|"inherit"|"worktree"} kind
+ * @property {string} folder
+ * @property {string} [cwd]
+ * @property {boolean} [isSandboxed]
+ */
+
 /** What came of a message.
  * @typedef {object} Sent
  * @property {"accepted"|"done"|"error"|"forbidden"|"ok"|"timeout"} status
@@ -719,6 +749,11 @@
  * @property {string} [reply]
  * @property {string} [delivery]
  * @property {string} [error]
+ */
+
+/** A session.
+ * @typedef {object} SessionFound
+ * @property {string} sessionKey
  */
 
 /** A page of sessions, the latest active first.
@@ -792,13 +827,6 @@
  * @property {number} [leftOut]
  */
 
-/** How much of a budget is used.
- * @typedef {object} Spent
- * @property {string} name
- * @property {number} used
- * @property {number} most
- */
-
 /** What an attempt took, as measured; None where nothing was measured.
  * @typedef {object} Stats
  * @property {number|null} [runtimeS]
@@ -809,7 +837,7 @@
  */
 
 /** What a stop ended, and which messages it took back.
- * @typedef {object} Stopped
+ * @typedef {object} StopDone
  * @property {(string)[]} killed
  * @property {(string)[]} stopping
  * @property {(string)[]} [finished]
@@ -837,18 +865,18 @@
  * @property {string} text
  * @property {Stats} stats
  * @property {(string)[]} models
- * @property {Ran|null} [ran]
+ * @property {RanWith|null} [ran]
  * @property {number} [timeoutS]
- * @property {(Spent)[]} [budget]
+ * @property {(BudgetUse)[]} [budget]
  * @property {number} [spawned]
- * @property {(Unanswered)[]} [unanswered]
+ * @property {(UnansweredTurn)[]} [unanswered]
  * @property {(Question)[]} [questions]
  * @property {Question|null} [question]
  * @property {(Limit)[]} [limits]
- * @property {Workspace} workspace
+ * @property {RunWorkspace} workspace
  * @property {(Artifact)[]} [artifacts]
  * @property {number} [moreArtifacts]
- * @property {Due|null} [due]
+ * @property {NextDue|null} [due]
  */
 
 /** A feed is told from here on, as notifications `event`.
@@ -898,7 +926,7 @@
  */
 
 /** A turn that has read something and could not answer it for half an hour; it is still being tried.
- * @typedef {object} Unanswered
+ * @typedef {object} UnansweredTurn
  * @property {string} session
  * @property {number} turn
  * @property {number} sinceAt
@@ -911,14 +939,6 @@
  * @property {"unknown"} type
  */
 
-/** Tokens that a reply used, as its provider counted them.
- * @typedef {object} Usage
- * @property {number} [tokensIn]
- * @property {number} [tokensOut]
- * @property {number} [tokensCached]
- * @property {number} [tokensReasoning]
- */
-
 /** What `fl.agent_wait` answers; `pending` is never terminal.
  * @typedef {object} Waited
  * @property {"error"|"ok"|"pending"|"timeout"} status
@@ -926,14 +946,6 @@
  * @property {number|null} [startedAt]
  * @property {number|null} [endedAt]
  * @property {string|null} [error]
- */
-
-/** Where a run works.
- * @typedef {object} Workspace
- * @property {"dir"|"inherit"|"worktree"} kind
- * @property {string} folder
- * @property {string} [cwd]
- * @property {boolean} [isSandboxed]
  */
 
 /** A git worktree of a child's own.
@@ -951,18 +963,6 @@
  * @property {"crashed"|"failed"|"model"|"stuck"|"undelivered"} kind
  * @property {string} sessionKey
  * @property {string} words
- */
-
-/** The questions that wait for a person have changed; these are open now.
- * @typedef {object} Asked
- * @property {"approvals"} type
- * @property {(string)[]} open
- */
-
-/** What was allowed.
- * @typedef {object} Approved
- * @property {boolean} [ok]
- * @property {Permission} [permission]
  */
 
 export {};

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from fledge.confine import Confined
-from fledge.core.freeze import sound
-from fledge.core.goods import MOST, Artifact, Goods
+from fledge.core.freeze import to_valid_utf8
+from fledge.core.handover import MOST, Artifact, Handover
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, NotFound
 
@@ -24,18 +24,18 @@ DIGEST_BYTES: Final = 32 * 1024 * 1024
 DIGEST_CHARS: Final = 16
 
 
-def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Protected = UNPROTECTED) -> Goods:
+def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Protected = UNPROTECTED) -> Handover:
     """The files beneath `folder` of a workspace, by name; nothing if it is not there, hidden, or leads out of it."""
     if not os.path.lexists(f"{workspace}/{folder}"):
-        return Goods()  # most children hand over words only; this looks no further than that
+        return Handover()  # most children hand over words only; this looks no further than that
     walk = _Walk(DIGEST_BYTES if digests else 0)
     try:
         with Confined(workspace, protected) as confined, confined.folder(folder) as held:
             walk.look(confined, held, "", 0)
     except (BadInput, OSError):
-        return Goods()
+        return Handover()
     found = sorted(walk.found, key=lambda one: one.name)
-    return Goods(str(workspace / folder), tuple(found[:MOST]), len(found[MOST:])) if found else Goods()
+    return Handover(str(workspace / folder), tuple(found[:MOST]), len(found[MOST:])) if found else Handover()
 
 
 def read_artifact(
@@ -74,7 +74,7 @@ class _Walk:
             shown = f"{prefix}{name}"
             if stat.S_ISREG(about.st_mode):
                 digest = self._digest(confined, held, name, about.st_size)
-                self.found.append(Artifact(sound(shown), about.st_size, digest))
+                self.found.append(Artifact(to_valid_utf8(shown), about.st_size, digest))
             elif stat.S_ISDIR(about.st_mode) and depth < MAX_DEPTH:
                 with confined.below(held, name) as inner:
                     if inner is not None:

@@ -24,7 +24,7 @@ JUDGED: Final = document_names("main")
 """The documents of which only accepted versions enter prompts."""
 
 
-class Words(Struct, frozen=True):
+class DocumentText(Struct, frozen=True):
     """What a document says."""
 
     text: str
@@ -55,7 +55,7 @@ class BareFolders:
         return True
 
 
-def read_documents(workspace: Path, names: Iterable[str] = JUDGED) -> dict[str, Words]:
+def read_documents(workspace: Path, names: Iterable[str] = JUDGED) -> dict[str, DocumentText]:
     """The documents that are there, by name. One that is a link, or no file, is not."""
     try:
         with Confined(workspace) as folder:
@@ -76,6 +76,6 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data[:DOCUMENT_BYTES]).hexdigest()
 
 
-def _words(data: bytes, about: os.stat_result) -> Words:
+def _words(data: bytes, about: os.stat_result) -> DocumentText:
     # The time of the last change of any kind: unlike that of the content, no program can set it.
-    return Words(data.decode("utf-8", "replace"), Version(digest(data), about.st_ctime))
+    return DocumentText(data.decode("utf-8", "replace"), Version(digest(data), about.st_ctime))

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fledge.core.leaves import KINDS
+from fledge.core.child_files import KINDS
 from fledge.errors import BadInput
 
 MAX_DEPTH: Final = 64

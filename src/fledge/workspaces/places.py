@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from fledge.confine import Confined
 from fledge.core.attachments import MANIFEST, File, receipts
-from fledge.core.goods import Goods
-from fledge.core.leaves import WORK, WORKTREES
+from fledge.core.child_files import WORK, WORKTREES
+from fledge.core.handover import Handover
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, Refused
 from fledge.workspaces import folders, worktrees
@@ -101,7 +101,7 @@ class Places:
                 return "" if record is None else record.branch
         return ""
 
-    def goods(self, leaves: tuple[str, ...], workspace: Path, artifacts: str, thorough: bool) -> Goods:
+    def handover(self, leaves: tuple[str, ...], workspace: Path, artifacts: str, thorough: bool) -> Handover:
         """What a child hands over: files with their digests and the state of its worktree, if one looks thoroughly."""
         found = find_artifacts(workspace, artifacts, thorough, self._protected)
         for leaf in leaves:

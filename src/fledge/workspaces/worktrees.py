@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from fledge.confine import Confined, files_of
-from fledge.core.freeze import sound
-from fledge.core.goods import ARTIFACTS, Worktree
+from fledge.core.freeze import to_valid_utf8
+from fledge.core.handover import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
 from fledge.workspaces import folders
 from fledge.workspaces.git import git, line, names, succeeds
@@ -208,7 +208,7 @@ def look_at(root: Path, leaf: str, thorough: bool) -> Worktree | None:
         changed = _changed(place, record.prefix)
     except (Refused, OSError, ValueError):
         return Worktree(str(place), record.branch)
-    shown = tuple(sound(name) for name in changed[:MOST_CHANGED])
+    shown = tuple(to_valid_utf8(name) for name in changed[:MOST_CHANGED])
     return Worktree(str(place), record.branch, commits, shown, len(changed[MOST_CHANGED:]))
 
 

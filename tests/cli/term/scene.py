@@ -15,7 +15,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
 from fledge.cli.term.cells import Theme
-from fledge.cli.term.screen import Complete, TerminalScreen
+from fledge.cli.term.screen import CompleteWord, TerminalScreen
 from fledge.cli.term.shown import Wish
 from fledge.testing import run_virtual
 
@@ -151,7 +151,7 @@ async def scene(
     columns: int = 80,
     lines: int = 24,
     *,
-    complete: Complete = lambda _: (),
+    complete: CompleteWord = lambda _: (),
     folder: Path | None = None,
 ) -> AsyncIterator[Scene]:
     """A screen that runs while the block lasts."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fledge.cli.term.here import Ran, best_matches, file_word, files_below, run_here, shortened, with_output
-from fledge.cli.term.shown import Answered, PlanQuestion, Sent
+from fledge.cli.term.here import CommandRan, best_matches, file_word, files_below, run_here, shortened, with_output
+from fledge.cli.term.shown import PlanQuestion, QuestionAnswered, WordsSent
 from tests.cli.term.scene import play, scene
 
 
@@ -63,7 +63,7 @@ def test_the_input_completes_files_and_commands(tmp_path: Path) -> None:
             assert s.glass.rows()[2].startswith("› @src")
             await s.type("\r")  # takes the choice
             await s.type("\r")
-            assert s.wishes() == [Sent("see @src/fledge/chat_test.py", "see @src/fledge/chat_test.py")]
+            assert s.wishes() == [WordsSent("see @src/fledge/chat_test.py", "see @src/fledge/chat_test.py")]
             await s.type("/st", pause=0.5)
             assert s.glass.rows() == ["› /st", "  /status how things stand", "  /stop stop everything"]
             await s.type("\x1b", pause=0.3)
@@ -85,7 +85,7 @@ def test_a_command_runs_here_its_output_is_shown_and_kept(tmp_path: Path, monkey
 
 
 def test_a_commands_output_stands_before_the_words_in_a_fence_that_it_cannot_close() -> None:
-    whole = with_output([Ran("cat x", 0, "```\na\n```")], "what is this?")
+    whole = with_output([CommandRan("cat x", 0, "```\na\n```")], "what is this?")
     assert whole == "I ran `cat x` (exit code 0):\n````\n```\na\n```\n````\n\nwhat is this?"
     assert with_output([], "words") == "words"
     assert shortened("abcdefghij", 4) == "ab\n… 6 characters left out …\nij"
@@ -107,7 +107,7 @@ def test_an_exclamation_mark_runs_a_command_and_its_output_joins_the_next_messag
             ]
             assert s.wishes() == []
             await s.type("look\r")
-            assert s.wishes() == [Sent("I ran `echo hello` (exit code 0):\n```\nhello\n```\n\nlook", "look")]
+            assert s.wishes() == [WordsSent("I ran `echo hello` (exit code 0):\n```\nhello\n```\n\nlook", "look")]
             assert s.glass.rows()[-1] == "›"
 
     play(story)
@@ -146,7 +146,7 @@ def test_a_plan_is_edited_in_the_persons_editor(tmp_path: Path, monkeypatch: pyt
             s.screen.ask((PlanQuestion("p", "checker", "1. read\n"),))
             await s.pause()
             await s.type("\x19e", pause=2)
-            assert s.wishes() == [Answered("p", "edited", "1. read\n2. test")]
+            assert s.wishes() == [QuestionAnswered("p", "edited", "1. read\n2. test")]
 
     play(story)
 

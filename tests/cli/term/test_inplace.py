@@ -9,7 +9,7 @@ from typing import Any
 from fledge.cli.progress import Region
 from fledge.cli.term.cells import Theme
 from fledge.cli.term.inplace import InPlace
-from fledge.cli.term.shown import Card, Child, Turn
+from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild
 from fledge.cli.watching import Picture
 from fledge.testing import run_virtual
 from tests.cli.term.scene import Glass, GlassPen
@@ -66,8 +66,8 @@ def test_the_turn_the_children_and_the_end_of_the_answer_are_drawn_and_then_gone
     async def story() -> None:
         async with drawn() as one:
             now = one.region.now()
-            one.region.turn(Turn("answering", now, tokens=340))
-            one.region.children(tuple(Child(f"child {number}", "thinking", now) for number in range(6)))
+            one.region.turn(TurnShown("answering", now, tokens=340))
+            one.region.children(tuple(WorkingChild(f"child {number}", "thinking", now) for number in range(6)))
             one.region.words("one\ntwo **three**")
             rows = await one.rows()
             assert rows[:2] == ["one", "two **three**"]
@@ -80,8 +80,8 @@ def test_the_turn_the_children_and_the_end_of_the_answer_are_drawn_and_then_gone
             ]
             assert not one.keys.echoes
             one.region.answer("one\ntwo **three**")
-            one.region.ended(Card("scout", "done", 41, 8100, 0.01, "found"), is_direct=True)
-            one.region.ended(Card("below", "done", 41), is_direct=False)
+            one.region.ended(EndedItem("scout", "done", 41, 8100, 0.01, "found"), is_direct=True)
+            one.region.ended(EndedItem("below", "done", 41), is_direct=False)
             one.region.turn(None)
             one.region.children(())
             kept = ["one", "two **three**", "", "✔ scout · done · 41s · 8.1k tok · $0.01", "  found"]
@@ -97,7 +97,7 @@ def test_a_long_line_of_an_answer_is_left_whole_to_the_terminal() -> None:
     async def story() -> None:
         text = "word " * 40
         async with drawn() as one:
-            one.region.turn(Turn("thinking", one.region.now()))
+            one.region.turn(TurnShown("thinking", one.region.now()))
             await one.rows()
             one.region.answer(text.strip())
             rows = await one.rows()
@@ -111,7 +111,7 @@ def test_a_long_line_of_an_answer_is_left_whole_to_the_terminal() -> None:
 def test_while_the_terminal_takes_nothing_no_picture_is_made_and_then_one_with_all() -> None:
     async def story() -> None:
         async with drawn() as one:
-            one.region.turn(Turn("thinking", one.region.now()))
+            one.region.turn(TurnShown("thinking", one.region.now()))
             await one.rows()
             one.pen.is_stalled = True
             await asyncio.sleep(1)
@@ -130,7 +130,7 @@ def test_while_the_terminal_takes_nothing_no_picture_is_made_and_then_one_with_a
 def test_nothing_is_drawn_while_another_program_has_the_terminal() -> None:
     async def story() -> None:
         async with drawn() as one:
-            one.region.turn(Turn("thinking", one.region.now()))
+            one.region.turn(TurnShown("thinking", one.region.now()))
             assert "thinking" in (await one.rows())[-1]
             one.keys.is_ours = False
             assert await one.rows() == []
@@ -145,7 +145,7 @@ def test_nothing_is_drawn_while_another_program_has_the_terminal() -> None:
 def test_colours_are_left_out_where_the_person_wants_none() -> None:
     async def story(colour: bool) -> str:
         async with drawn(colour=colour) as one:
-            one.region.ended(Card("scout", "done", 1), is_direct=True)
+            one.region.ended(EndedItem("scout", "done", 1), is_direct=True)
             await one.rows()
             return one.pen.last
 

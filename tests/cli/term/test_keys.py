@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fledge.cli.term.keys import Action, Moment, Pastes, may_answer, on_escape
+from fledge.cli.term.keys import KeyAction, KeyMoment, Pastes, may_answer, on_escape
 
-READY = Moment(now=10.0, last_key_at=9.0, shown_at=9.25, is_empty=True)
+READY = KeyMoment(now=10.0, last_key_at=9.0, shown_at=9.25, is_empty=True)
 REFUSED = {
-    "something is typed": Moment(10.0, 0.0, 0.0, is_empty=False),
-    "a key was pressed less than a second ago": Moment(10.0, 9.01, 0.0, is_empty=True),
-    "the question came less than 0.7 s ago": Moment(10.0, 0.0, 9.31, is_empty=True),
-    "the terminal does not show it": Moment(10.0, 0.0, None, is_empty=True),
-    "the terminal does not show it, whatever the person went to": Moment(
+    "something is typed": KeyMoment(10.0, 0.0, 0.0, is_empty=False),
+    "a key was pressed less than a second ago": KeyMoment(10.0, 9.01, 0.0, is_empty=True),
+    "the question came less than 0.7 s ago": KeyMoment(10.0, 0.0, 9.31, is_empty=True),
+    "the terminal does not show it": KeyMoment(10.0, 0.0, None, is_empty=True),
+    "the terminal does not show it, whatever the person went to": KeyMoment(
         10.0, 0.0, None, is_empty=True, is_focused=True
     ),
 }
@@ -26,15 +26,15 @@ def test_a_bare_key_answers_after_a_second_without_keys_a_question_of_0_7_second
 
 
 @pytest.mark.parametrize("moment", REFUSED.values(), ids=REFUSED)
-def test_a_bare_key_answers_nothing_if(moment: Moment) -> None:
+def test_a_bare_key_answers_nothing_if(moment: KeyMoment) -> None:
     assert not may_answer(moment)
 
 
 def test_a_key_answers_at_once_after_ctrl_y() -> None:
-    assert may_answer(Moment(10.0, 10.0, 10.0, is_empty=False, is_focused=True))
+    assert may_answer(KeyMoment(10.0, 10.0, 10.0, is_empty=False, is_focused=True))
 
 
-ESCAPES: list[tuple[str, Action]] = [
+ESCAPES: list[tuple[str, KeyAction]] = [
     # menu, answering, turn, empty, armed
     ("menu answering turn empty armed", "close menu"),
     ("answering turn empty armed", "back"),
@@ -47,11 +47,11 @@ ESCAPES: list[tuple[str, Action]] = [
 
 @pytest.mark.parametrize("key", ["esc", "ctrl-c"])
 @pytest.mark.parametrize(("holds", "action"), ESCAPES)
-def test_escape_and_ctrl_c_do_the_nearest_thing(key: Literal["esc", "ctrl-c"], holds: str, action: Action) -> None:
+def test_escape_and_ctrl_c_do_the_nearest_thing(key: Literal["esc", "ctrl-c"], holds: str, action: KeyAction) -> None:
     assert escaped(key, holds) == action
 
 
-def escaped(key: Literal["esc", "ctrl-c"], holds: str) -> Action:
+def escaped(key: Literal["esc", "ctrl-c"], holds: str) -> KeyAction:
     return on_escape(
         key,
         has_menu="menu" in holds,

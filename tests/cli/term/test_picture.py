@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fledge.cli.term.picture import Cursor, Painter
+from fledge.cli.term.picture import Painter, ScreenCursor
 from tests.cli.term.scene import Glass
 
 WIDTH, HEIGHT = 20, 12
@@ -24,7 +24,7 @@ class Told:
     def paint(self, above: list[str], rows: list[str], *, is_parked: bool = False) -> str:
         """Draw a picture."""
         self.above += above
-        cursor = Cursor(0, len(rows) - 1)
+        cursor = ScreenCursor(0, len(rows) - 1)
         data = self.painter.paint(above, rows, cursor, WIDTH, is_parked=is_parked)
         self.glass.feed(data)
         return data
@@ -71,13 +71,15 @@ def test_the_same_picture_again_writes_nothing_and_one_changed_row_writes_that_r
 def test_the_region_is_taken_away_and_what_follows_begins_where_it_stood() -> None:
     told = Told()
     told.paint(["stays"], ["one", "two", "›"])
-    told.glass.feed(told.painter.paint([], [], Cursor(0, 0), WIDTH))
+    told.glass.feed(told.painter.paint([], [], ScreenCursor(0, 0), WIDTH))
     told.glass.feed("next")
     assert told.glass.all() == ["stays", "next"]
 
 
 def test_a_narrower_terminal_that_folds_rows_is_reckoned_with() -> None:
     painter = Painter(folds=True)
-    painter.paint([], ["x" * 18, "y" * 5, "› words"], Cursor(7, 2), 20)
-    assert painter.paint([], ["x", "y", "›"], Cursor(2, 2), 10).count("\x1b[3A") == 1  # the first row takes two now
-    assert Painter(folds=False).paint([], ["x"], Cursor(0, 0), 10)
+    painter.paint([], ["x" * 18, "y" * 5, "› words"], ScreenCursor(7, 2), 20)
+    assert (
+        painter.paint([], ["x", "y", "›"], ScreenCursor(2, 2), 10).count("\x1b[3A") == 1
+    )  # the first row takes two now
+    assert Painter(folds=False).paint([], ["x"], ScreenCursor(0, 0), 10)

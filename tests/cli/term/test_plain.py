@@ -11,23 +11,23 @@ import pytest
 from fledge.cli.term.opening import Manner, manner, wants_colour
 from fledge.cli.term.plain import PlainScreen, item_lines
 from fledge.cli.term.shown import (
-    Answered,
     Called,
-    Card,
-    Child,
+    CallQuestion,
+    EndedItem,
+    ErrorItem,
     Leave,
-    Notice,
-    Output,
+    NoticeItem,
+    OutputItem,
     PlanQuestion,
-    Question,
-    Sent,
-    Spoken,
-    Trouble,
-    Turn,
+    QuestionAnswered,
+    SpokenItem,
+    TurnShown,
     Wish,
+    WordsSent,
+    WorkingChild,
 )
 
-QUESTION = Question("q", "scout", "rm -rf build\nmake", "~/src", "make")
+QUESTION = CallQuestion("q", "scout", "rm -rf build\nmake", "~/src", "make")
 PLAN = PlanQuestion("p", "checker", "1. read")
 
 
@@ -71,13 +71,13 @@ def test_words_are_written_as_they_come_and_items_wait_for_the_end_of_a_paragrap
         with Lines() as lines:
             lines.screen.words("A sen")
             assert lines.out.getvalue() == "A sen"
-            lines.screen.say(Card("scout", "done", 41, 8100, 0.01, "a\nb\nc\nd"))
+            lines.screen.say(EndedItem("scout", "done", 41, 8100, 0.01, "a\nb\nc\nd"))
             lines.screen.words("tence\x1b[2J\n```\n\ncode\n```\n")
             assert "scout" not in lines.out.getvalue()
             lines.screen.words("\nMore")
-            lines.screen.say(Trouble("no key"))
+            lines.screen.say(ErrorItem("no key"))
             lines.screen.complete()
-            lines.screen.say(Spoken("hello"))
+            lines.screen.say(SpokenItem("hello"))
             card = "scout · done · 41s · 8.1k tok · $0.01\n  a\n  b\n  c\n"
             assert lines.out.getvalue() == f"A sentence␛[2J\n```\n\ncode\n```\n\n{card}More\n✖ no key\n› hello\n"
 
@@ -100,18 +100,18 @@ def test_each_tool_trouble_and_child_has_a_line_and_nothing_moves() -> None:
     async def story() -> None:
         with Lines() as lines:
             for now in range(3):
-                lines.screen.turn(Turn("thinking", now))
-                lines.screen.children((Child("scout", "thinking", now),))
-            lines.screen.turn(Turn("tool", 0, "exec make"))
-            lines.screen.turn(Turn("tool", 0, "exec make", tokens=5))
-            lines.screen.turn(Turn("retrying", 0, "model: 529", attempt=3, retry_at=8))
+                lines.screen.turn(TurnShown("thinking", now))
+                lines.screen.children((WorkingChild("scout", "thinking", now),))
+            lines.screen.turn(TurnShown("tool", 0, "exec make"))
+            lines.screen.turn(TurnShown("tool", 0, "exec make", tokens=5))
+            lines.screen.turn(TurnShown("retrying", 0, "model: 529", attempt=3, retry_at=8))
             lines.screen.turn(None)
-            lines.screen.say(Output("exec make", "not shown"))
+            lines.screen.say(OutputItem("exec make", "not shown"))
             lines.screen.say(Called("exec make"))
-            lines.screen.say(Spoken("typed", is_typed_here=True))
+            lines.screen.say(SpokenItem("typed", is_typed_here=True))
             lines.screen.clear()
             assert not lines.screen.copy("text")
-            lines.screen.say(Notice("a notice"))
+            lines.screen.say(NoticeItem("a notice"))
             lines.screen.queued(("words",))
             lines.screen.talks_to("scout")
             lines.screen.put_back("two\nlines")
@@ -137,17 +137,17 @@ def test_questions_are_asked_in_full_and_answered_by_a_line_of_their_own() -> No
                 "  y carries it out, n REASON rejects it",
             ]
             lines.now = 0.5
-            assert await lines.type("y") == Sent("y", "y")  # nobody has read the question yet
+            assert await lines.type("y") == WordsSent("y", "y")  # nobody has read the question yet
             lines.now = 5.0
-            assert await lines.type("yes") == Sent("yes", "yes")
-            assert await lines.type("a lot of words") == Sent("a lot of words", "a lot of words")
-            assert await lines.type("a") == Answered("q", "always")
-            assert await lines.type("n too long") == Answered("p", "reject", "too long")
-            assert await lines.type("y") == Sent("y", "y")
-            lines.screen.ask((Question("q2", "scout", "make"),))
+            assert await lines.type("yes") == WordsSent("yes", "yes")
+            assert await lines.type("a lot of words") == WordsSent("a lot of words", "a lot of words")
+            assert await lines.type("a") == QuestionAnswered("q", "always")
+            assert await lines.type("n too long") == QuestionAnswered("p", "reject", "too long")
+            assert await lines.type("y") == WordsSent("y", "y")
+            lines.screen.ask((CallQuestion("q2", "scout", "make"),))
             lines.now = 10.0
-            assert await lines.type("a") == Sent("a", "a")  # there is no such choice
-            assert await lines.type("n") == Answered("q2", "no")
+            assert await lines.type("a") == WordsSent("a", "a")  # there is no such choice
+            assert await lines.type("n") == QuestionAnswered("q2", "no")
             assert await lines.close() == Leave()
 
     play(story)
@@ -159,7 +159,7 @@ def test_in_a_pipe_no_line_approves_anything() -> None:
             assert lines.screen.in_turns
             lines.screen.ask((QUESTION,))
             lines.now = 100.0
-            assert await lines.type("y") == Sent("y", "y")
+            assert await lines.type("y") == WordsSent("y", "y")
             assert lines.out.getvalue() == "? scout wants to run in ~/src:\n  | rm -rf build\n  | make\n"
             assert await lines.close() == Leave()
 
@@ -192,9 +192,9 @@ def test_no_color_means_no_colours() -> None:
 def test_trouble_that_was_said_is_not_repeated_when_the_next_try_is_told() -> None:
     async def story() -> None:
         with Lines() as lines:
-            lines.screen.say(Trouble("HTTP 401"))
-            lines.screen.turn(Turn("retrying", 0, "model: HTTP 401", attempt=2))
-            lines.screen.say(Output("exec make", "2 passed", is_asked_for=True))
+            lines.screen.say(ErrorItem("HTTP 401"))
+            lines.screen.turn(TurnShown("retrying", 0, "model: HTTP 401", attempt=2))
+            lines.screen.say(OutputItem("exec make", "2 passed", is_asked_for=True))
             assert lines.out.getvalue().splitlines() == ["✖ HTTP 401", "try 2 follows by itself", "2 passed"]
             assert item_lines(Called("exec make")) == "· exec make"
 

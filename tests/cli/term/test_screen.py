@@ -5,23 +5,23 @@ import re
 import pytest
 
 from fledge.cli.term.shown import (
-    Answered,
-    Card,
-    Child,
+    CallQuestion,
+    EndedItem,
+    ErrorItem,
     Leave,
-    Notice,
-    Output,
+    NoticeItem,
+    OutputItem,
     PlanQuestion,
-    Question,
-    Sent,
-    Spoken,
-    Stop,
-    Trouble,
-    Turn,
+    QuestionAnswered,
+    SpokenItem,
+    StopWanted,
+    TurnShown,
+    WordsSent,
+    WorkingChild,
 )
 from tests.cli.term.scene import Scene, play, scene
 
-QUESTION = Question("q1", "scout", "rm -rf build && make", "~/src/fledge", "make")
+QUESTION = CallQuestion("q1", "scout", "rm -rf build && make", "~/src/fledge", "make")
 PLAN = PlanQuestion("p1", "checker", "1. **Read** the docs\n2. Fix them")
 RESULT = "Three files hold the rule.\nThe second one is wrong.\nThe third is right.\nAnd more."
 
@@ -40,12 +40,12 @@ def test_an_answer_streams_above_what_is_at_work_and_what_is_typed() -> None:
     async def story() -> None:
         async with scene(72) as s:
             now = s.screen.now()
-            s.screen.turn(Turn("answering", now - 12, tokens=340))
+            s.screen.turn(TurnShown("answering", now - 12, tokens=340))
             s.screen.children(
                 (
-                    Child("scout", "exec pytest -q", now - 41, 8100),
-                    Child("翻訳者", "thinking", now - 12, 2000),
-                    Child("checker", "", now - 3, waits=True),
+                    WorkingChild("scout", "exec pytest -q", now - 41, 8100),
+                    WorkingChild("翻訳者", "thinking", now - 12, 2000),
+                    WorkingChild("checker", "", now - 3, waits=True),
                 )
             )
             await s.stream("A child's result is written before its requester is woken, whatever happens, always")
@@ -67,7 +67,7 @@ def test_an_answer_streams_above_what_is_at_work_and_what_is_typed() -> None:
 def test_an_approval_shows_the_whole_command_where_it_runs_and_the_keys_that_answer() -> None:
     async def story() -> None:
         async with scene(56) as s:
-            s.screen.ask((QUESTION, Question("q2", "checker", "make docs")))
+            s.screen.ask((QUESTION, CallQuestion("q2", "checker", "make docs")))
             await s.pause(1.5)
             assert shown(s) == [
                 "? scout wants to run                             1 of 2",
@@ -108,7 +108,7 @@ def test_a_command_too_long_for_the_region_stands_whole_in_the_scrollback_first(
     async def story() -> None:
         async with scene(40, 30) as s:
             command = " && ".join(f"step{number:02d}" for number in range(40))
-            s.screen.ask((Question("q", "scout", command),))
+            s.screen.ask((CallQuestion("q", "scout", command),))
             await s.pause(2)
             assert re.findall(r"step\d\d", "".join(s.glass.all()))[:40] == [f"step{number:02d}" for number in range(40)]
             assert "    … whole in the scrollback" in s.glass.rows()
@@ -120,8 +120,8 @@ def test_a_command_too_long_for_the_region_stands_whole_in_the_scrollback_first(
 def test_a_card_shows_how_a_child_ended_and_how_to_open_its_result() -> None:
     async def story() -> None:
         async with scene(60) as s:
-            s.screen.say(Card("scout", "done", 41, 8100, 0.01, RESULT))
-            s.screen.say(Card("checker", "failed", 3725, text="It broke."))
+            s.screen.say(EndedItem("scout", "done", 41, 8100, 0.01, RESULT))
+            s.screen.say(EndedItem("checker", "failed", 3725, text="It broke."))
             await s.pause()
             assert shown(s) == [
                 "✔ scout · done · 41s · 8.1k tok · $0.01",
@@ -140,10 +140,10 @@ def test_a_card_shows_how_a_child_ended_and_how_to_open_its_result() -> None:
 def test_a_provider_in_trouble_is_shown_with_the_next_try() -> None:
     async def story() -> None:
         async with scene(60) as s:
-            s.screen.turn(Turn("retrying", 0, "model: 529 overloaded", attempt=3, retry_at=s.screen.now() + 8))
+            s.screen.turn(TurnShown("retrying", 0, "model: 529 overloaded", attempt=3, retry_at=s.screen.now() + 8))
             await s.pause(0.12)
             assert s.glass.rows() == ["✖ model: 529 overloaded · try 3 in 8s · esc stops", "›"]
-            s.screen.say(Trouble("model: the account is empty"))
+            s.screen.say(ErrorItem("model: the account is empty"))
             s.screen.turn(None)
             await s.pause()
             assert s.glass.rows() == ["✖ model: the account is empty", "›"]
@@ -154,12 +154,12 @@ def test_a_provider_in_trouble_is_shown_with_the_next_try() -> None:
 def test_a_childs_end_and_the_persons_words_wait_for_the_end_of_the_paragraph() -> None:
     async def story() -> None:
         async with scene(60) as s:
-            s.screen.turn(Turn("answering", s.screen.now()))
+            s.screen.turn(TurnShown("answering", s.screen.now()))
             await s.stream("The delivery lattice keeps every announcement exactly once: a child's result is written")
-            s.screen.say(Card("scout", "done", 1))
+            s.screen.say(EndedItem("scout", "done", 1))
             await s.type("hello\r")
-            assert s.wishes() == [Sent("hello", "hello")]
-            s.screen.say(Spoken("hello"))
+            assert s.wishes() == [WordsSent("hello", "hello")]
+            s.screen.say(SpokenItem("hello"))
             await s.pause()
             assert "scout" not in s.glass.text()
             assert "  queued › hello" in s.glass.rows()
@@ -186,16 +186,16 @@ def test_a_childs_end_and_the_persons_words_wait_for_the_end_of_the_paragraph() 
 def test_every_phrase_stands_exactly_once_while_the_terminal_grows(columns: int) -> None:
     async def story() -> None:
         async with scene(columns, 14) as s:
-            s.screen.turn(Turn("answering", s.screen.now()))
+            s.screen.turn(TurnShown("answering", s.screen.now()))
             s.screen.children(
-                (Child("scout", "thinking", s.screen.now()), Child("翻訳者", "exec make", s.screen.now()))
+                (WorkingChild("scout", "thinking", s.screen.now()), WorkingChild("翻訳者", "exec make", s.screen.now()))
             )
             for number in range(240):
                 s.screen.words(f"w{number:03d}" + ("\n\n" if number % 40 == 39 else " "))
                 if number % 3 == 0:
                     await s.pause(0.06)
                 if number % 50 == 25:
-                    s.screen.say(Card(f"card{number:03d}", "done", 1, text="ended"))
+                    s.screen.say(EndedItem(f"card{number:03d}", "done", 1, text="ended"))
                 if number % 60 == 30:
                     await s.resize(columns + number // 10, 14)
             s.screen.complete()
@@ -226,7 +226,7 @@ def test_a_long_paste_is_folded_and_sent_whole() -> None:
             await s.type(f"see \x1b[200~{pasted}\x1b[201~ please")
             assert s.glass.rows() == ["› see [paste 1: 201 lines] please"]
             await s.type("\r")
-            assert s.wishes() == [Sent(f"see {pasted} please", "see [paste 1: 201 lines] please")]
+            assert s.wishes() == [WordsSent(f"see {pasted} please", "see [paste 1: 201 lines] please")]
             assert s.glass.rows() == ["›"]
 
     play(story)
@@ -235,7 +235,7 @@ def test_a_long_paste_is_folded_and_sent_whole() -> None:
 def test_a_terminal_that_takes_no_bytes_loses_nothing_and_stops_nothing() -> None:
     async def story() -> None:
         async with scene(60, 12) as s:
-            s.screen.turn(Turn("answering", s.screen.now()))
+            s.screen.turn(TurnShown("answering", s.screen.now()))
             await s.stream("Before.")
             s.pen.is_stalled = True
             writes = s.pen.writes
@@ -256,7 +256,7 @@ def test_a_question_that_the_terminal_has_not_taken_yet_cannot_be_answered() -> 
     async def story() -> None:
         async with scene(60, 12) as s:
             s.pen.is_stalled = True
-            s.screen.say(Notice("before"))
+            s.screen.say(NoticeItem("before"))
             await s.pause()
             s.screen.ask((QUESTION,))
             await s.pause(5)
@@ -276,11 +276,11 @@ def test_a_bare_key_answers_a_question_that_could_be_read() -> None:
     async def story() -> None:
         async with scene() as s:
             for letter, verdict in (("y", "once"), ("a", "always"), ("n", "no")):
-                question = Question(letter, "scout", "make", always="make")
+                question = CallQuestion(letter, "scout", "make", always="make")
                 s.screen.ask((question,))
                 await s.pause(1.2)
                 await s.type(letter, pause=0.5)
-                assert [(wish.id, wish.verdict) for wish in s.wishes() if isinstance(wish, Answered)] == [
+                assert [(wish.id, wish.verdict) for wish in s.wishes() if isinstance(wish, QuestionAnswered)] == [
                     (letter, verdict)
                 ]
                 assert s.glass.rows() == ["›"]
@@ -304,7 +304,7 @@ def test_a_key_meant_for_a_message_never_approves() -> None:
             assert s.wishes() == []
             assert "› yes" in s.glass.rows()
             await s.type("\x15", pause=3)
-            s.screen.ask((Question("q3", "other", "make"),))
+            s.screen.ask((CallQuestion("q3", "other", "make"),))
             await s.pause(0.3)
             await s.type("y", pause=3)  # the question came less than 0.7 s ago
             assert s.wishes() == []
@@ -316,12 +316,12 @@ def test_ctrl_y_goes_to_the_question_whatever_is_typed_and_the_words_stay() -> N
     async def story() -> None:
         async with scene() as s:
             await s.type("half a sentence")
-            s.screen.ask((QUESTION, Question("q2", "other", "make docs")))
+            s.screen.ask((QUESTION, CallQuestion("q2", "other", "make docs")))
             await s.pause()
             await s.type("\x19")
             assert "  y once · a always for `make` here · n no · e say why" in s.glass.rows()
             await s.type("y")
-            assert s.wishes() == [Answered("q1", "once")]
+            assert s.wishes() == [QuestionAnswered("q1", "once")]
             await s.type("y")  # the next question was not gone to
             assert s.wishes() == []
             assert "› half a sentencey" in s.glass.rows()
@@ -340,7 +340,7 @@ def test_a_no_may_have_a_reason_and_the_input_comes_back_afterwards() -> None:
             await s.type("use make clean")
             assert s.glass.rows()[-2:] == ["  enter sends the reason · esc goes back", "why › use make clean"]
             await s.type("\r")
-            assert s.wishes() == [Answered("q1", "no", "use make clean")]
+            assert s.wishes() == [QuestionAnswered("q1", "no", "use make clean")]
             assert s.glass.rows()[-1] == "› my words"
 
     play(story)
@@ -372,7 +372,7 @@ def test_a_plan_is_carried_out_or_rejected_with_a_reason() -> None:
             await s.pause(2)
             await s.type("n", pause=1)
             await s.type("too long\r")
-            assert s.wishes() == [Answered("p1", "carry out"), Answered("p2", "reject", "too long")]
+            assert s.wishes() == [QuestionAnswered("p1", "carry out"), QuestionAnswered("p2", "reject", "too long")]
 
     play(story)
 
@@ -380,20 +380,20 @@ def test_a_plan_is_carried_out_or_rejected_with_a_reason() -> None:
 def test_escape_stops_the_turn_and_unread_words_come_back_into_the_input() -> None:
     async def story() -> None:
         async with scene() as s:
-            s.screen.turn(Turn("thinking", s.screen.now()))
+            s.screen.turn(TurnShown("thinking", s.screen.now()))
             s.screen.queued(("check the docs",))
             await s.type("and more")
             assert s.glass.rows()[-2] == "  queued › check the docs"
             await s.type("\x1b", pause=0.3)
-            assert s.wishes() == [Stop()]
+            assert s.wishes() == [StopWanted()]
             s.screen.turn(None)
             s.screen.queued(())
             s.screen.put_back("check the docs")
             await s.pause()
             assert s.glass.rows() == ["› check the docs", "  and more"]
-            s.screen.turn(Turn("thinking", s.screen.now()))
+            s.screen.turn(TurnShown("thinking", s.screen.now()))
             await s.type("\x03")
-            assert s.wishes() == [Stop()]
+            assert s.wishes() == [StopWanted()]
 
     play(story)
 
@@ -422,7 +422,7 @@ def test_enter_sends_alt_enter_and_a_backslash_begin_another_line() -> None:
             await s.type("one\x1b\rtwo\\\rthree")
             assert s.glass.rows() == ["› one", "  two", "  three"]
             await s.type("\r")
-            assert s.wishes() == [Sent("one\ntwo\nthree", "one\ntwo\nthree")]
+            assert s.wishes() == [WordsSent("one\ntwo\nthree", "one\ntwo\nthree")]
             await s.type("\r  \r")
             assert s.wishes() == []
 
@@ -433,7 +433,9 @@ def test_ctrl_t_shows_all_children_and_those_that_wait_are_never_hidden() -> Non
     async def story() -> None:
         async with scene(50) as s:
             now = s.screen.now()
-            s.screen.children(tuple(Child(f"child{number}", "thinking", now, waits=number == 6) for number in range(7)))
+            s.screen.children(
+                tuple(WorkingChild(f"child{number}", "thinking", now, waits=number == 6) for number in range(7))
+            )
             await s.pause()
             assert s.glass.rows() == [
                 "· 7 subagents at work",
@@ -452,8 +454,8 @@ def test_ctrl_t_shows_all_children_and_those_that_wait_are_never_hidden() -> Non
 def test_ctrl_o_shows_what_tools_give_back() -> None:
     async def story() -> None:
         async with scene(60) as s:
-            s.screen.say(Output("exec make", "first"))
-            s.screen.say(Output("exec make test", "2 passed\x1b[2J\n"))
+            s.screen.say(OutputItem("exec make", "first"))
+            s.screen.say(OutputItem("exec make test", "2 passed\x1b[2J\n"))
             await s.pause()
             assert s.glass.rows() == ["›"]
             await s.type("\x0f")
@@ -489,7 +491,7 @@ def test_ctrl_r_finds_what_was_sent_before() -> None:
             await s.type("\x12docs")
             await s.type("\r")
             await s.type("\r")
-            assert s.wishes() == [Sent("check the docs", "check the docs")]
+            assert s.wishes() == [WordsSent("check the docs", "check the docs")]
 
     play(story)
 
@@ -497,9 +499,9 @@ def test_ctrl_r_finds_what_was_sent_before() -> None:
 def test_a_low_terminal_still_shows_the_answer_the_question_and_the_input() -> None:
     async def story() -> None:
         async with scene(60, 8) as s:
-            s.screen.turn(Turn("answering", s.screen.now()))
+            s.screen.turn(TurnShown("answering", s.screen.now()))
             s.screen.ask((QUESTION,))
-            s.screen.children(tuple(Child(f"c{number}", "thinking", s.screen.now()) for number in range(5)))
+            s.screen.children(tuple(WorkingChild(f"c{number}", "thinking", s.screen.now()) for number in range(5)))
             await s.stream("word " * 40 + "the end")
             await s.pause(1)
             assert "the end" in " ".join(s.glass.rows())
@@ -512,8 +514,8 @@ def test_a_low_terminal_still_shows_the_answer_the_question_and_the_input() -> N
 def test_code_wider_than_the_terminal_is_written_whole_and_leaves_nothing_of_the_region_behind() -> None:
     async def story() -> None:
         async with scene(30, 20) as s:
-            s.screen.turn(Turn("answering", s.screen.now()))
-            s.screen.children((Child("scout", "exec a long command that fills", s.screen.now()),) * 4)
+            s.screen.turn(TurnShown("answering", s.screen.now()))
+            s.screen.children((WorkingChild("scout", "exec a long command that fills", s.screen.now()),) * 4)
             line = "x = '" + "日" * 33 + "y" * 20 + "'"
             await s.stream(f"Code:\n```\n{line}\n```\n")
             s.screen.complete()
@@ -533,7 +535,7 @@ def test_long_words_that_go_back_into_the_input_are_folded_and_sent_whole() -> N
             await s.pause()
             assert s.glass.rows() == ["› [paste 1: 200 lines]"]
             await s.type("\r")
-            assert s.wishes() == [Sent(text, "[paste 1: 200 lines]")]
+            assert s.wishes() == [WordsSent(text, "[paste 1: 200 lines]")]
 
     play(story)
 
@@ -541,7 +543,7 @@ def test_long_words_that_go_back_into_the_input_are_folded_and_sent_whole() -> N
 def test_the_terminal_is_emptied_and_the_input_stands_at_its_top() -> None:
     async def story() -> None:
         async with scene() as s:
-            s.screen.say(Notice("something"))
+            s.screen.say(NoticeItem("something"))
             await s.type("words")
             s.screen.clear()
             await s.pause()
@@ -563,8 +565,8 @@ def test_a_text_is_given_to_the_terminal_for_its_clipboard_unless_it_is_too_long
 def test_an_output_that_was_asked_for_is_shown_whatever_ctrl_o_says() -> None:
     async def story() -> None:
         async with scene() as s:
-            s.screen.say(Output("exec make", "not shown"))
-            s.screen.say(Output("exec make", "2 passed", is_asked_for=True))
+            s.screen.say(OutputItem("exec make", "not shown"))
+            s.screen.say(OutputItem("exec make", "2 passed", is_asked_for=True))
             await s.pause()
             assert s.glass.rows()[:2] == ["⎿ exec make", "  2 passed"]
 

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from fledge.cli.term.cells import Theme, columns_of_row, plain
 from fledge.cli.term.scrollback import Scrollback, item_rows
-from fledge.cli.term.shown import Answer, Called, Card, Notice, PlanQuestion, Question, Spoken, Trouble
+from fledge.cli.term.shown import (
+    AnswerItem,
+    Called,
+    CallQuestion,
+    EndedItem,
+    ErrorItem,
+    NoticeItem,
+    PlanQuestion,
+    SpokenItem,
+)
 
 THEME = Theme(colour=False)
 
@@ -24,7 +33,7 @@ def test_whatever_is_said_when_every_word_and_item_comes_once_in_order_and_no_pa
     for number, move in enumerate(moves):
         if move == "item":
             items.append(f"item{number}")
-            scrollback.say(Notice(f"item{number}"), 20)
+            scrollback.say(NoticeItem(f"item{number}"), 20)
         elif move == "complete":
             scrollback.complete(20)
             words.append([])
@@ -47,10 +56,10 @@ def test_whatever_is_said_when_every_word_and_item_comes_once_in_order_and_no_pa
 
 def test_an_item_is_placed_at_once_between_answers() -> None:
     scrollback = Scrollback(THEME)
-    scrollback.say(Notice("a"), 20)
+    scrollback.say(NoticeItem("a"), 20)
     assert [plain(row) for row in scrollback.take()] == ["a"]
     scrollback.words("one", 20)
-    scrollback.say(Notice("b"), 20)
+    scrollback.say(NoticeItem("b"), 20)
     assert scrollback.take() == []
     assert [len(scrollback.waiting), scrollback.tail(20)] == [1, ["", "one"]]
     scrollback.complete(20)
@@ -61,7 +70,7 @@ def test_a_question_counts_as_shown_when_its_text_has_its_place() -> None:
     scrollback = Scrollback(THEME)
     scrollback.words("one ", 20)
     scrollback.say(PlanQuestion("p", "x", "the plan"), 20)
-    scrollback.say(Question("q", "x", "a\nb"), 20)
+    scrollback.say(CallQuestion("q", "x", "a\nb"), 20)
     assert scrollback.shown == set()
     scrollback.words("two.\n\n", 20)
     assert scrollback.shown == {"p", "q"}
@@ -71,30 +80,30 @@ def test_a_question_counts_as_shown_when_its_text_has_its_place() -> None:
 
 @given(st.text("ab 你\n\x1b", max_size=80), st.text("ab 你\n\x1b", max_size=80), st.sampled_from((20, 40, 80)))
 def test_no_row_of_an_item_is_wider_than_the_terminal_or_acts_on_it(label: str, text: str, width: int) -> None:
-    items = (Card(label, "timed out", 4000, 10**6, 0.5, text), Spoken(text), Notice(text), Trouble(text))
+    items = (EndedItem(label, "timed out", 4000, 10**6, 0.5, text), SpokenItem(text), NoticeItem(text), ErrorItem(text))
     for row in (row for item in items for row in item_rows(item, width, THEME)):
         assert columns_of_row(row) <= width
         assert not any(sign in plain(row) for sign in "\x1b\n")
 
 
 def test_items_are_shown_with_their_signs_and_hostile_text_as_text() -> None:
-    def shown(item: Spoken | Trouble | Card | Answer, width: int = 30) -> list[str]:
+    def shown(item: SpokenItem | ErrorItem | EndedItem | AnswerItem, width: int = 30) -> list[str]:
         return [plain(row) for row in item_rows(item, width, THEME)]
 
-    assert shown(Spoken("hello\nyou\x1b[2J")) == ["› hello", "  you␛[2J"]
-    assert shown(Spoken("line\n" * 20))[-1] == "  … 9 more rows"
-    assert shown(Trouble("no key")) == ["✖ no key"]
-    assert shown(Card("x\x1b", "killed", 5)) == ["■ x␛ · killed · 5s"]
-    assert shown(Card("x", "timed out", 5, text="a\n\nb")) == ["● x · timed out · 5s", "  a", "  b"]
-    assert shown(Card("x", "done", 5, text="word " * 20)) == ["✔ x · done · 5s", "  word word word word… /open x"]
-    named = shown(Card("my long label", "done", 5, text="word " * 20))
+    assert shown(SpokenItem("hello\nyou\x1b[2J")) == ["› hello", "  you␛[2J"]
+    assert shown(SpokenItem("line\n" * 20))[-1] == "  … 9 more rows"
+    assert shown(ErrorItem("no key")) == ["✖ no key"]
+    assert shown(EndedItem("x\x1b", "killed", 5)) == ["■ x␛ · killed · 5s"]
+    assert shown(EndedItem("x", "timed out", 5, text="a\n\nb")) == ["● x · timed out · 5s", "  a", "  b"]
+    assert shown(EndedItem("x", "done", 5, text="word " * 20)) == ["✔ x · done · 5s", "  word word word word… /open x"]
+    named = shown(EndedItem("my long label", "done", 5, text="word " * 20))
     assert named == ["✔ my long label · done · 5s", "  word word wor… /open my long"]  # the beginning means it, too
-    assert shown(Answer("**a**\n\nb")) == ["a", "", "b"]
+    assert shown(AnswerItem("**a**\n\nb")) == ["a", "", "b"]
 
 
 def test_a_notice_in_two_columns_keeps_them_where_the_terminal_is_narrow() -> None:
     def shown(text: str, width: int) -> list[str]:
-        return [plain(row) for row in item_rows(Notice(text), width, THEME)]
+        return [plain(row) for row in item_rows(NoticeItem(text), width, THEME)]
 
     line = "/open <id|#>   the whole result of a subagent"
     assert shown(line, 60) == [line]
@@ -105,7 +114,7 @@ def test_a_notice_in_two_columns_keeps_them_where_the_terminal_is_narrow() -> No
 
 def test_a_notice_keeps_its_blanks_where_a_line_fits_and_its_indentation_where_it_does_not() -> None:
     text = "status    done\n│  ├─ scout\n    a line that is too long for one row\n\tend"
-    assert [plain(row) for row in item_rows(Notice(text), 24, THEME)] == [
+    assert [plain(row) for row in item_rows(NoticeItem(text), 24, THEME)] == [
         "status    done",
         "│  ├─ scout",
         "    a line that is too",
@@ -118,7 +127,7 @@ def test_calls_stand_close_together_and_apart_from_everything_else() -> None:
     scrollback = Scrollback(THEME)
     scrollback.words("one", 20)
     scrollback.complete(20)
-    for item in (Called("exec make"), Called("read a.md"), Notice("b")):
+    for item in (Called("exec make"), Called("read a.md"), NoticeItem("b")):
         scrollback.say(item, 20)
     scrollback.words("two", 20)
     scrollback.complete(20)

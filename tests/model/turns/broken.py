@@ -21,9 +21,9 @@ from fledge.core.turn import (
     TurnAsked,
     TurnClaimed,
     TurnEffect,
-    TurnEvent,
     TurnFacts,
     TurnFailed,
+    TurnInput,
     TurnLost,
     TurnOver,
     TurnStep,
@@ -52,106 +52,106 @@ def _owing(step: TurnStep, owes: dict[str, str]) -> TurnStep:
     return replace(step, effects=tuple(effects))
 
 
-def messages_before_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def messages_before_the_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if facts.messages_at is not None:
         facts = replace(facts, unsettled=NOT_YET, settled=-NOT_YET)
     return transition_turn(turn, event, facts)
 
 
-def the_wait_is_not_looked_at_after_an_aside(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def the_wait_is_not_looked_at_after_an_aside(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, TurnOver):
         facts = replace(facts, unsettled=NOT_YET, settled=-NOT_YET)
     return transition_turn(turn, event, facts)
 
 
-def completions_open_an_aside(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def completions_open_an_aside(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(turn, event, replace(facts, messages_at=facts.rows_at))
 
 
-def a_yield_owes_nothing(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_yield_owes_nothing(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return _owing(transition_turn(turn, event, facts), {"all": "nothing"})
 
 
-def an_aside_answers_what_the_wait_owes(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def an_aside_answers_what_the_wait_owes(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return _owing(transition_turn(turn, event, facts), {"earlier": "nothing"})
 
 
-def a_yield_in_an_aside_forgets_what_the_turn_read(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_yield_in_an_aside_forgets_what_the_turn_read(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     return _owing(step, {"all": "earlier"}) if turn.wait is not None else step
 
 
-def a_stop_leaves_what_the_wait_held(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_stop_leaves_what_the_wait_held(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     return replace(step, turn=Turn()) if isinstance(event, TurnStopped) and not event.keeps_wait else step
 
 
-def a_stop_keeps_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_stop_keeps_the_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(turn, replace(event, keeps_wait=True) if isinstance(event, TurnStopped) else event, facts)
 
 
-def a_stop_leaves_a_wake_that_is_due(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_stop_leaves_a_wake_that_is_due(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, TurnStopped) and turn.open is None and turn.wait is not None and turn.wait.over:
         return TurnStep(turn)
     return transition_turn(turn, event, facts)
 
 
-def a_stopped_turn_is_due_again(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_stopped_turn_is_due_again(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     if isinstance(event, TurnStopped) and turn.open is not None:
         return replace(step, turn=Turn(Due(None, turn.open), step.turn.wait))
     return step
 
 
-def a_stop_leaves_calls_open(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_stop_leaves_calls_open(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return _without(transition_turn(turn, event, facts), CutCalls)
 
 
-def the_time_of_a_request_ends_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def the_time_of_a_request_ends_the_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(turn, replace(event, keeps_wait=False) if isinstance(event, TurnStopped) else event, facts)
 
 
-def a_message_makes_one_that_asks_due(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_message_makes_one_that_asks_due(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, Arrived) and isinstance(turn.at, AskingPerson):
         return TurnStep(replace(turn, at=Due(None, turn.at.open)))
     return transition_turn(turn, event, facts)
 
 
-def an_answer_waits_until_its_question_would_expire(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def an_answer_waits_until_its_question_would_expire(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, TurnAnswered) and isinstance(turn.at, Due):
         return TurnStep(turn)
     return transition_turn(turn, event, facts)
 
 
-def a_driver_that_asks_keeps_its_lease(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_driver_that_asks_keeps_its_lease(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     return _without(step, FreeDriver) if isinstance(event, TurnAsked) else step
 
 
-def a_time_that_passes_in_an_aside_is_lost(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_time_that_passes_in_an_aside_is_lost(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, WaitPassed) and turn.open is not None:
         return TurnStep(turn)
     return transition_turn(turn, event, facts)
 
 
-def a_failed_aside_drops_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_failed_aside_drops_the_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(replace(turn, wait=None) if isinstance(event, TurnFailed) else turn, event, facts)
 
 
-def a_crashed_aside_drops_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_crashed_aside_drops_the_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(replace(turn, wait=None) if isinstance(event, TurnLost) else turn, event, facts)
 
 
-def a_failed_turn_is_not_kept_open(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_failed_turn_is_not_kept_open(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     return replace(step, turn=Turn(Idle(), turn.wait)) if isinstance(event, TurnFailed) else step
 
 
-def crashes_are_not_counted(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def crashes_are_not_counted(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(turn, TurnLost(step_open=False) if isinstance(event, TurnLost) else event, facts)
 
 
-def wakes_are_not_counted(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def wakes_are_not_counted(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     opened = step.turn.open
     if isinstance(event, TurnClaimed) and turn.open is None and opened is not None:
@@ -159,52 +159,52 @@ def wakes_are_not_counted(turn: Turn, event: TurnEvent, facts: TurnFacts) -> Tur
     return step
 
 
-def a_wake_is_not_posted(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_wake_is_not_posted(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return _without(transition_turn(turn, event, facts), PostWake)
 
 
-def a_turn_stays_due_for_a_row_that_was_taken_back(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_turn_stays_due_for_a_row_that_was_taken_back(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, Looked) and isinstance(turn.at, Due) and turn.wait is None:
         return TurnStep(turn)
     return transition_turn(turn, event, facts)
 
 
-def settling_wakes_only_one_that_is_idle(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def settling_wakes_only_one_that_is_idle(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, Looked | Arrived) and isinstance(turn.at, Due) and turn.wait is not None:
         return TurnStep(turn)
     return transition_turn(turn, event, facts)
 
 
-def quiet_rows_that_a_turn_leaves_wish_nothing(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def quiet_rows_that_a_turn_leaves_wish_nothing(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     return _without(step, WishHeartbeat) if not isinstance(event, Arrived) else step
 
 
-def quiet_rows_wish_a_heartbeat_in_a_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def quiet_rows_wish_a_heartbeat_in_a_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, Arrived) and event.quiet and isinstance(turn.at, Idle):
         return TurnStep(turn, (WishHeartbeat(),))
     return transition_turn(turn, event, facts)
 
 
-def an_aside_ends_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def an_aside_ends_the_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(replace(turn, wait=None) if isinstance(event, TurnOver) else turn, event, facts)
 
 
-def a_wake_keeps_the_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_wake_keeps_the_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     return replace(step, turn=replace(step.turn, wait=turn.wait)) if isinstance(event, TurnClaimed) else step
 
 
-def a_driver_that_is_lost_keeps_its_lease(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_driver_that_is_lost_keeps_its_lease(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     step = transition_turn(turn, event, facts)
     return _without(step, SupersedeDriver) if isinstance(event, TurnLost) else step
 
 
-def a_turn_is_given_up_in_silence(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def a_turn_is_given_up_in_silence(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return _without(transition_turn(turn, event, facts), TellCrashed)
 
 
-def an_aside_yields_for_the_old_wait(turn: Turn, event: TurnEvent, facts: TurnFacts) -> TurnStep:
+def an_aside_yields_for_the_old_wait(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     if isinstance(event, TurnYielded) and turn.wait is not None:
         event = replace(event, wait=turn.wait)
     return transition_turn(turn, event, facts)

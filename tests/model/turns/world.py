@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fledge.core import inbox, policy
 from fledge.core.effects import FreeDriver, SupersedeDriver
-from fledge.core.events import Asked
+from fledge.core.events import YieldCondition
 from fledge.core.turn import (
     REPLIED,
     Arrived,
@@ -38,9 +38,9 @@ from fledge.core.turn import (
     TurnClaimed,
     TurnEffect,
     TurnEnd,
-    TurnEvent,
     TurnFacts,
     TurnFailed,
+    TurnInput,
     TurnLost,
     TurnOver,
     TurnProgressed,
@@ -55,7 +55,7 @@ from fledge.core.turn import (
 NOW: Final = 0.0
 LATER: Final = 1.0
 
-Transition = Callable[[Turn, TurnEvent, TurnFacts], TurnStep]
+Transition = Callable[[Turn, TurnInput, TurnFacts], TurnStep]
 Child = Literal["at work", "aiming", "silent", "over"]
 """`aiming`: it has settled, and a hook is asked where its answer should go; `silent`: it has settled without a row, and
 its parent has not heard of that."""
@@ -112,7 +112,7 @@ class Configuration:
     """What may happen without end."""
     people: inbox.QueueMode = "steer"
     completions: inbox.QueueMode = "collect"
-    asks_for: tuple[Asked, ...] = ("all",)
+    asks_for: tuple[YieldCondition, ...] = ("all",)
     """What yields may wait for."""
     hooks: bool = False
     """A hook is asked where the answer to a child should go."""
@@ -129,7 +129,7 @@ class Commit:
         self.left, self.asked, self.wish, self.past = list(state.left), state.asked, state.wish, state.past
         self.driven = isinstance(state.turn.at, Driven)
         """A driver may write."""
-        self.queue: deque[TurnEvent] = deque()
+        self.queue: deque[TurnInput] = deque()
         self.changes_wait = False
         """The step may drop the wait, or begin one."""
         self.untold = False
@@ -138,7 +138,7 @@ class Commit:
 
     # ---- as the orchestrator does ------------------------------------------------------------------------------------
 
-    def take_up(self, event: TurnEvent) -> None:
+    def take_up(self, event: TurnInput) -> None:
         try:
             step = self.model.transition(self.turn, event, self._facts(event))
         except IllegalTurn as illegal:
@@ -148,7 +148,7 @@ class Commit:
         for effect in step.effects:
             self._carry_out(effect)
 
-    def _facts(self, event: TurnEvent) -> TurnFacts:
+    def _facts(self, event: TurnInput) -> TurnFacts:
         turn = self.turn
         if turn.open is not None and not isinstance(event, TurnOver | TurnYielded | TurnLost | TurnStopped):
             return TurnFacts(at=self.at)
@@ -170,7 +170,7 @@ class Commit:
     def _drain_at(self, rows: list[Row]) -> float:
         return inbox.drain_at([self._item(0, row) for row in rows], inbox.QueueSettings(), self.at)
 
-    def _item(self, key: int, row: Row) -> inbox.Item:
+    def _item(self, key: int, row: Row) -> inbox.WaitingItem:
         return _item(key, row.kind, self.model.mode(row))
 
     @property
@@ -309,7 +309,7 @@ class Commit:
         if self.turn.at != Due(None, opened):
             self.breaks("P9: every question is answered, and the turn is not due")
 
-    def wait(self, asked: Asked) -> bool:
+    def wait(self, asked: YieldCondition) -> bool:
         """Yield; False if the call is refused."""
         opened, is_aside = self.turn.open, self.turn.wait is not None
         unread = sum(row.kind == "completion" and row.state == "unread" for row in self.rows)
@@ -445,8 +445,8 @@ def _is_completion(row: Row) -> bool:
 
 
 @cache
-def _item(key: int, kind: inbox.Kind, mode: inbox.QueueMode) -> inbox.Item:
-    return inbox.Item(str(key), kind, NOW, "", mode)
+def _item(key: int, kind: inbox.ItemKind, mode: inbox.QueueMode) -> inbox.WaitingItem:
+    return inbox.WaitingItem(str(key), kind, NOW, "", mode)
 
 
 class Model:

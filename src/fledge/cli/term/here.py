@@ -59,7 +59,7 @@ def file_word(before_cursor: str) -> str | None:
     return word[1:] if word.startswith("@") else None
 
 
-class Ran(Struct, frozen=True):
+class CommandRan(Struct, frozen=True):
     """A command that was run here."""
 
     command: str
@@ -81,7 +81,7 @@ class Ran(Struct, frozen=True):
         return f"I ran `{self.command}` (exit code {self.code}):\n{fence}\n{self.output}\n{fence}\n"
 
 
-async def run_here(command: str, show: Callable[[bytes], None]) -> Ran:
+async def run_here(command: str, show: Callable[[bytes], None]) -> CommandRan:
     """Run a command by the person's shell. It reads from this terminal; its output is shown as it comes, and kept."""
     shell = os.environ.get("SHELL") or "/bin/sh"
     process = await asyncio.create_subprocess_exec(
@@ -97,7 +97,7 @@ async def run_here(command: str, show: Callable[[bytes], None]) -> Ran:
     if kept and not kept.endswith(b"\n"):
         show(b"\n")
     code = await process.wait()
-    return Ran(command, code, shortened(kept.decode("utf-8", "replace").rstrip()))
+    return CommandRan(command, code, shortened(kept.decode("utf-8", "replace").rstrip()))
 
 
 def shortened(text: str, most: int = KEPT_OUTPUT) -> str:
@@ -108,7 +108,7 @@ def shortened(text: str, most: int = KEPT_OUTPUT) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
 
 
-def with_output(ran: Iterable[Ran], words: str) -> str:
+def with_output(ran: Iterable[CommandRan], words: str) -> str:
     """A message with the output of commands before it."""
 
     def parts() -> Iterator[str]:

@@ -15,23 +15,13 @@ from typing import Final, Protocol
 
 from fledge.cli.term.opening import folds, terminal_size
 from fledge.cli.term.outputs import Output, is_in_foreground
-from fledge.cli.term.picture import Cursor, Painter
+from fledge.cli.term.picture import Painter, ScreenCursor
+from fledge.cli.term.writer import Pen
 
 FRAME_S: Final = 0.05
 """The least time between two pictures."""
 STOPPING_S: Final = 0.5
 """How long a terminal is waited for before the process is stopped by Ctrl-Z."""
-
-
-class Pen(Protocol):
-    """Writes pictures: a `Writer`, or what a test puts in its place."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a picture is being written."""
-
-    def put(self, data: str) -> None:
-        """Write it."""
 
 
 class Size(Protocol):
@@ -112,13 +102,13 @@ class InPlace:
         rows = self._shown.rows(self.width, max(0, size.lines - 1)) if self._keys.hush() else []
         above, self._above = self._above, []
         if above or rows or self._painter.stands:
-            self._put(self._painter.paint(above, rows, Cursor(0, 0), size.columns, is_parked=bool(rows)))
+            self._put(self._painter.paint(above, rows, ScreenCursor(0, 0), size.columns, is_parked=bool(rows)))
 
     def take_away(self) -> None:
         """Take the region away; rows that were not written yet are."""
         above, self._above = self._above, []
         if above or self._painter.stands:
-            self._put(self._painter.paint(above, [], Cursor(0, 0), self._size().columns))
+            self._put(self._painter.paint(above, [], ScreenCursor(0, 0), self._size().columns))
             self._painter.forget()
         self._keys.give_back()
 

@@ -22,10 +22,10 @@ FOLDED_LINES: Final = 10
 
 _FOLDED: Final = re.compile(r"\[paste (\d+): \d+ lines\]")
 
-Action = Literal["close menu", "back", "stop", "clear", "arm", "leave", "nothing"]
+KeyAction = Literal["close menu", "back", "stop", "clear", "arm", "leave", "nothing"]
 
 
-class Moment(Struct, frozen=True):
+class KeyMoment(Struct, frozen=True):
     """What is known when a key is pressed."""
 
     now: float
@@ -39,7 +39,7 @@ class Moment(Struct, frozen=True):
     """True if the person went to this very question by Ctrl-Y."""
 
 
-def may_answer(moment: Moment) -> bool:
+def may_answer(moment: KeyMoment) -> bool:
     """True if a bare key answers the question that is shown."""
     if moment.shown_at is None:
         return False
@@ -57,7 +57,7 @@ def on_escape(
     has_turn: bool,
     is_empty: bool,
     is_armed: bool,
-) -> Action:
+) -> KeyAction:
     """What Esc or Ctrl-C does. The nearest thing first: a menu, a question, the turn, the input, the chat."""
     if has_menu:
         return "close menu"

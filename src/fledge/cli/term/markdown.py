@@ -46,7 +46,7 @@ class Boundary(Enum):
 Out = str | Boundary
 
 
-class Line(NamedTuple):
+class MarkdownLine(NamedTuple):
     """One line of the text, as far as its beginning tells."""
 
     kind: str
@@ -101,10 +101,10 @@ class Paragraph:
 Cells = list[list[Piece]]
 
 
-class Table:
+class MarkdownTable:
     """Rows of cells. Its columns are laid out when it ends, or after `TABLE_ROWS` rows."""
 
-    def __init__(self, head: Line, theme: Theme) -> None:
+    def __init__(self, head: MarkdownLine, theme: Theme) -> None:
         self._theme, self._head, self._prefix = theme, head, _prefix(head)
         self._rows = [self._cells(head.body, "b")]
         self._alignments: list[str] = []
@@ -114,7 +114,7 @@ class Table:
         """True once its second line has shown that it is a table."""
 
     @property
-    def text(self) -> Line:
+    def text(self) -> MarkdownLine:
         """Its first line, for one that turned out to be none."""
         return self._head._replace(kind="text")
 
@@ -195,7 +195,7 @@ class Markdown:
         self._theme = theme
         self._line = ""
         """The line that is coming, until its kind is clear."""
-        self._block: Paragraph | Table | None = None
+        self._block: Paragraph | MarkdownTable | None = None
         self._fence = ""
         """The signs that opened the code that is coming."""
         self._fence_indent = self._fence_quotes = 0
@@ -231,11 +231,11 @@ class Markdown:
         """What is not certain yet, as rows."""
         if self._fence:
             return [self._theme.paint(row, "c") for row in chop(self._line[-SHOWN_LINE:], width)] if self._line else []
-        if isinstance(self._block, Table) and self._block.is_sure:
+        if isinstance(self._block, MarkdownTable) and self._block.is_sure:
             if not self._line or self._line.lstrip().startswith("|"):
                 return self._block.rows(width, self._line[:SHOWN_LINE].strip())
             return [*self._block.rows(width), *self._shown_line(width)]
-        if isinstance(self._block, Table):
+        if isinstance(self._block, MarkdownTable):
             return [*self._filled(self._block.text).rows(width), *self._shown_line(width)]
         rows = [] if self._block is None else self._block.rows(width)
         return rows if self._flows else [*rows, *self._shown_line(width)]
@@ -256,7 +256,7 @@ class Markdown:
             self._block.feed(text)
             return
         self._line += text
-        if self._fence or (isinstance(self._block, Table) and self._line.lstrip().startswith("|")):
+        if self._fence or (isinstance(self._block, MarkdownTable) and self._line.lstrip().startswith("|")):
             return
         line = self._read(self._line, whole=False)
         if line is not None:
@@ -275,7 +275,7 @@ class Markdown:
         assert line is not None
         self._take_line(line, width, out)
 
-    def _read(self, text: str, *, whole: bool) -> Line | None:
+    def _read(self, text: str, *, whole: bool) -> MarkdownLine | None:
         """What kind of line this is; None while its beginning leaves that open. What follows changes no answer."""
         marks = _QUOTE.match(text)
         assert marks is not None
@@ -284,7 +284,7 @@ class Markdown:
         indent = columns(rest[: len(rest) - len(body)].expandtabs(4))
         item = _ITEM.match(body)
         if whole:
-            return Line(self._kind(body, indent), quotes, indent, item[1] if item else "", body)
+            return MarkdownLine(self._kind(body, indent), quotes, indent, item[1] if item else "", body)
         if not body or (body[0] in "`~" and set(body[:3]) == {body[0]}) or body[0] in "#|":
             return None
         if indent >= 4 and not self._in_list and self._block is None:
@@ -298,8 +298,8 @@ class Markdown:
             content = body[item.end() :]
             if not content or (content[0] in "`~" and set(content[:3]) == {content[0]}):
                 return None
-            return Line("item", quotes, indent, item[1], body)
-        return Line("text", quotes, indent, "", body)
+            return MarkdownLine("item", quotes, indent, item[1], body)
+        return MarkdownLine("text", quotes, indent, "", body)
 
     def _kind(self, body: str, indent: int) -> str:
         if not body.strip():
@@ -316,9 +316,9 @@ class Markdown:
             return "table"
         return "item" if _ITEM.match(body) else "text"
 
-    def _take_line(self, line: Line, width: int, out: list[Out]) -> None:
+    def _take_line(self, line: MarkdownLine, width: int, out: list[Out]) -> None:
         """A line whose kind is known; of an item and of text perhaps only its beginning."""
-        if isinstance(self._block, Table) and self._continue_table(line, width, out):
+        if isinstance(self._block, MarkdownTable) and self._continue_table(line, width, out):
             return
         match line.kind:
             case "blank":
@@ -347,7 +347,7 @@ class Markdown:
                 out.append(Boundary.HERE)
             case "table":
                 self._close(width, out)
-                self._block = Table(line, self._theme)
+                self._block = MarkdownTable(line, self._theme)
             case "item":
                 self._close(width, out)
                 self._in_list = True
@@ -367,10 +367,10 @@ class Markdown:
                     self._in_list = self._in_list and line.indent > 0
                     self._open_paragraph(line, line.body, width, out)
 
-    def _continue_table(self, line: Line, width: int, out: list[Out]) -> bool:
+    def _continue_table(self, line: MarkdownLine, width: int, out: list[Out]) -> bool:
         """True if the line belongs to the open table."""
         table = self._block
-        assert isinstance(table, Table)
+        assert isinstance(table, MarkdownTable)
         if table.is_sure:
             if line.kind == "table":
                 self._give(table.add(line.body, width), out)
@@ -385,23 +385,23 @@ class Markdown:
         self._open_paragraph(text, text.body, width, out)
         return False
 
-    def _open_paragraph(self, line: Line, text: str, width: int, out: list[Out]) -> None:
+    def _open_paragraph(self, line: MarkdownLine, text: str, width: int, out: list[Out]) -> None:
         self._give([], out)
         self._block = self._paragraph(line)
         self._block.feed(text)
 
-    def _filled(self, line: Line) -> Paragraph:
+    def _filled(self, line: MarkdownLine) -> Paragraph:
         """A line of text as a paragraph."""
         paragraph = self._paragraph(line)
         paragraph.feed(line.body)
         return paragraph
 
-    def _paragraph(self, line: Line, style: str = "") -> Paragraph:
+    def _paragraph(self, line: MarkdownLine, style: str = "") -> Paragraph:
         prefix = _prefix(line)
         marker = f"{'•' if line.marker in ('-', '*', '+') else line.marker} " if line.kind == "item" else ""
         return Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
 
-    def _open_fence(self, line: Line, width: int, out: list[Out]) -> None:
+    def _open_fence(self, line: MarkdownLine, width: int, out: list[Out]) -> None:
         self._close(width, out)
         found = _FENCE.match(line.body)
         assert found is not None
@@ -429,9 +429,9 @@ class Markdown:
     def _close(self, width: int, out: list[Out]) -> None:
         """The open block is complete."""
         block, self._block = self._block, None
-        if isinstance(block, Table) and not block.is_sure:
+        if isinstance(block, MarkdownTable) and not block.is_sure:
             block = self._filled(block.text)
-        if isinstance(block, Table):
+        if isinstance(block, MarkdownTable):
             self._give(block.take(width), out)
         elif isinstance(block, Paragraph):
             self._give(block.rows(width), out)
@@ -453,7 +453,7 @@ class Markdown:
         return self._filled(line._replace(kind="text", body=line.body[-SHOWN_LINE:])).rows(width)
 
 
-def _prefix(line: Line) -> str:
+def _prefix(line: MarkdownLine) -> str:
     return "│ " * line.quotes + " " * min(line.indent, DEEPEST)
 
 

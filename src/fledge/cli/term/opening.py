@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from fledge.cli.term.plain import PlainScreen
-from fledge.cli.term.shown import Notice, Screen
+from fledge.cli.term.shown import NoticeItem, Screen
 from fledge.cli.term.writer import Writer
 
 if TYPE_CHECKING:
     from prompt_toolkit.data_structures import Size
 
-    from fledge.cli.term.screen import Complete, TerminalScreen
+    from fledge.cli.term.screen import CompleteWord, TerminalScreen
 
 LEAVING_S: Final = 1.0
 """How long a terminal that takes no bytes is waited for when the person leaves."""
@@ -40,7 +40,7 @@ def wants_colour(environment: Mapping[str, str]) -> bool:
 
 
 @asynccontextmanager
-async def screen_here(history: Path, complete: "Complete") -> AsyncIterator[Screen]:
+async def screen_here(history: Path, complete: "CompleteWord") -> AsyncIterator[Screen]:
     """The screen that fits this process's input and output, until the block ends."""
     found = manner(os.environ, reads_terminal=sys.stdin.isatty(), writes_terminal=sys.stdout.isatty())
     if found == "terminal":
@@ -52,13 +52,13 @@ async def screen_here(history: Path, complete: "Complete") -> AsyncIterator[Scre
             found = "lines"
     lines = PlainScreen(sys.stdin, sys.stdout, answers=found != "pipe", by_line=found == "accessible")
     if found == "lines" and os.environ.get("TERM", "dumb") != "dumb":
-        lines.say(Notice("with `pip install 'fledge[chat]'` this becomes a screen with a line to edit"))
+        lines.say(NoticeItem("with `pip install 'fledge[chat]'` this becomes a screen with a line to edit"))
     yield lines
 
 
 @asynccontextmanager
 async def in_terminal(
-    *, history: Path | None = None, complete: "Complete" = lambda _: (), colour: bool = True
+    *, history: Path | None = None, complete: "CompleteWord" = lambda _: (), colour: bool = True
 ) -> "AsyncIterator[TerminalScreen]":
     """The screen in this process's terminal, until the block ends. ImportError: prompt_toolkit is not installed."""
     from prompt_toolkit.data_structures import Size

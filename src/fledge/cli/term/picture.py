@@ -17,7 +17,7 @@ _CLEAR_ROW: Final = "\x1b[2K"
 _CLEAR_BELOW: Final = "\x1b[J"
 
 
-class Cursor(NamedTuple):
+class ScreenCursor(NamedTuple):
     """A place in the region."""
 
     x: int
@@ -31,7 +31,7 @@ class Painter:
         self._folds = folds
         """True of a terminal that folds rows which a new width is too narrow for; xterm cuts them."""
         self._rows: list[str] = []
-        self._cursor = Cursor(0, 0)
+        self._cursor = ScreenCursor(0, 0)
         self._is_parked = False
         self._columns = 0
 
@@ -42,17 +42,17 @@ class Painter:
 
     def forget(self) -> None:
         """Nothing of the region stands on the terminal; the cursor is where its first row shall be."""
-        self._rows, self._cursor, self._is_parked, self._columns = [], Cursor(0, 0), False, 0
+        self._rows, self._cursor, self._is_parked, self._columns = [], ScreenCursor(0, 0), False, 0
 
     def paint(
-        self, above: Sequence[str], rows: Sequence[str], cursor: Cursor, width: int, *, is_parked: bool = False
+        self, above: Sequence[str], rows: Sequence[str], cursor: ScreenCursor, width: int, *, is_parked: bool = False
     ) -> str:
         """What makes these rows the region, with `above` written once above it; empty if nothing changes.
 
         A parked cursor rests hidden at the region's top: a terminal moves it with its row when it folds rows, so that
         the next picture begins there even if it is drawn before the new width is known.
         """
-        goal = Cursor(0, 0) if is_parked else cursor
+        goal = ScreenCursor(0, 0) if is_parked else cursor
         is_fresh = bool(above) or width != self._columns or len(rows) < len(self._rows)
         if not is_fresh and list(rows) == self._rows and (goal, is_parked) == (self._cursor, self._is_parked):
             return ""

@@ -14,24 +14,24 @@ from typing import Final, TextIO
 
 from fledge.cli.term.keys import READ_S, on_escape
 from fledge.cli.term.shown import (
-    Answer,
-    Answered,
-    Asked,
+    AnswerItem,
     Called,
-    Card,
-    Child,
-    Item,
+    ChatItem,
+    EndedItem,
+    ErrorItem,
     Leave,
-    Notice,
-    Output,
+    NoticeItem,
+    OpenQuestion,
+    OutputItem,
     PlanQuestion,
-    Sent,
-    Spoken,
-    Stop,
-    Trouble,
-    Turn,
+    QuestionAnswered,
+    SpokenItem,
+    StopWanted,
+    TurnShown,
     Verbatim,
     Wish,
+    WordsSent,
+    WorkingChild,
 )
 from fledge.core.figures import count_text, elapsed, money
 from fledge.core.printable import printable, quoted_lines
@@ -52,9 +52,9 @@ class PlainScreen:
         """How much of it stands there already."""
         self._in_code = self._has_begun = False
         self._waiting: list[str] = []
-        self._turn: Turn | None = None
+        self._turn: TurnShown | None = None
         self._children: set[str] = set()
-        self._asked: tuple[Asked, ...] = ()
+        self._asked: tuple[OpenQuestion, ...] = ()
         self._asked_at: dict[str, float] = {}
         self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._reader: threading.Thread | None = None
@@ -93,19 +93,19 @@ class PlainScreen:
         self._line, self._written, self._in_code, self._has_begun = "", 0, False, False
         self._write_waiting()
 
-    def say(self, item: Item) -> None:
+    def say(self, item: ChatItem) -> None:
         """Something whole. It waits for the end of a paragraph. What was typed stands there already, and a call has a
         line when it begins."""
         match item:
-            case Called() | Spoken(is_typed_here=True) | Output(is_asked_for=False):
+            case Called() | SpokenItem(is_typed_here=True) | OutputItem(is_asked_for=False):
                 return
-            case Trouble(text=text):
+            case ErrorItem(text=text):
                 self._trouble = text
             case _:
                 pass
         self._put(item_lines(item))
 
-    def turn(self, turn: Turn | None) -> None:
+    def turn(self, turn: TurnShown | None) -> None:
         """The turn under way: a tool that begins and a model in trouble have a line each."""
         before, self._turn = self._turn, turn
         if turn is None or (before is not None and (before.state, before.tool) == (turn.state, turn.tool)):
@@ -116,14 +116,14 @@ class PlainScreen:
             cause = "" if self._trouble and turn.tool.endswith(self._trouble) else f"✖ {printable(turn.tool)}; "
             self._put(f"{cause}try {turn.attempt} follows by itself")
 
-    def children(self, children: tuple[Child, ...]) -> None:
+    def children(self, children: tuple[WorkingChild, ...]) -> None:
         """Subagents at work; a new one has a line."""
         for child in children:
             if child.label not in self._children:
                 self._put(f"· {printable(child.label)} is at work")
         self._children = {child.label for child in children}
 
-    def ask(self, asked: tuple[Asked, ...]) -> None:
+    def ask(self, asked: tuple[OpenQuestion, ...]) -> None:
         """Open questions; each is shown once, in full."""
         self._asked = asked
         for question in asked:
@@ -175,9 +175,9 @@ class PlainScreen:
             self._asked = tuple(one for one in self._asked if one.id != answer.id)
             self._wishes.put_nowait(answer)
         elif line.strip():
-            self._wishes.put_nowait(Sent(line, line))
+            self._wishes.put_nowait(WordsSent(line, line))
 
-    def _answer(self, line: str) -> Answered | None:
+    def _answer(self, line: str) -> QuestionAnswered | None:
         """The answer that a line is to the first open question; None if it is words."""
         letter, _, words = line.partition(" ")
         if not self._asked or self.now() - self._asked_at[self._asked[0].id] < READ_S:
@@ -185,13 +185,13 @@ class PlainScreen:
         question = self._asked[0]
         is_plan = isinstance(question, PlanQuestion)
         if letter == "n":
-            return Answered(question.id, "reject" if is_plan else "no", words)
+            return QuestionAnswered(question.id, "reject" if is_plan else "no", words)
         if words:
             return None
         if letter == "y":
-            return Answered(question.id, "carry out" if is_plan else "once")
+            return QuestionAnswered(question.id, "carry out" if is_plan else "once")
         if letter == "a" and not isinstance(question, PlanQuestion) and question.always:
-            return Answered(question.id, "always")
+            return QuestionAnswered(question.id, "always")
         return None
 
     def _interrupted(self) -> None:
@@ -208,7 +208,7 @@ class PlainScreen:
             self._armed_until = now + ARMED_S
             self._put("ctrl-c again leaves; nothing is lost by it")
         else:
-            self._wishes.put_nowait(Stop() if action == "stop" else Leave())
+            self._wishes.put_nowait(StopWanted() if action == "stop" else Leave())
 
     # ---- lines
 
@@ -227,7 +227,7 @@ class PlainScreen:
         self._out.flush()
 
 
-def card_line(card: Card) -> str:
+def card_line(card: EndedItem) -> str:
     """How a subagent ended, on one line, made printable."""
     facts = [card.label, card.status, elapsed(card.seconds)]
     facts += [f"{count_text(card.tokens)} tok"] if card.tokens else []
@@ -235,23 +235,23 @@ def card_line(card: Card) -> str:
     return printable(" · ".join(facts))
 
 
-def item_lines(item: Item) -> str:
+def item_lines(item: ChatItem) -> str:
     """An item as lines, made printable."""
     match item:
-        case Spoken(text=text):
+        case SpokenItem(text=text):
             lines = f"› {text}"
-        case Trouble(text=text):
+        case ErrorItem(text=text):
             lines = f"✖ {text}"
-        case Card():
+        case EndedItem():
             lines = card_line(item) + "".join(f"\n  {line}" for line in item.text.splitlines()[:3])
         case Called(call=call):
             lines = f"· {call}"
-        case Notice(text=text) | Answer(text=text) | Verbatim(text=text) | Output(text=text):
+        case NoticeItem(text=text) | AnswerItem(text=text) | Verbatim(text=text) | OutputItem(text=text):
             lines = text
     return printable(lines)
 
 
-def question_lines(question: Asked, *, answers: bool) -> str:
+def question_lines(question: OpenQuestion, *, answers: bool) -> str:
     """A question in full, with how to answer it."""
     who, whole = printable(question.who), quoted_lines(printable(question.text))
     if isinstance(question, PlanQuestion):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fledge.cli.term.cells import Theme, chop, columns, fit
 from fledge.cli.term.figures import next_try
-from fledge.cli.term.shown import Asked, Child, PlanQuestion, Question, Turn
+from fledge.cli.term.shown import CallQuestion, OpenQuestion, PlanQuestion, TurnShown, WorkingChild
 from fledge.core.figures import count_text, elapsed
 from fledge.core.printable import printable
 
@@ -25,7 +25,7 @@ QUESTION_ROWS: Final = 6
 LABEL_COLUMNS: Final = 24
 MENU_ROWS: Final = 6
 
-Answering = Literal["waits", "keys", "reason"]
+QuestionKeys = Literal["waits", "keys", "reason"]
 """What keys do about the question: nothing yet, answer it, or write the reason for a no."""
 
 
@@ -34,12 +34,12 @@ class View(Struct, frozen=True):
 
     tail: tuple[str, ...] = ()
     """Rows of the answer that are still coming, already as wide as the terminal."""
-    turn: Turn | None = None
-    children: tuple[Child, ...] = ()
+    turn: TurnShown | None = None
+    children: tuple[WorkingChild, ...] = ()
     shows_all: bool = False
     """True: every child has a row, as far as the terminal is high enough."""
-    asked: tuple[Asked, ...] = ()
-    answering: Answering = "waits"
+    asked: tuple[OpenQuestion, ...] = ()
+    answering: QuestionKeys = "waits"
     queued: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Short notes about the input, such as what joins the next message."""
@@ -63,7 +63,7 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
     return rows[max(0, len(rows) - room) :]
 
 
-def turn_row(turn: Turn, width: int, now: float, theme: Theme, reads_keys: bool = True) -> str:
+def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: bool = True) -> str:
     """What the turn does, since when, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
     stops = "esc stops" if reads_keys else "ctrl-c leaves"
     tokens = [f"↓ {count_text(turn.tokens)} tok"] if turn.tokens else []
@@ -93,7 +93,7 @@ def _at_work(view: View, width: int, theme: Theme) -> list[str]:
 
 
 def child_rows(
-    children: tuple[Child, ...], width: int, most: int, now: float, theme: Theme, reads_keys: bool = True
+    children: tuple[WorkingChild, ...], width: int, most: int, now: float, theme: Theme, reads_keys: bool = True
 ) -> list[str]:
     """One row for each child at work; if there are more, those that wait for the person come first."""
     chosen = sorted(range(len(children)), key=lambda number: (not children[number].waits, number))[:most]
@@ -134,23 +134,23 @@ def question_rows(view: View, width: int, theme: Theme) -> list[str]:
     return [theme.paint(head, "y"), *rows, *(f"  {theme.paint(row, style)}" for row in _joined(keys, width - 2))]
 
 
-def always_key(question: Question, width: int) -> str:
+def always_key(question: CallQuestion, width: int) -> str:
     """The key that makes a rule; empty if no rule can be made, or the terminal is too narrow to show it whole: nobody
     may allow what they cannot see."""
     words = f"a always for {printable(question.granted)}" if question.always else ""
     return words if columns(words) <= width - 2 else ""
 
 
-def is_long(question: Question, width: int) -> bool:
+def is_long(question: CallQuestion, width: int) -> bool:
     """True if the call does not fit here, so that it must stand in the scrollback first."""
     return len(_whole_call(question, width)) > QUESTION_ROWS
 
 
-def _whole_call(question: Question, width: int) -> list[str]:
+def _whole_call(question: CallQuestion, width: int) -> list[str]:
     return [f"    {row}" for line in printable(question.text).split("\n") for row in chop(line, width - 4)]
 
 
-def _call_rows(question: Question, width: int) -> list[str]:
+def _call_rows(question: CallQuestion, width: int) -> list[str]:
     rows = _whole_call(question, width)
     if len(rows) > QUESTION_ROWS:
         rows = [*rows[: QUESTION_ROWS - 1], "    … whole in the scrollback"]

@@ -10,7 +10,7 @@ import base64
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from prompt_toolkit.application import Application, get_app, in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -34,24 +34,24 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from fledge.cli.term import keys, region
 from fledge.cli.term.cells import Theme, columns, columns_of_row, fit
-from fledge.cli.term.here import Ran, best_matches, file_word, files_below, run_here, with_output
-from fledge.cli.term.picture import Cursor, Painter
+from fledge.cli.term.here import CommandRan, best_matches, file_word, files_below, run_here, with_output
+from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.scrollback import Scrollback
 from fledge.cli.term.shown import (
-    Answered,
-    Asked,
-    Child,
-    Item,
+    ChatItem,
     Leave,
+    OpenQuestion,
+    OutputItem,
     PlanQuestion,
-    Sent,
-    Spoken,
-    Stop,
-    Turn,
+    QuestionAnswered,
+    SpokenItem,
+    StopWanted,
+    TurnShown,
     Wish,
+    WordsSent,
+    WorkingChild,
 )
-from fledge.cli.term.shown import Output as ToolOutput
-from fledge.cli.term.writer import WriterFile
+from fledge.cli.term.writer import Pen, WriterFile
 from fledge.core.printable import printable
 
 FRAME_S: Final = 0.05
@@ -66,19 +66,8 @@ CLIPBOARD_CHARS: Final = 100_000
 _CLEAR_ALL: Final = "\x1b[H\x1b[2J\x1b[3J"
 VERDICTS: Final = {"y": "once", "a": "always", "n": "no"}
 
-Complete = Callable[[str], Iterable[tuple[str, str]]]
+CompleteWord = Callable[[str], Iterable[tuple[str, str]]]
 """Completions of a slash command: what the last word may become, and what that means."""
-
-
-class Pen(Protocol):
-    """Writes pictures: a `Writer`, or what a test puts in its place."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a picture is being written."""
-
-    def put(self, data: str) -> None:
-        """Write it."""
 
 
 class TerminalScreen:
@@ -92,7 +81,7 @@ class TerminalScreen:
         typed: Input | None = None,
         theme: Theme | None = None,
         history: History | None = None,
-        complete: Complete = lambda _: (),
+        complete: CompleteWord = lambda _: (),
         folder: Path | None = None,
         folds: bool = True,
         now: Callable[[], float] | None = None,
@@ -104,14 +93,14 @@ class TerminalScreen:
         self._scrollback = Scrollback(self._theme)
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
-        self._turn: Turn | None = None
-        self._children: tuple[Child, ...] = ()
-        self._asked: tuple[Asked, ...] = ()
+        self._turn: TurnShown | None = None
+        self._children: tuple[WorkingChild, ...] = ()
+        self._asked: tuple[OpenQuestion, ...] = ()
         self._queued: tuple[str, ...] = ()
         self._shows_all = self._shows_output = False
-        self._last_output: ToolOutput | None = None
+        self._last_output: OutputItem | None = None
         self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
-        self._ran: list[Ran] = []
+        self._ran: list[CommandRan] = []
         self._pastes = keys.Pastes()
         self._questions = _Questions()
         self._key_at = self._key_before_at = -keys.QUIET_S
@@ -151,26 +140,26 @@ class TerminalScreen:
         self._scrollback.complete(self._width)
         self._change()
 
-    def say(self, item: Item) -> None:
+    def say(self, item: ChatItem) -> None:
         """Something whole that stays. What tools give back is shown while the person wants to see it (Ctrl-O)."""
-        if isinstance(item, ToolOutput) and not item.is_asked_for:
+        if isinstance(item, OutputItem) and not item.is_asked_for:
             self._last_output = item
             if not self._shows_output:
                 return
         self._scrollback.say(item, self._width)
         self._change()
 
-    def turn(self, turn: Turn | None) -> None:
+    def turn(self, turn: TurnShown | None) -> None:
         """The turn under way; None between turns."""
         self._turn = turn
         self._change()
 
-    def children(self, children: tuple[Child, ...]) -> None:
+    def children(self, children: tuple[WorkingChild, ...]) -> None:
         """All subagents at work."""
         self._children = children
         self._change()
 
-    def ask(self, asked: tuple[Asked, ...]) -> None:
+    def ask(self, asked: tuple[OpenQuestion, ...]) -> None:
         """All open questions, the oldest first. What is too long for the region is shown in the scrollback."""
         known = {question.id for question in self._asked}
         for question in asked:
@@ -274,7 +263,7 @@ class TerminalScreen:
             return 0.25
         return 1.0 if self._children else None
 
-    def _open_questions(self) -> tuple[Asked, ...]:
+    def _open_questions(self) -> tuple[OpenQuestion, ...]:
         """Those that can be shown: a long one only once its whole text stands in the scrollback."""
         return tuple(
             one
@@ -282,12 +271,12 @@ class TerminalScreen:
             if one.id not in self._questions.answered and (one.id in self._scrollback.shown or not self._is_long(one))
         )
 
-    def _is_long(self, question: Asked) -> bool:
+    def _is_long(self, question: OpenQuestion) -> bool:
         return isinstance(question, PlanQuestion) or region.is_long(question, self._width)
 
     def _view(self) -> region.View:
         questions = self._open_questions()
-        waiting = tuple(item.text for item in self._scrollback.waiting if isinstance(item, Spoken))
+        waiting = tuple(item.text for item in self._scrollback.waiting if isinstance(item, SpokenItem))
         notes = [ran.note for ran in self._ran]
         notes += ["again leaves"] if self.now() < self._armed_until else []
         notes += ["tool output is shown · ctrl-o hides it"] if self._shows_output else []
@@ -302,7 +291,7 @@ class TerminalScreen:
             notes=tuple(notes),
         )
 
-    def picture(self, typed: list[str], cursor: Cursor) -> tuple[str, str]:
+    def picture(self, typed: list[str], cursor: ScreenCursor) -> tuple[str, str]:
         """The bytes of the next picture around these rows of the input, and the question that it shows."""
         size, view, width = self._size(), self._view(), self._width
         menu = self._menu(width)
@@ -316,7 +305,7 @@ class TerminalScreen:
             spare = width - columns_of_row(typed[-1]) - columns(hint)
             typed[-1] += " " * spare + self._theme.paint(hint, "d") if spare > 1 else ""
         above, self._above = self._above, []
-        place = Cursor(cursor.x, cursor.y + len(rows))
+        place = ScreenCursor(cursor.x, cursor.y + len(rows))
         data = self._painter.paint(above, [*rows, *typed, *menu], place, size.columns, is_parked=is_parked)
         return data, view.asked[0].id if view.asked else ""
 
@@ -366,7 +355,7 @@ class TerminalScreen:
         """True while a picture is being written: the next one comes after it, with all that has changed until then."""
         return self._pen.is_busy
 
-    def draw_region(self, typed: list[str], cursor: Cursor) -> str:
+    def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
         """What the renderer writes for a picture; empty if there is nothing to draw."""
         self._changed.clear()
         data, question = self.picture(typed, cursor)
@@ -379,7 +368,7 @@ class TerminalScreen:
         """What the renderer writes to take the region away; rows that were not written yet are."""
         above, self._above = self._above, []
         self._questions.drawn("")
-        data = self._painter.paint(above, [], Cursor(0, 0), self._size().columns)
+        data = self._painter.paint(above, [], ScreenCursor(0, 0), self._size().columns)
         self._painter.forget()
         return data
 
@@ -397,7 +386,7 @@ class TerminalScreen:
         if not questions or self._questions.reason_for:
             return False
         return keys.may_answer(
-            keys.Moment(
+            keys.KeyMoment(
                 now=self.now(),
                 last_key_at=self._key_at if key_at is None else key_at,
                 shown_at=self._questions.shown_at(questions[0].id),
@@ -451,7 +440,7 @@ class TerminalScreen:
             return
         ran, self._ran = self._ran, []
         whole = self._pastes.unfold(text)
-        self._wish(Sent(with_output(ran, whole), text))
+        self._wish(WordsSent(with_output(ran, whole), text))
 
     def _escape(self, key: Any) -> None:
         is_armed = self.now() < self._armed_until
@@ -474,7 +463,7 @@ class TerminalScreen:
                 if self._questions.reason_for:
                     self._leave_reason()
             case "stop":
-                self._wish(Stop())
+                self._wish(StopWanted())
             case "clear":
                 self._input.reset()
             case "arm":
@@ -517,7 +506,7 @@ class TerminalScreen:
         elif letter:
             self._input.insert_text(letter)
 
-    def _answer_letter(self, question: Asked, letter: str) -> None:
+    def _answer_letter(self, question: OpenQuestion, letter: str) -> None:
         self._questions.focused = ""
         match question, letter:
             case PlanQuestion(), "y":
@@ -537,7 +526,7 @@ class TerminalScreen:
 
     def _answer(self, question: str, verdict: Any, words: str = "") -> None:
         self._questions.answered.add(question)
-        self._wish(Answered(question, verdict, words))
+        self._wish(QuestionAnswered(question, verdict, words))
         self._changed.set()
 
     def _ask_reason(self, question: str, verdict: str) -> None:
@@ -629,7 +618,7 @@ class _RegionRenderer(Renderer):
 
     def __init__(self, screen: TerminalScreen, output: Output) -> None:
         self._screen = screen
-        self._laid_out: tuple[list[str], Cursor] = ([], Cursor(0, 0))
+        self._laid_out: tuple[list[str], ScreenCursor] = ([], ScreenCursor(0, 0))
         self._laid_out_for: tuple[object, ...] = ()
         super().__init__(DummyStyle(), output)
 
@@ -649,7 +638,7 @@ class _RegionRenderer(Renderer):
         self.output.flush()
         self.reset(leave_alternate_screen=leave_alternate_screen)
 
-    def _unchanged_input(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], Cursor]:
+    def _unchanged_input(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], ScreenCursor]:
         """The rows of the input. They are laid out anew only if it has changed: that takes half a picture's time."""
         shown = [one.buffer.document for one in layout.find_all_controls() if isinstance(one, BufferControl)]
         key = (self.output.get_size(), self._screen.prompt, layout.current_control, *shown)
@@ -657,7 +646,7 @@ class _RegionRenderer(Renderer):
             self._laid_out_for, self._laid_out = key, self._input_rows(app, layout)
         return self._laid_out
 
-    def _input_rows(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], Cursor]:
+    def _input_rows(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], ScreenCursor]:
         size = self.output.get_size()
         width = max(1, size.columns - 1)
         cells = Cells()
@@ -669,7 +658,7 @@ class _RegionRenderer(Renderer):
         app.layout.visible_windows = cells.visible_windows
         self._last_screen = cells
         place = cells.get_cursor_position(layout.current_window)
-        return [_row(cells.data_buffer[y], width) for y in range(height)], Cursor(place.x, place.y)
+        return [_row(cells.data_buffer[y], width) for y in range(height)], ScreenCursor(place.x, place.y)
 
 
 def _row(cells: dict[int, Char], width: int) -> str:
@@ -690,7 +679,7 @@ def _row(cells: dict[int, Char], width: int) -> str:
 class _Completer(Completer):
     """Slash commands at the beginning, files after `@`."""
 
-    def __init__(self, complete: Complete, folder: Path, now: Callable[[], float]) -> None:
+    def __init__(self, complete: CompleteWord, folder: Path, now: Callable[[], float]) -> None:
         self._complete, self._folder, self._now = complete, folder, now
         self._files: list[str] = []
         self._found_at = -FILES_S

@@ -12,16 +12,16 @@ from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
 from fledge.cli.term.figures import sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import (
-    Answer,
+    AnswerItem,
     Called,
-    Card,
-    Item,
-    Notice,
-    Output,
+    CallQuestion,
+    ChatItem,
+    EndedItem,
+    ErrorItem,
+    NoticeItem,
+    OutputItem,
     PlanQuestion,
-    Question,
-    Spoken,
-    Trouble,
+    SpokenItem,
     Verbatim,
 )
 from fledge.core.figures import count_text, elapsed, money
@@ -35,7 +35,7 @@ SPOKEN_ROWS: Final = 12
 BELOW: Final = "    "
 _TWO_COLUMNS: Final = re.compile(r"( *\S+(?: \S+)*)(  +)(\S.*)")
 
-Whole = Item | Question | PlanQuestion
+Whole = ChatItem | CallQuestion | PlanQuestion
 
 
 class Scrollback:
@@ -100,7 +100,7 @@ class Scrollback:
             self._out.append("")
         self._out += item_rows(item, width, self._theme, self._opens)
         self._last = follows
-        if isinstance(item, Question | PlanQuestion):
+        if isinstance(item, CallQuestion | PlanQuestion):
             self.shown.add(item.id)
 
 
@@ -109,35 +109,35 @@ def item_rows(
 ) -> list[str]:
     """An item as rows."""
     match item:
-        case Spoken(text=text):
+        case SpokenItem(text=text):
             rows = _wrapped(text, width, theme, "b", "› ", "  ")
             more = len(rows) - SPOKEN_ROWS
             return rows if more <= 0 else [*rows[:SPOKEN_ROWS], theme.paint(f"  … {more} more rows", "d")]
-        case Notice(text=text):
+        case NoticeItem(text=text):
             return _notice_rows(text, width, theme)
-        case Trouble(text=text):
+        case ErrorItem(text=text):
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
         case Called(call=call):
             return [theme.paint(fit(f"· {printable(call)}", width), "d")]
-        case Card():
+        case EndedItem():
             return _card_rows(item, width, theme, opens)
-        case Answer(text=text):
+        case AnswerItem(text=text):
             markdown = Markdown(theme)
             return [row for row in (*markdown.feed(text, width), *markdown.end(width)) if isinstance(row, str)]
         case Verbatim(text=text):
             return printable(text).split("\n")
-        case Output(call=call, text=text):
+        case OutputItem(call=call, text=text):
             head = theme.paint(fit(f"⎿ {printable(call)}", width), "d")
             return [head, *(theme.paint(f"  {line}", "d") for line in printable(text.rstrip()).split("\n"))]
         case PlanQuestion(who=who, text=text):
-            plan = item_rows(Answer(text), width, theme)
+            plan = item_rows(AnswerItem(text), width, theme)
             return [theme.paint(fit(f"◇ {printable(who)}'s plan", width), "y"), *plan]
-        case Question(who=who, text=text):
+        case CallQuestion(who=who, text=text):
             head = theme.paint(fit(f"? {printable(who)} wants to run", width), "y")
             return [head, *(f"    {line}" for line in printable(text).split("\n"))]
 
 
-def _card_rows(card: Card, width: int, theme: Theme, opens: Callable[[str], str]) -> list[str]:
+def _card_rows(card: EndedItem, width: int, theme: Theme, opens: Callable[[str], str]) -> list[str]:
     sign, style = sign_of(card.status)
     facts = [card.status, elapsed(card.seconds)]
     facts += [f"{count_text(card.tokens)} tok"] if card.tokens else []

@@ -1,8 +1,9 @@
 """What a chat gives its screen to show, and what the screen gives back. Values only.
 
-A chat tells the state as it is now (`Turn`, `Child`, `Question`), again and again; what stays is said once (`Spoken`,
-`Notice`, `Trouble`, `Card`, `Answer`, `Verbatim`, `Called`, `Output`). The person's wishes come back as `Sent`, `Stop`,
-`Leave` and `Answered`. Texts may be hostile: whoever shows them makes them printable.
+A chat tells the state as it is now (`TurnShown`, `WorkingChild`, `CallQuestion`), again and again; what stays is said
+once (`SpokenItem`, `NoticeItem`, `ErrorItem`, `EndedItem`, `AnswerItem`, `Verbatim`, `Called`, `OutputItem`). The
+person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAnswered`. Texts may be hostile: whoever
+shows them makes them printable.
 """
 
 from typing import Literal, Protocol
@@ -12,7 +13,7 @@ from msgspec import Struct
 # ---- what is going on
 
 
-class Turn(Struct, frozen=True):
+class TurnShown(Struct, frozen=True):
     """The turn under way."""
 
     state: Literal["thinking", "answering", "tool", "retrying", "waiting"]
@@ -28,7 +29,7 @@ class Turn(Struct, frozen=True):
     """Of `retrying`: which try comes next, and when; 0 if nobody knows when."""
 
 
-class Child(Struct, frozen=True):
+class WorkingChild(Struct, frozen=True):
     """A subagent at work."""
 
     label: str
@@ -40,7 +41,7 @@ class Child(Struct, frozen=True):
     """True if it waits for the person."""
 
 
-class Question(Struct, frozen=True):
+class CallQuestion(Struct, frozen=True):
     """A tool call that waits for a person's yes."""
 
     id: str
@@ -67,12 +68,12 @@ class PlanQuestion(Struct, frozen=True):
     text: str
 
 
-Asked = Question | PlanQuestion
+OpenQuestion = CallQuestion | PlanQuestion
 
 # ---- what stays
 
 
-class Spoken(Struct, frozen=True):
+class SpokenItem(Struct, frozen=True):
     """The person's own words."""
 
     text: str
@@ -80,19 +81,19 @@ class Spoken(Struct, frozen=True):
     """True of words that were typed at this screen: where typing leaves them standing they are not repeated."""
 
 
-class Notice(Struct, frozen=True):
+class NoticeItem(Struct, frozen=True):
     """Something the person should know."""
 
     text: str
 
 
-class Trouble(Struct, frozen=True):
+class ErrorItem(Struct, frozen=True):
     """Something went wrong."""
 
     text: str
 
 
-class Card(Struct, frozen=True):
+class EndedItem(Struct, frozen=True):
     """A subagent has ended."""
 
     label: str
@@ -106,7 +107,7 @@ class Card(Struct, frozen=True):
     """Its result; the first lines are shown."""
 
 
-class Answer(Struct, frozen=True):
+class AnswerItem(Struct, frozen=True):
     """A whole answer in markdown, such as one of an earlier sitting."""
 
     text: str
@@ -125,7 +126,7 @@ class Called(Struct, frozen=True):
     """The tool and its argument that says most, on one line."""
 
 
-class Output(Struct, frozen=True):
+class OutputItem(Struct, frozen=True):
     """What a tool call gave back. It is shown while the person wants to see outputs."""
 
     call: str
@@ -134,12 +135,12 @@ class Output(Struct, frozen=True):
     """True: the person asked for this one."""
 
 
-Item = Spoken | Notice | Trouble | Card | Answer | Verbatim | Called | Output
+ChatItem = SpokenItem | NoticeItem | ErrorItem | EndedItem | AnswerItem | Verbatim | Called | OutputItem
 
 # ---- what the person wants
 
 
-class Sent(Struct, frozen=True):
+class WordsSent(Struct, frozen=True):
     """Words for the agent, or a slash command."""
 
     text: str
@@ -147,7 +148,7 @@ class Sent(Struct, frozen=True):
     """The same as the person saw it in the input, with long pastes folded."""
 
 
-class Stop(Struct, frozen=True):
+class StopWanted(Struct, frozen=True):
     """Stop the turn; what is queued goes back into the input (`Screen.put_back`)."""
 
 
@@ -155,19 +156,19 @@ class Leave(Struct, frozen=True):
     """End the chat."""
 
 
-Verdict = Literal["once", "always", "no", "carry out", "reject", "edited"]
+PersonVerdict = Literal["once", "always", "no", "carry out", "reject", "edited"]
 
 
-class Answered(Struct, frozen=True):
+class QuestionAnswered(Struct, frozen=True):
     """The answer to a question or a plan."""
 
     id: str
-    verdict: Verdict
+    verdict: PersonVerdict
     words: str = ""
     """Of `no` and `reject`: the reason, for the model. Of `edited`: the plan as it should be."""
 
 
-Wish = Sent | Stop | Leave | Answered
+Wish = WordsSent | StopWanted | Leave | QuestionAnswered
 
 
 class Screen(Protocol):
@@ -186,16 +187,16 @@ class Screen(Protocol):
     def complete(self) -> None:
         """The answer is complete."""
 
-    def say(self, item: Item) -> None:
+    def say(self, item: ChatItem) -> None:
         """Something whole that stays. It waits for the end of a block of the answer."""
 
-    def turn(self, turn: Turn | None) -> None:
+    def turn(self, turn: TurnShown | None) -> None:
         """The turn under way; None between turns."""
 
-    def children(self, children: "tuple[Child, ...]") -> None:
+    def children(self, children: "tuple[WorkingChild, ...]") -> None:
         """All subagents at work."""
 
-    def ask(self, asked: "tuple[Asked, ...]") -> None:
+    def ask(self, asked: "tuple[OpenQuestion, ...]") -> None:
         """All questions that are open, the oldest first."""
 
     def queued(self, texts: "tuple[str, ...]") -> None:

@@ -11,6 +11,7 @@ import queue
 import select
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from fledge.clock import hold_time
 
@@ -100,3 +101,14 @@ class WriterFile(io.StringIO):
     def isatty(self) -> bool:
         """It stands for a terminal."""
         return True
+
+
+class Pen(Protocol):
+    """Writes pictures: a `Writer`, or what a test puts in its place."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a picture is being written."""
+
+    def put(self, data: str) -> None:
+        """Write it."""

@@ -1,0 +1,151 @@
+"""A spawn asked for by a program, as the one reading of spawns takes it.
+
+A program is not a model that may run wild: it decides itself how many it starts, and the lane decides how many run.
+So the depth and the retention limits hold for it, the number of active children does not.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict
+
+import msgspec
+from msgspec import Struct
+
+from fledge.api.agents import Agent, TextOrTool, read_tools
+from fledge.api.output_type import schema_for
+from fledge.config import Config
+from fledge.core.attachments import Attachment
+from fledge.core.params import read_params
+from fledge.core.policy import Budget
+from fledge.errors import BadInput
+from fledge.orchestrator.spawn_params import Caller, Host, SpawnParams, read_spawn
+from fledge.tools.base import Tool
+
+
+class SpawnOptions(TypedDict, total=False):
+    """The options of `fl.spawn`; all are optional."""
+
+    label: str
+    """A short name for lists."""
+    agent_id: str
+    """The agent, by name; the same as `agent`."""
+    model: str
+    """The model, by name; by default the agent's."""
+    thinking: str
+    """`off`, `minimal`, `low`, `medium` or `high`."""
+    timeout: float
+    """Seconds of work after which the run ends with its partial result; 0 for no limit."""
+    cleanup: Literal["keep", "delete"]
+    """Whether its transcript is kept after delivery."""
+    mode: Literal["run", "session"]
+    """`run`: one task. `session` (with `thread`): a session that stays open."""
+    context: Literal["isolated", "fork"]
+    """`fork`: it also gets the conversation so far, for children of a conversation. `isolated`: only the task."""
+    expects_completion_message: bool
+    """False: fire and forget."""
+    plan_mode: bool
+    """The run first writes a plan and waits for its approval."""
+    sandbox: Literal["inherit", "require"]
+    """`require`: refuse the run if its commands would run without a sandbox."""
+    output_schema: dict[str, Any]
+    """A JSON Schema for the answer; `output_type` makes one."""
+    thread: bool
+    """Bind the run to a thread of a channel, which a `subagent_spawning` hook prepares."""
+    budget: Budget
+    """Limits for the run and everything below it."""
+    workspace: Literal["inherit", "dir", "worktree"]
+    """`inherit`: the usual folder. `dir`: an empty folder. `worktree`: a git worktree on its own branch."""
+    cwd: str
+    """The folder in the workspace to start in."""
+    attachments: Sequence[Attachment]
+    """Files for the run to read, if the settings allow attachments."""
+    runtime: str
+    """Another executor, from the settings or given to `open`; by default the built-in agent loop."""
+    instructions: str
+    """Additional instructions, after those of its agent."""
+    tools: Iterable[TextOrTool]
+    """The only tools it may use: names of its agent's tools, and functions for this run alone."""
+    idempotency_key: str
+    """Spawning again with the same key returns the same run."""
+
+
+SPELLED: Final = {
+    "timeout" if name == "run_timeout_seconds" else name: wire
+    for name, wire in zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True)
+    if name != "timeout_seconds"
+}
+"""The parameters of a spawn as a program writes them, each with its name in `SpawnParams`."""
+WRITTEN: Final = {wire: name for name, wire in SPELLED.items()}
+
+
+class SpawnCall(Struct, frozen=True):
+    """A spawn as a program asks for it."""
+
+    params: SpawnParams
+    functions: tuple[Tool, ...]
+    """Functions that this run alone is given."""
+    output_type: Any
+    """What its answer is read into; None: it stays text."""
+    agent: Agent[Any] | None
+    """The agent, where it was given as a value."""
+
+
+def read_options(
+    task: str, agent: Agent[Any] | str | None, output_type: Any, result_type: Any, options: SpawnOptions
+) -> SpawnCall:
+    """The parameters of a spawn; None means "not given". Raises BadInput that names the parameter as it was written."""
+    given: dict[str, object] = {"task": task, **options}
+    value = agent if isinstance(agent, Agent) else None
+    if agent is not None:
+        given["agent"] = agent.name if isinstance(agent, Agent) else agent
+    kind = one_type(output_type, result_type)
+    if kind is not None:
+        field = "output_type" if result_type is None else "result_type"
+        if given.get("output_schema") is not None:
+            raise BadInput("output_schema", f"must not be given beside {field}, which makes one")
+        given["output_schema"] = schema_for(kind, field)
+    names, functions = read_tools(options.get("tools"))
+    if names is not None:
+        given["tools"] = list(names)
+    plain = {name: _plain(name, one) for name, one in given.items()}
+    params = read(plain, SPELLED)
+    if kind is None and value is not None and options.get("output_schema") is None:
+        kind = value.output_type
+    return SpawnCall(params, tuple(functions), kind, value)
+
+
+def read(given: Mapping[str, object], spelled: Mapping[str, str]) -> SpawnParams:
+    """The parameters of a spawn, by the names that `spelled` gives to those of the wire. Raises BadInput that names the
+    parameter as it was written."""
+    return read_params(SpawnParams, given, "spawn", spelled).params
+
+
+def check(params: SpawnParams, config: Config, host: Host, program: str, default_model: str = "") -> None:
+    """Refused, as the spawn itself would be: what this program could not ask for, whatever is in the folder."""
+    caller = Caller(session=program, is_program=True, default_model=default_model)
+    objection = read_spawn(config, params, caller, host, params.idempotency_key).request.objection
+    if objection is not None:
+        raise objection
+
+
+def one_type(output_type: Any, result_type: Any) -> Any:
+    """`output_type`, which may also be called `result_type`. Refused: both."""
+    if output_type is not None and result_type is not None:
+        raise BadInput("result_type", "is another name of output_type, which was given too: leave one of them out")
+    return result_type if output_type is None else output_type
+
+
+def on_wire(params: SpawnParams) -> dict[str, Any]:
+    """The parameters of `runs.spawn`, as far as they were given."""
+    names = zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True)
+    unset = SpawnParams(task="")
+    given = {wire: getattr(params, name) for name, wire in names if getattr(params, name) != getattr(unset, name)}
+    agent = {"agent": given.pop("agentId")} if "agentId" in given else {}
+    return {"task": params.task, **msgspec.to_builtins(given), **agent}
+
+
+def _plain(name: str, value: object) -> object:
+    if isinstance(value, Budget):
+        return {key: ceiling for key, ceiling in msgspec.structs.asdict(value).items() if ceiling is not None}
+    if name == "attachments" and isinstance(value, Sequence):
+        return msgspec.to_builtins(value)
+    return value

@@ -1,0 +1,145 @@
+"""The private socket of a process that holds a state folder: commands of the same user ask it here.
+
+A socket in the folder, of its owner alone; messages of JSON-RPC on it (`talk`), a line each, with the methods of the
+gateway. There is no token: whoever can open the socket could open the folder. Nothing here knows HTTP.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from fledge.api.fledge import Fledge
+from fledge.commands import rpc
+from fledge.commands.gateway_state import GatewayState
+from fledge.commands.talk import talk
+from fledge.store.unforked import forget, keep_from_children
+from fledge.store.ways import CONTROL_SOCKET, reached
+
+BACKLOG: Final = 128
+DRAIN_S: Final = 10.0
+"""How long requests under way may take once the process leaves."""
+
+log = logging.getLogger("fledge.control_socket")
+
+
+@asynccontextmanager
+async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> AsyncIterator[None]:
+    """Answer commands of the same user as long as the block lasts, with the state of a gateway if there is one. If the
+    socket cannot be made, the process works without it."""
+    try:
+        listening = _bind(fl.state)
+    except OSError as error:
+        log.warning("%s: cannot be made (%s); other commands cannot ask this process", fl.state / CONTROL_SOCKET, error)
+        yield
+        return
+    gateway = gateway or GatewayState(fl, fl.config.gateway)
+    asked: set[asyncio.Task[None]] = set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task, descriptor = asyncio.current_task(), writer.get_extra_info("socket").fileno()
+        assert task is not None
+        asked.add(task)
+        task.add_done_callback(asked.discard)
+        keep_from_children(descriptor)
+        # Cancelled only below, when the process leaves: the task must end as if nothing had happened, for asyncio
+        # prints a traceback of a cancelled one.
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await _answer(gateway, reader, writer)
+        finally:
+            forget(descriptor)
+            writer.close()
+
+    keep_from_children(listening.fileno())
+    server = await asyncio.start_unix_server(answer, sock=listening, backlog=BACKLOG)
+    try:
+        yield
+    finally:
+        gateway.close()  # requests that wait are answered with what there is
+        _unlink(fl.state)
+        # From here on nobody can connect; those who have, and wait to be accepted, are accepted and answered.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        forget(listening.fileno())
+        server.close()
+        if asked:
+            await asyncio.wait(asked, timeout=DRAIN_S)
+        for task in (*asked,):
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def _answer(gateway: GatewayState, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    if _is_ours(writer):
+        await talk(gateway, _Lines(reader, writer, gateway.limits.max_body_kb))
+
+
+class _Lines:
+    """A message a line."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_kb: int) -> None:
+        self._reader, self._writer, self._most_kb = reader, writer, most_kb
+        self._rest = b""
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for all of it: the process may leave next
+
+    async def receive(self) -> bytes | None:
+        """The next line. One that is longer than may be is read to its end, and its writer told why it is refused."""
+        most = self._most_kb * 1024
+        while True:
+            kept, is_long, piece = bytearray(), False, self._rest
+            while (end := piece.find(b"\n")) < 0:
+                is_long = is_long or len(kept) + len(piece) > most
+                kept += b"" if is_long else piece
+                try:
+                    piece = await self._reader.read(65536)
+                except ConnectionError:
+                    return None
+                if not piece:
+                    return None
+            self._rest = piece[end + 1 :]
+            if not is_long and len(kept) + end <= most:
+                return bytes(kept) + piece[:end]
+            await self.send(rpc.refusal(f"at most {self._most_kb} KiB: gateway.maxBodyKb"))
+
+    async def send(self, told: bytes) -> None:
+        """Send one line, and wait until it is taken."""
+        self._writer.write(told + b"\n")
+        await self._writer.drain()
+
+
+def _is_ours(writer: asyncio.StreamWriter) -> bool:
+    """True if the asking process is this user's, as far as the system tells."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the socket's own permissions say so
+    asking = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", asking)[1] in (os.getuid(), 0)
+
+
+def _bind(state: Path) -> socket.socket:
+    """A socket in the folder. The folder's lock is held, so one that lies there already was left by a dead process."""
+    _unlink(state)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with reached(state) as path:
+            listening.bind(path)
+            os.chmod(path, 0o600)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _unlink(state: Path) -> None:
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK((state / CONTROL_SOCKET).lstat().st_mode):
+            (state / CONTROL_SOCKET).unlink()

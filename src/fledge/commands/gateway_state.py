@@ -1,0 +1,95 @@
+"""What the gateway's methods work with: the open folder, what it takes at most, and whether it is about to close."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from fledge.api.fledge import Fledge
+from fledge.commands.feed import Watch
+from fledge.commands.rpc import TOO_MANY, RpcFault
+from fledge.config.layers import Layers
+from fledge.config.schema import GatewayBlock
+from fledge.core.run import Instant
+from fledge.store.base import Tx
+
+if TYPE_CHECKING:
+    from fledge.commands.login import LoginCodes
+
+T = TypeVar("T")
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long a client may take."""
+
+    head_s: float = 10.0
+    """The head of a request to come."""
+    body_s: float = 30.0
+    """A request's body to come."""
+    stuck_s: float = 10.0
+    """To take what it is sent; then it is left, and comes back with the cursor it last saw."""
+    quiet_s: float = 15.0
+    """After so long without an event a feed sends a line that says nothing, so that a dead connection is found."""
+
+
+class GatewayState:
+    """One gateway at work."""
+
+    def __init__(
+        self,
+        fl: Fledge,
+        limits: GatewayBlock,
+        patience: Patience | None = None,
+        *,
+        client: str = "gateway",
+        layers: Layers = (),
+    ) -> None:
+        self.fl, self.limits, self.patience = fl, limits, patience or Patience()
+        self.client = client
+        """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
+        self.layers = layers
+        """The documents that the settings were made of, where they are known."""
+        self.logins: LoginCodes | None = None
+        """Codes that sign in at the gateway's page; None where no gateway serves one."""
+        self.started_at = self.now()
+        self.closing = asyncio.Event()
+        """Set when it takes no more requests: whoever waits is answered with what there is."""
+        self.watches: set[Watch] = set()
+        self.old_names: set[tuple[str, str]] = set()
+        """Methods and old parameters of theirs that callers have used: each is logged once."""
+        self.requests = 0
+        self.rejections = 0
+
+    @property
+    def drives(self) -> bool:
+        """What is unfinished goes on here."""
+        return self.fl.drives
+
+    def signed(self, by: str) -> str:
+        """Who answers, in the record: the client, which nobody can claim to be, and whom it names."""
+        return f"{self.client}: {by}" if by else self.client
+
+    def now(self) -> Instant:
+        """The time."""
+        return self.fl.engine.clock.now()
+
+    async def read(self, look: Callable[[Tx], T]) -> T:
+        """What `look` finds in the rows, at one moment."""
+        return await self.fl.engine.store.read(look)
+
+    def subscribe(self, watch: Watch) -> None:
+        """One more feed is watched. Refused: there are too many."""
+        if len(self.watches) >= self.limits.max_subscriptions:
+            raise RpcFault(TOO_MANY, f"{len(self.watches)} feeds are watched already: gateway.maxSubscriptions")
+        self.watches.add(watch)
+
+    def unsubscribe(self, watch: Watch) -> None:
+        """One feed fewer."""
+        self.watches.discard(watch)
+
+    def close(self) -> None:
+        """Take no more requests, answer those that wait, end the feeds."""
+        self.closing.set()
+        for watch in self.watches:
+            watch.poke()

@@ -1,0 +1,260 @@
+"""Which setting holds: for an agent's children, for a session's queue, for a tool.
+
+Pure functions of a `Config`. An agent without an entry of its own has the defaults. This file changes no settings.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.config.forms import duration_s
+from fledge.config.schema import (
+    AgentBlock,
+    ApprovalSetting,
+    ChannelQueue,
+    Config,
+    ModelChoice,
+    SandboxBlock,
+    Subagents,
+    ThinkingSetting,
+)
+from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxed_visibility
+from fledge.core.heartbeat import HeartbeatSettings, active_hours
+from fledge.core.inbox import Drop, QueueMode, QueueSettings
+from fledge.core.keys import check_agent_id
+from fledge.core.progress import StepLimits
+from fledge.errors import BadInput
+
+_T = TypeVar("_T", bound=Struct)
+_SHELL = ("exec", "bash")
+"""Two names of one tool."""
+
+
+DEFAULT_MODEL = "agents.defaults.model"
+"""The setting that names a model where nothing closer does."""
+
+
+class Chosen(Struct, frozen=True, gc=False):
+    """What holds, and the setting (or the parameter of the spawn) that said so."""
+
+    name: str
+    setting: str
+    fallbacks: tuple[str, ...] = ()
+
+
+class QueueOverride(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What one session says of its own queue; None leaves it to the settings."""
+
+    mode: QueueMode | None = None
+    debounce_ms: int | None = None
+    cap: int | None = None
+    drop: Drop | None = None
+
+
+_P = TypeVar("_P")
+REMEMBERED = 256
+"""For how many agents a choice is remembered."""
+
+
+def _remembered(choose: Callable[[Config, str], _P]) -> Callable[[Config, str], _P]:
+    """The same choice, made once for each agent while the same configuration is asked about: those do not change."""
+    latest: tuple[Config | None, dict[str, _P]] = (None, {})
+
+    @wraps(choose)
+    def chosen(config: Config, agent_id: str) -> _P:
+        nonlocal latest
+        known_of, known = latest
+        if known_of is not config or len(known) >= REMEMBERED:
+            known = {}
+            latest = (config, known)
+        if agent_id not in known:
+            known[agent_id] = choose(config, agent_id)
+        return known[agent_id]
+
+    return chosen
+
+
+@_remembered
+def agent(config: Config, agent_id: str) -> AgentBlock:
+    """The agent's entry, or an empty one if it has none. Refused: what cannot be an agent's id."""
+    wanted = check_agent_id(agent_id)
+    return next((one for one in config.agents.list if one.id == wanted), AgentBlock(id=wanted))
+
+
+@_remembered
+def subagent_limits(config: Config, agent_id: str) -> Subagents:
+    """Limits and defaults of the children this agent spawns: its own where it sets them, else those for all."""
+    defaults, own = config.agents.defaults.subagents, agent(config, agent_id).subagents
+    return replace(_overlaid(defaults, own), budget=_overlaid(defaults.budget, own.budget))
+
+
+def lane_for(config: Config, agent_id: str) -> str:
+    """The lane of the children this agent spawns: one of its own if it says how many may work at once."""
+    own = agent(config, agent_id)
+    return "subagent" if own.subagents.max_concurrent is None else f"subagent:{own.id}"
+
+
+@_remembered
+def sandbox_for(config: Config, agent_id: str) -> SandboxBlock:
+    """Where this agent's tools run: as it says itself, else as said for all."""
+    return _overlaid(config.agents.defaults.sandbox, agent(config, agent_id).sandbox)
+
+
+def visibility_for(config: Config, agent_id: str, is_conversation: bool) -> Visibility:
+    """Which sessions the session tools of a session reach.
+
+    One that a setting puts into a sandbox reaches no further than its tree. `auto` is no such setting: what a session
+    may see must not depend on what is installed.
+    """
+    sandbox, asked = sandbox_for(config, agent_id), config.tools.sessions.visibility
+    if sandbox.mode == "all" or (sandbox.mode == "non-main" and not is_conversation):
+        return sandboxed_visibility(asked, sandbox.session_tools_visibility)
+    return asked
+
+
+def agent_to_agent(config: Config) -> AgentToAgent:
+    """Which agents may talk to each other, and for how long."""
+    rules = config.tools.agent_to_agent
+    turns = config.session.agent_to_agent.max_ping_pong_turns
+    return AgentToAgent(enabled=rules.enabled, allow=rules.allow, max_turns=turns)
+
+
+class AgentView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One agent, as lists show it."""
+
+    id: str
+    description: str = ""
+    model: str = ""
+    """The model its children would use, if one is set."""
+
+
+def spawnable(config: Config, own: str) -> list[AgentView]:
+    """The agents that a model of agent `own` may spawn: itself first, then those it is allowed, by name."""
+    known, allowed = known_agents(config, own), subagent_limits(config, own).allow_agents
+    may = [one for one in known if refuse_target(own, one, known, allowed, by_model=True) is None]
+    return [agent_view(config, agent_id) for agent_id in may]
+
+
+def known_agents(config: Config, own: str) -> list[str]:
+    """Every agent there is, `own` first: main, those of `agents.list`, those that `own` names in `allowAgents`."""
+    named = subagent_limits(config, own).allow_agents or ()
+    return [own, *sorted({"main", *(one.id for one in config.agents.list), *named} - {own, "*"})]
+
+
+def agent_view(config: Config, agent_id: str) -> AgentView:
+    """An agent as lists show it."""
+    model = model_for_child(config, None, agent_id)
+    return AgentView(agent_id, agent(config, agent_id).description or "", "" if model is None else model.name)
+
+
+def model_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:
+    """The model of a child of the target agent; None if nobody names one.
+
+    In this order: the spawn's parameter, the agent's `subagents.model`, the defaults' `subagents.model`, the agent's
+    model, the defaults' model. Refused: a blank parameter.
+    """
+    if requested is not None:
+        if not requested.strip():
+            raise BadInput("model", "must be a model's name", requested)
+        return Chosen(requested.strip(), "model")
+    defaults, own = config.agents.defaults, agent(config, target_agent)
+    order: tuple[tuple[ModelChoice | None, str], ...] = (
+        (own.subagents.model, f"agents.list.{own.id}.subagents.model"),
+        (defaults.subagents.model, "agents.defaults.subagents.model"),
+        (own.model, f"agents.list.{own.id}.model"),
+        (defaults.model, DEFAULT_MODEL),
+    )
+    return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
+
+
+def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:
+    """The model of the agent's own sessions: the agent's, else the defaults'; None if neither is set."""
+    own = agent(config, agent_id)
+    order = ((own.model, f"agents.list.{own.id}.model"), (config.agents.defaults.model, DEFAULT_MODEL))
+    return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
+
+
+def max_tokens_for(config: Config, agent_id: str) -> int | None:
+    """The longest reply of this agent's sessions and children; None if nothing is set."""
+    own = agent(config, agent_id).max_tokens
+    return config.agents.defaults.max_tokens if own is None else own
+
+
+def thinking_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:
+    """The thinking level of a child of the target agent; None if nobody names one.
+
+    In this order: the spawn's parameter, the agent's `subagents.thinking`, the defaults'. Refused: an unknown level.
+    """
+    if requested is not None:
+        if requested not in get_args(ThinkingSetting):
+            raise BadInput("thinking", f"must be one of {', '.join(get_args(ThinkingSetting))}", requested)
+        return Chosen(requested, "thinking")
+    own = agent(config, target_agent)
+    order = (
+        (own.subagents.thinking, f"agents.list.{own.id}.subagents.thinking"),
+        (config.agents.defaults.subagents.thinking, "agents.defaults.subagents.thinking"),
+    )
+    return next((Chosen(level, setting) for level, setting in order if level), None)
+
+
+def queue_settings(
+    config: Config, channel: str | None = None, session_override: QueueOverride | None = None
+) -> QueueSettings:
+    """How items reach a session: as the session says itself, else as said for its channel, else for all.
+
+    Each of these has a mode for both kinds of items and may have another for people's messages. Without any mode
+    completions are collected and people's messages steer.
+    """
+    queue, own = config.messages.queue, session_override or QueueOverride()
+    name = (channel or "").strip().lower()
+    there = {key.lower(): said for key, said in queue.by_channel.items()}.get(name, ChannelQueue())
+    pauses = {key.lower(): pause for key, pause in queue.debounce_ms_by_channel.items()}
+    debounce_ms = pauses.get(name, queue.debounce_ms) if own.debounce_ms is None else own.debounce_ms
+    return QueueSettings(
+        mode=own.mode or there.mode or queue.mode or "collect",
+        people=own.mode or there.people or there.mode or queue.people or queue.mode or "steer",
+        debounce_s=debounce_ms / 1000,
+        cap=queue.cap if own.cap is None else own.cap,
+        drop=own.drop or queue.drop,
+    )
+
+
+def heartbeat_settings(config: Config) -> HeartbeatSettings:
+    """When conversations have turns that nobody spoke for."""
+    said = config.agents.defaults.heartbeat
+    hours = said.active_hours
+    return HeartbeatSettings(
+        every_s=duration_s(said.every),
+        hours=None if hours is None else active_hours(hours.start, hours.end),
+        zone="local" if hours is None else hours.timezone,
+        ack_chars=said.ack_max_chars,
+    )
+
+
+def step_limits(config: Config) -> StepLimits:
+    """How far an attempt or a turn may go."""
+    defaults = config.agents.defaults
+    return StepLimits(defaults.max_steps, defaults.max_repeated_steps)
+
+
+def approval_for(config: Config, agent_id: str, tool: str) -> ApprovalSetting | None:
+    """Whether the tool asks a person before it is used; None leaves it to the tool.
+
+    What the agent says goes before what is said for all; `exec` and `bash` are one tool, and if either asks, it asks.
+    """
+    names = _SHELL if tool in _SHELL else (tool,)
+    for_all = {**config.tools.rules, "sessions_spawn": config.tools.sessions_spawn, "exec": config.tools.exec}
+    for rules in (agent(config, agent_id).tools.rules, for_all):
+        said = [rule.approval for name, rule in rules.items() if name in names and rule.approval]
+        if said:
+            return "ask" if "ask" in said else "never"
+    return None
+
+
+def _overlaid(base: _T, over: Struct) -> _T:
+    """The base with every field that `over` sets."""
+    said = {name: getattr(over, name) for name in over.__struct_fields__}
+    return replace(base, **{name: value for name, value in said.items() if value is not None})

@@ -1,0 +1,222 @@
+"""What an untrusted project's settings may do: make things tighter, and nothing else.
+
+A cloned project is somebody else's text. Until a person trusts it, a cap of it counts only if it is lower, a denial is
+added, a list of allowed tools only shrinks, and everything that could open a door (models, providers, hooks, runtimes,
+workspaces, approvals that are lifted) is left out and named. Pure; which project is trusted is known to `places`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from fledge.config.check import SettingsDocument, check
+from fledge.config.schema import Config
+
+TighteningRule = Callable[[object, object], object]
+"""From what holds and what is asked for to what may hold; the first again if the second is not tighter."""
+
+
+def _least(held: object, asked: object) -> object:
+    return asked if isinstance(asked, int | float) and isinstance(held, int | float) and asked < held else held
+
+
+def _least_limit(held: object, asked: object) -> object:
+    """As `_least`, where 0 means that there is no limit."""
+    return held if not asked else asked if not held else _least(held, asked)
+
+
+def _added(held: object, asked: object) -> object:
+    old, new = _words(held), _words(asked)
+    return [*old, *(word for word in new if word not in old)]
+
+
+def _narrowed(held: object, asked: object) -> object:
+    """Only what both allow; nothing set allows everything. A glob is kept only where the very same one is held."""
+    new = _words(asked)
+    if held is None:
+        return new
+    old = _words(held)
+    return [word for word in new if word in old or ("*" not in word and any(fnmatchcase(word, one) for one in old))]
+
+
+def _narrowed_closed(held: object, asked: object) -> object:
+    """As `_narrowed`, where nothing set allows nothing."""
+    return None if held is None and asked else _narrowed(_words(held), asked)
+
+
+def _narrowed_open(held: object, asked: object) -> object:
+    """As `_narrowed`, where an empty list allows everything; one that shares nothing changes nothing."""
+    return _narrowed(_words(held) or None, asked) or _words(held)
+
+
+def _words(value: object) -> list[str]:
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list | tuple) else []
+
+
+def _only(*tight: object) -> TighteningRule:
+    """The words that are tighter than any other, the tightest last; a value moves only towards the end of them."""
+
+    def rule(held: object, asked: object) -> object:
+        if asked not in tight:
+            return held
+        return asked if held not in tight or tight.index(asked) > tight.index(held) else held
+
+    return rule
+
+
+_CHILDREN: Final[dict[str, TighteningRule]] = {
+    "limits": _only("strict"),
+    "maxSpawnDepth": _least,
+    "maxChildrenPerAgent": _least,
+    "maxConcurrent": _least,
+    "maxRetained": _least_limit,
+    "runTimeoutSeconds": _least_limit,
+    "queueTimeoutSeconds": _least_limit,
+    "budget.tokens": _least_limit,
+    "budget.usd": _least_limit,
+    "budget.turns": _least_limit,
+    "budget.seconds": _least_limit,
+    "allowAgents": _narrowed_closed,
+}
+_TOOLS: Final[dict[str, TighteningRule]] = {"deny": _added, "allow": _narrowed}
+_BOX: Final[dict[str, TighteningRule]] = {
+    "mode": _only("all"),
+    "network": _only("none"),
+    "sessionToolsVisibility": _only("spawned"),
+}
+
+
+def _below(block: str, rules: Mapping[str, TighteningRule]) -> dict[str, TighteningRule]:
+    return {f"{block}.{key}": rule for key, rule in rules.items()}
+
+
+RULES: Final[Mapping[str, TighteningRule]] = {
+    "agents.defaults.maxConcurrent": _least,
+    "agents.defaults.maxSteps": _least_limit,
+    "agents.defaults.maxRepeatedSteps": _least_limit,
+    "agents.defaults.heartbeat.every": _only("off"),
+    **_below("agents.defaults.subagents", _CHILDREN),
+    **_below("agents.defaults.sandbox", _BOX),
+    **_below("agents.list[].subagents", _CHILDREN),
+    **_below("agents.list[].sandbox", _BOX),
+    **_below("agents.list[].tools", _TOOLS),
+    **_below("tools", _TOOLS),
+    **_below("tools.subagents.tools", _TOOLS),
+    "tools.agentToAgent.enabled": _only(False),
+    "tools.agentToAgent.allow": _narrowed_open,
+    "tools.sessions.visibility": _only("all", "agent", "tree", "self"),
+    "tools.web.search.enabled": _only(False),
+    "tools.sessions_spawn.attachments.enabled": _only(False),
+    "tools.sessions_spawn.attachments.maxFiles": _least,
+    "tools.sessions_spawn.attachments.maxFileBytes": _least,
+    "tools.sessions_spawn.attachments.maxTotalBytes": _least,
+    "session.agentToAgent.maxPingPongTurns": _least,
+    "session.parentForkMaxTokens": _least_limit,
+}
+"""What may be tightened, by setting; a setting that is not here waits for trust. `<tool>.approval: ask` may be too."""
+_APPROVAL: Final = _only("ask")
+
+
+class Tightened(Struct, frozen=True):
+    """What of a document may apply, and the settings of it that wait until the project is trusted."""
+
+    document: SettingsDocument
+    left_out: tuple[str, ...]
+
+
+def tightened(base: Config, document: SettingsDocument, source: str = "fledge.json5") -> Tightened:
+    """The part of an untrusted document that makes `base` tighter. Refused: what `check` refuses of it."""
+    check(document, source)
+    kept: dict[str, object] = {}
+    left_out: list[str] = []
+    for keys, asked in _leaves(document):
+        held = _held(base, keys)
+        rule = RULES.get(_block(keys)) or (
+            _APPROVAL if keys[0] in ("tools", "agents") and keys[-1] == "approval" else None
+        )
+        if rule is None or (keys[:2] == ("agents", "list") and not _knows(base, keys[2])):
+            if asked != held:
+                left_out.append(".".join(keys))
+            continue
+        value = rule(held, asked)
+        if value != _plain(held):
+            _put(kept, keys, value)
+        if value == _plain(held) and _plain(asked) != _plain(held):
+            left_out.append(".".join(keys))
+    return Tightened(kept, tuple(left_out))
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _leaves(document: SettingsDocument, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    for key, value in document.items():
+        here = (*before, key)
+        if here == ("agents", "list") and isinstance(value, list | tuple):
+            for agent in value:
+                if isinstance(agent, Mapping):
+                    rest = {name: one for name, one in agent.items() if name != "id"}
+                    yield from _leaves(rest, (*here, str(agent.get("id")).strip().lower()))
+        elif isinstance(value, Mapping):
+            yield from _leaves(value, here)
+        else:
+            yield here, value
+
+
+def _block(keys: tuple[str, ...]) -> str:
+    if keys[:2] == ("agents", "list"):
+        return ".".join(("agents.list[]", *keys[3:]))
+    return ".".join(keys)
+
+
+def _knows(base: Config, agent: str) -> bool:
+    return any(one.id == agent for one in base.agents.list)
+
+
+def _held(base: Config, keys: tuple[str, ...]) -> object:
+    """What holds at this key now; for an agent that does not say, what is said for all."""
+    if keys[:2] != ("agents", "list"):
+        return _value(base, keys)
+    own = next((one for one in base.agents.list if one.id == keys[2]), None)
+    said = None if own is None else _value(own, keys[3:])
+    shared = {"subagents": ("agents", "defaults"), "sandbox": ("agents", "defaults")}.get(
+        keys[3] if len(keys) > 3 else ""
+    )
+    return _value(base, (*shared, *keys[3:])) if said is None and shared else said
+
+
+def _value(at: object, keys: tuple[str, ...]) -> object:
+    for index, key in enumerate(keys):
+        if isinstance(at, Struct):
+            names = {one.encode_name: one.name for one in fields(at)}
+            if key in names:
+                at = getattr(at, names[key])
+                continue
+            rules = getattr(at, "rules", {})
+            rule = rules.get(key) if isinstance(rules, Mapping) else None
+            return getattr(rule, keys[index + 1], None) if rule is not None and index + 1 < len(keys) else None
+        at = at.get(key) if isinstance(at, Mapping) else None
+    return at
+
+
+def _put(document: dict[str, object], keys: tuple[str, ...], value: object) -> None:
+    at: dict[str, object] = document
+    rest = keys
+    if keys[:2] == ("agents", "list"):
+        agents = at.setdefault("agents", {})
+        assert isinstance(agents, dict)
+        listed = agents.setdefault("list", [])
+        found = next((one for one in listed if one["id"] == keys[2]), None)
+        if found is None:
+            found = {"id": keys[2]}
+            listed.append(found)
+        at, rest = found, keys[3:]
+    for key in rest[:-1]:
+        below = at.setdefault(key, {})
+        assert isinstance(below, dict)
+        at = below
+    at[rest[-1]] = value

@@ -1,0 +1,809 @@
+"""The inbox of a session: rows go in when something arrives, and into the transcript, each once, in the commit that
+appends them.
+
+A completion is one row from the commit that fixed the outcome on. It is put into an inbox, perhaps moved to another,
+and consumed once, or it is given up and stands on the undelivered list. When and in what order rows may enter is
+decided in `core.inbox`. What is said outside goes through `outbox`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core import events as ev
+from fledge.core import inbox as rules
+from fledge.core import policy, transcript
+from fledge.core.announce import (
+    LABEL_CHARS,
+    LEAST_BYTES,
+    LINE_CHARS,
+    TURN_BYTES,
+    Audience,
+    Collected,
+    Completion,
+    DeliveryTrace,
+    Tried,
+    announce_key,
+    collect,
+    room_beside,
+    whole_bytes,
+)
+from fledge.core.freeze import Stats, one_line, summary
+from fledge.core.handover import Handover
+from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
+from fledge.core.prompts import NamedRun
+from fledge.core.route import INTERNAL, Address, RouteSource, answer_to, is_apart, is_same_place, joined, origin_of
+from fledge.core.run import Asking, Instant, Killed, Ok, Path, Queued, Run, Running, TextId, Undelivered
+from fledge.core.schema import fit
+from fledge.core.transcript import (
+    NOTHING_CARRIED,
+    Body,
+    Carried,
+    CompletionRead,
+    Spoken,
+    Told,
+    carried_body,
+    from_carried_body,
+)
+from fledge.core.turn import Arrived, AskingPerson, Driven, Due, Looked, OpenTurn, RowsLeft, TurnEnd
+from fledge.errors import NotFound, Refused
+from fledge.orchestrator import exchanges, outbox, transcripts
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import InboxRow, InboxRowKind
+
+# ---- into the inbox --------------------------------------------------------------------------------------------------
+
+_encode = msgspec.json.Encoder().encode
+
+CONTROL = ("task", "steer", "wake", "approval", "notice")
+"""Messages that are void once the run they belong to has ended."""
+
+
+class Receiver(Struct, frozen=True, gc=False):
+    """Who is to be told: a session, nobody, or nobody because a kill lies on the way."""
+
+    session: str | None
+    suppressed: bool = False
+
+
+def receiver_of(c: Commit, parent: str) -> Receiver:
+    """The nearest of parent and its ancestors that is still there.
+
+    A run-mode requester counts as gone from the commit that fixes its outcome; a killed one silences what is below it.
+    """
+    for session in c.tx.sessions.lineage(parent):
+        run = c.find(session.key)
+        if run is not None and run.ended is not None and run.terms.mode == "run":
+            if isinstance(run.ended.outcome, Killed):
+                return Receiver(None, suppressed=True)
+        elif not session.deleted:
+            return Receiver(session.key)
+    return Receiver(None)
+
+
+def silent_children(c: Commit, session: str) -> list[NamedRun]:
+    """Children that ended without anything to tell; each is named to its parent once."""
+    return named(c, c.tx.runs.name_silent(session))
+
+
+def named(c: Commit, runs: Iterable[str]) -> list[NamedRun]:
+    """Runs by what they are called; one that is forgotten has its key alone."""
+    return [NamedRun(run, "" if c.find(run) is None else c.tx.runs.spec(run).label) for run in runs]
+
+
+# ---- writing rows ----------------------------------------------------------------------------------------------------
+
+
+def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None:
+    """Write the completion row and let whoever is to be told know."""
+    key = announce_key(run.key, run.run_id, kind)
+    target = receiver_of(c, run.terms.parent)
+    completion = _completion(c, run, kind, text)
+    body = _encode(completion).decode()
+    thread = _tell_thread(c, completion, text) if kind == "outcome" else None
+    origin, route = _aim(c, run, target.session, thread)
+    path = _path(c, target.session, run.terms.expects, origin)
+    # While somebody is asked where its answer should go, it is in nobody's inbox; `aimed` puts it there.
+    asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
+    place = None if asked else target.session
+    if not c.tx.inbox.put(key, place, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route):
+        c.tx.inbox.rewrite(key, body, text)
+        return
+    if asked:
+        return
+    if target.suppressed:
+        c.tx.inbox.suppress(key, c.at)
+        if kind == "outcome":
+            c.then(run.key, ev.RowSuppressed(at=c.at))
+    else:
+        _arrived(c, key, kind, run.key, target.session, origin)
+
+
+def _tell_thread(c: Commit, completion: Completion, text: TextId | None) -> Address | None:
+    """Say a child's last words, or how it came out, in the thread that it is bound to; answers the thread."""
+    route = c.tx.routes.get(completion.child_session_key)
+    if route is None or route.kind != "bound":
+        return None
+    outbox.final(c, route.address, replace(completion, result="" if text is None else c.tx.texts.get(text)))
+    return route.address
+
+
+def _aim(c: Commit, run: Run, session: str | None, thread: Address | None) -> tuple[str, RouteSource]:
+    """Where the answer to this run's completion should go: to where its requester belongs, else whence it was asked;
+    nowhere if the child's own thread is the same place, which has heard it."""
+    if session is None or is_attempt(c, session):
+        return "", "fallback"
+    route = c.tx.routes.get(session)
+    if route is not None and route.kind == "bound":
+        return origin_of(route.address), "bound"
+    origin = c.tx.runs.spec(run.key).origin if session == run.terms.parent else ""
+    heard = is_same_place(thread, answer_to(origin, None if route is None else route.address))
+    return (INTERNAL if heard else origin), "fallback"
+
+
+def _ask(c: Commit, run: Run, session: str | None, origin: str) -> bool:
+    """Ask whoever listens where the answer should go: only of a completion that a conversation is to tell."""
+    if session is None or not run.terms.expects or is_program(c, session) or is_attempt(c, session):
+        return False
+    return outbox.ask_target(c, run, session, origin)
+
+
+def is_aiming(c: Commit, key: str) -> bool:
+    """True while a completion of this run is in nobody's inbox, because a hook is asked where its answer should go."""
+    return any(row.session is None and row.state == "unread" for row in c.tx.inbox.of_run(key))
+
+
+def aimed(c: Commit, key: str, address: Address | None) -> None:
+    """Somebody who was asked where a run's answer should go has said so, or nothing.
+
+    The first address counts. Without one the answer goes where it would have gone, once everybody has had their say.
+    """
+    run = c.find(key)
+    if run is None or (address is None and outbox.is_target_asked(c, key)):
+        return
+    for row in c.tx.inbox.of_run(key):
+        if row.kind == "outcome" and row.state == "unread" and row.session is None:
+            if address is not None:
+                c.tx.inbox.aim(row.key, origin_of(address), "hook")
+                row = replace(row, origin=origin_of(address), route="hook")
+            target = receiver_of(c, run.terms.parent)
+            readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
+
+
+def _arrived(c: Commit, key: str, kind: InboxRowKind, source: str, session: str | None, origin: str) -> None:
+    if session is not None:
+        if c.rules.deliver == "send" and post_completion(c, key, session):
+            c.then(session, Looked())  # it may be what the session waits for
+            return
+        arrived(c, session, mode_of(c, session, "completion", origin), quiet=not is_awaited(c, source))
+        if kind == "outcome" and is_program(c, session) and not c.run(source).terms.program:
+            c.then(source, ev.HandedToProgram(at=c.at))
+    elif kind == "outcome":
+        c.then(source, ev.RequesterLost(at=c.at))
+    else:
+        c.tx.inbox.give_up(key, c.at)
+
+
+def is_program(c: Commit, session: str | None) -> bool:
+    """True of a program's inbox: what is in it is read through handles."""
+    known = None if session is None else c.tx.sessions.get(session)
+    return known is not None and known.kind == "program"
+
+
+def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> Completion:
+    spec = c.tx.runs.spec(run.key)
+    ended = run.ended
+    used = c.tx.transcripts.used(run.key)
+    runtime_s = None if ended is None else ended.elapsed_s
+    outcome = Ok() if ended is None or kind == "late" else ended.outcome
+    answers = kind in ("outcome", "late") and isinstance(outcome, Ok) and spec.output_schema is not None
+    words = "" if text is None or not answers else c.tx.texts.get(text)
+    return Completion(
+        kind=kind,
+        child_session_key=run.key,
+        run_id=run.run_id,
+        outcome=outcome,
+        label=spec.label,
+        task=spec.task[:2000],
+        stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached),
+        handover=(c.tx.sessions.handover(run.key) if kind in ("outcome", "late") else None) or Handover(),
+        plan=run.plan,
+        schema_error=fit(spec.output_schema or {}, words).error if answers else None,
+    )
+
+
+def refresh(c: Commit, run: Run, text: TextId | None) -> None:
+    """Let the unread outcome row say something else."""
+    for row in c.tx.inbox.of_run(run.key):
+        if row.kind == "outcome" and row.state == "unread":
+            c.tx.inbox.rewrite(row.key, _encode(_completion(c, run, "outcome", text)).decode(), text)
+
+
+def readdress(c: Commit, run: Run, to: str | None = None) -> None:
+    """Put the unread outcome row where somebody is, or into the inbox of `to`; without anybody the run says so."""
+    target = receiver_of(c, run.terms.parent) if to is None else Receiver(to)
+    for row in c.tx.inbox.of_run(run.key):
+        if row.kind == "outcome" and row.state == "unread":
+            readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
+
+
+def open_rows(c: Commit, run: str, kind: ev.RowKind) -> list[str]:
+    """Keys of the run's rows of this kind that are unread or undelivered."""
+    return [row.key for row in c.tx.inbox.of_run(run) if row.kind == kind]
+
+
+def notice(c: Commit, session: str, key: str, words: str) -> bool:
+    """Tell a session something the system noticed, once per key and not twice in a row; False if it is not told. One
+    that is gone needs no telling, a program looks."""
+    known = c.tx.sessions.get(session)
+    if known is None or known.deleted or known.kind == "program":
+        return False
+    last = c.tx.inbox.newest_unread(session, "notice")
+    if not is_worth_noticing(words, last[0].body if last else None):
+        return False
+    if not put_message(c, session, key, "notice", None, words):
+        return False
+    wake(c, session, quiet=True)
+    return True
+
+
+def put_message(
+    c: Commit,
+    session: str,
+    key: str,
+    kind: Literal["send", "notice"],
+    source: str | None,
+    words: str,
+    origin: str = "",
+    carried: Carried = NOTHING_CARRIED,
+) -> bool:
+    """Put a message into an inbox; what is too much gives way as `messages.queue.drop` says. False if it was there.
+
+    Refused, under `new`, while `messages.queue.cap` of them wait.
+    """
+    if not c.tx.inbox.put(key, session, kind, source, words, c.at, origin=origin, carried=carried_body(carried)):
+        return False
+    transcripts.hold_files(c, session, carried)
+    queue = c.rules.queue
+    cap = min(queue.cap, MAX_NOTICES) if kind == "notice" else queue.cap
+    if c.tx.inbox.count_waiting(session, kind, origin) > cap:
+        waiting = [waiting_item(row) for row in c.tx.inbox.unread(session) if row.kind == kind and row.origin == origin]
+        kept = rules.overflow(waiting, cap, queue.drop)
+        if kept.refused:
+            raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
+        for item in kept.dropped:
+            c.tx.inbox.drop(item.key, None if queue.drop == "summarize" else c.at)
+            exchanges.drop_row(c, item.key, f"it gave way to newer messages to {session}: messages.queue.cap")
+            c.tx.requests.end(item.key, TurnEnd("dropped"), c.at)
+            c.hints.moved.append(session)
+    return True
+
+
+# ---- inboxes of sessions that end ------------------------------------------------------------------------------------
+
+
+def hand_over(c: Commit, key: str) -> None:
+    """The session reads no more: its completions go to its own requester, its orders are void, sends stay."""
+    rows = c.tx.inbox.unread(key)
+    completions = [row for row in rows if row.announces]
+    target = receiver_of(c, key) if completions else Receiver(None)
+    for row in completions:
+        readdress_row(c, row, target, "queued")
+    for row in rows:
+        if row.kind in CONTROL:
+            c.tx.inbox.void(row.key, c.at)
+    if any(not row.announces and row.kind not in CONTROL for row in rows):
+        c.then(key, RowsLeft())
+
+
+def readdress_row(c: Commit, row: InboxRow, target: Receiver, path: Path) -> None:
+    """Same row, same key, another inbox: somebody's, nobody's, or none because a kill lies on the way."""
+    if target.suppressed:
+        _suppress_row(c, row)
+        return
+    c.tx.inbox.readdress(row.key, target.session, path)
+    _arrived(c, row.key, row.kind, row.source or "", target.session, row.origin)
+
+
+def _suppress_row(c: Commit, row: InboxRow) -> None:
+    c.tx.inbox.suppress(row.key, c.at)
+    if row.kind == "outcome" and row.source is not None:
+        c.then(row.source, ev.RowSuppressed(at=c.at))
+
+
+def read_on(c: Commit, key: str) -> None:
+    """The session outlives its run: orders to the run are void, everything else gets a turn."""
+    rows = c.tx.inbox.unread(key)
+    for row in rows:
+        if row.kind in CONTROL:
+            c.tx.inbox.void(row.key, c.at)
+    c.then(key, RowsLeft())
+
+
+def suppress(c: Commit, run: Run) -> None:
+    """A kill silences the run's inbox: nothing in it is read, and those who sent something are told."""
+    for row in c.tx.inbox.unread(run.key):
+        if row.announces:
+            _suppress_row(c, row)
+        else:
+            c.tx.inbox.void(row.key, c.at)
+            words = f"{run.key} was killed before it read your message"
+            if not exchanges.drop_row(c, row.key, words) and row.kind == "send" and row.source is not None:
+                notice(c, row.source, f"void:{row.key}", words)
+
+
+# ---- waking and reading ----------------------------------------------------------------------------------------------
+
+
+def _path(c: Commit, session: str | None, expects: bool, origin: str) -> Path:
+    """How a row will reach this session, from how the session stands now."""
+    if session is None:
+        return "queued"
+    run, turn = c.find(session), c.tx.turns.state(session)
+    state: rules.RequesterState = "idle"
+    if turn.wait is not None or (run is not None and run.phase.name == "waiting"):
+        state = "waiting"
+    elif isinstance(turn.at, Driven | AskingPerson) or (isinstance(turn.at, Due) and turn.at.from_at is not None):
+        state = "busy"
+    return rules.arbitrate(state, mode_of(c, session, "completion", origin), expects).path or "queued"
+
+
+def arrived(c: Commit, session: str, mode: rules.QueueMode, quiet: bool = False) -> None:
+    """A completion or a message with this queue mode has arrived: it calls off the step of a busy session, if its mode
+    says so, and is read at once; else it waits, and the session is woken."""
+    if mode != "interrupt" or not interrupt(c, session):
+        wake(c, session, quiet)
+
+
+def interrupt(c: Commit, session: str) -> bool:
+    """Call off the step under way: its open calls are closed, what waits enters, the same turn and attempt go on.
+
+    False, and nothing changes, if no driver is at work (a turn that waits for a person, or for its next try, has no
+    step), for a foreign runtime, whose work is one whole, and if nothing that waits may join this turn.
+    """
+    driver, run = c.tx.drivers.get(session), c.find(session)
+    if driver is None or driver.release_at is not None or c.tx.turns.get(session) is None:
+        return False
+    if run is not None and (not run.terms.wakeable or (run.ended is None and not isinstance(run.phase, Running))):
+        return False
+    if not would_join(c, session):
+        return False
+    transcripts.close_calls(c, session, "interrupted")
+    for child in c.tx.runs.children_in(session, "spawning"):
+        c.then(child, ev.Withdrawn(at=c.at, reason="interrupted"))
+    c.tx.drivers.interrupt(session)
+    consume_waiting(c, session, at_boundary=True)
+    c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))
+    return True
+
+
+def wake(c: Commit, session: str, quiet: bool = False) -> None:
+    """A row has arrived in the inbox of a session that takes turns: it has one when it should. For what is quiet, which
+    nobody waits for, that is a heartbeat's. A live run reads at its own boundaries, a program through its handles."""
+    c.then(session, Arrived(quiet, hurries=bool(c.tx.inbox.newest_unread(session, "send"))))
+
+
+# ---- out of the inbox ------------------------------------------------------------------------------------------------
+
+_decode = msgspec.json.Decoder(Completion).decode
+
+WINDOW = 5 * rules.ROWS_A_COMMIT
+"""How many waiting rows a drain looks at: those it may take, and as many behind them as could be told whole."""
+
+
+def waiting_item(row: InboxRow, mode: rules.QueueMode = "collect") -> rules.WaitingItem:
+    """What scheduling needs to know of a row."""
+    match row.kind:
+        case "outcome" | "plan" | "expired" | "late":
+            return rules.WaitingItem(row.key, "completion", row.arrived_at, row.origin, mode)
+        case kind:
+            head = row.body[: 2 * rules.LINE_CHARS]
+            return rules.WaitingItem(row.key, kind, row.arrived_at, row.origin, mode, text_head=head)
+
+
+def waiting_items(c: Commit, session: str, rows: Sequence[InboxRow]) -> list[rules.WaitingItem]:
+    """The same of several rows of an inbox, each with its queue mode."""
+    return [waiting_item(row, _mode_of(c, session, row)) for row in rows]
+
+
+def queue_at(c: Commit, session: str, origin: str) -> rules.QueueSettings:
+    """How what has this origin reaches the session: as its channel is set, or the session's route."""
+    if not c.rules.queues or is_attempt(c, session):
+        return c.rules.queue
+    address = outbox.address_for(c, session, origin)
+    return c.rules.queue if address is None else c.rules.queues.get(address.channel, c.rules.queue)
+
+
+def mode_of(c: Commit, session: str, kind: Literal["completion", "send"], origin: str) -> rules.QueueMode:
+    """The queue mode of a completion or a message for this session.
+
+    A live run hears every message at its next step. What agents say to each other has turns of its own in any mode.
+    """
+    queue = queue_at(c, session, origin)
+    if kind == "completion":
+        return queue.mode
+    if is_apart(origin):
+        return "steer"
+    if is_attempt(c, session):
+        return "interrupt" if queue.mode == "interrupt" else "steer"
+    return queue.people
+
+
+def _mode_of(c: Commit, session: str, row: InboxRow) -> rules.QueueMode:
+    if row.announces is not None:
+        return mode_of(c, session, "completion", row.origin)
+    return mode_of(c, session, "send", row.origin) if row.kind == "send" else "collect"
+
+
+def consume_waiting(c: Commit, session: str, at_boundary: bool) -> int:
+    """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
+    rows = _waiting(c, session)
+    if not rows:
+        return 0
+    taken = _entering(c, session, rows, at_boundary)
+    consume(c, session, taken, at_boundary, _behind(taken, rows))
+    return len(taken)
+
+
+def _waiting(c: Commit, session: str) -> list[InboxRow]:
+    """What may enter, in the order in which it is told: a run hears of its children in the order in which it made them,
+    a conversation in order of arrival. In a turn beside a wait for them no completion may."""
+    if is_aside(c, session):
+        return [row for row in c.tx.inbox.unread(session) if not row.announces][:WINDOW]
+    return c.tx.inbox.unread_by_child(session, WINDOW) if is_attempt(c, session) else c.tx.inbox.unread(session, WINDOW)
+
+
+def entering(c: Commit, session: str) -> list[InboxRow]:
+    """The rows that a turn which opens now would read first."""
+    return _entering(c, session, _waiting(c, session), at_boundary=False)
+
+
+def is_quiet(c: Commit, row: InboxRow) -> bool:
+    """True of what nobody waits for: a notice, or something of a fire-and-forget run."""
+    return row.kind == "notice" or (row.announces is not None and not is_awaited(c, row.source))
+
+
+class Times(Struct, frozen=True, gc=False):
+    """When a turn may begin for what is unread, and for the messages among it; None: there is none that somebody waits
+    for. `quiet`: something is unread, and nobody waits for any of it."""
+
+    rows_at: Instant | None = None
+    messages_at: Instant | None = None
+    quiet: bool = False
+
+
+def times(c: Commit, session: str) -> Times:
+    """When a conversation may read what is unread."""
+    first = c.tx.inbox.unread(session, 1)
+    if not first:
+        return Times()
+    sends = c.tx.inbox.newest_unread(session, "send")
+    if not sends and all(is_quiet(c, row) for row in c.tx.inbox.unread(session, WINDOW)):
+        return Times(quiet=True)
+    every = waiting_items(c, session, [*first, *c.tx.inbox.newest_unread(session), *sends])
+    queue = queue_at(c, session, every[0].origin)
+    messages_at = rules.drain_at(waiting_items(c, session, sends), queue, c.at) if sends else None
+    return Times(rules.drain_at(every, queue, c.at), messages_at)
+
+
+def would_join(c: Commit, session: str) -> bool:
+    """True if something that waits may enter the live turn at its next boundary."""
+    return bool(_entering(c, session, _waiting(c, session), at_boundary=True))
+
+
+def _entering(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool) -> list[InboxRow]:
+    if len(rows) == 1 and not at_boundary:
+        return rows  # a turn opens with the oldest row, whatever it is
+    turn = c.tx.turns.get(session) if at_boundary and rows and not is_attempt(c, session) else None
+    taken = rules.take(waiting_items(c, session, rows), at_boundary, turn.origin if turn else "")
+    keys = {item.key for item in taken}
+    return [row for row in rows if row.key in keys]
+
+
+def consume_completions(c: Commit, session: str) -> int:
+    """Consume the unread completions that the live turn may read, whatever the queue mode says: it has nothing else to
+    do, or would end without them."""
+    rows = readable_completions(c, session)
+    taken = rows[: rules.ROWS_A_COMMIT]
+    consume(c, session, taken, at_boundary=True, behind=_behind(taken, rows))
+    return len(taken)
+
+
+def readable_completions(c: Commit, session: str) -> list[InboxRow]:
+    """Unread completions that may enter the session's live turn: of a conversation, those that it may answer there."""
+    rows = [row for row in _waiting(c, session) if row.announces]
+    turn = None if is_attempt(c, session) else c.tx.turns.get(session)
+    if turn is None or not rows:
+        return rows
+    keys = {taken.key for taken in rules.take([waiting_item(row, "steer") for row in rows], True, turn.origin)}
+    return [row for row in rows if row.key in keys]
+
+
+def _behind(taken: list[InboxRow], rows: list[InboxRow]) -> list[InboxRow]:
+    """Completions that the same turn will read after a full commit's worth."""
+    if len(taken) < rules.ROWS_A_COMMIT:
+        return []
+    last = taken[-1]
+    return [row for row in rows[rows.index(last) + 1 :] if row.announces and row.origin == last.origin]
+
+
+def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, behind: Sequence[InboxRow] = ()) -> None:
+    """Rows to transcript, each once, with what that means for the runs they announce.
+
+    The newest completions of a turn are told whole, up to 64 KiB; `behind` are newer ones that it will read next.
+    """
+    if not rows:
+        return
+    completions = [row for row in rows if row.announces]
+    messages = [row for row in rows if not row.announces]
+    bodies: list[Body] = []
+    summarised: set[str] = set()
+    told_bytes = 0
+    if completions:
+        told = [_whole(c, session, row) for row in completions]
+        collected = _collected(c, session, told, behind)
+        summarised = {completions[at].key for at in collected.summarised}
+        told_bytes = collected.whole_bytes
+        bodies.append(_entry(c, session, completions, told, collected, at_boundary))
+    bodies += _left_out(c, session, messages)
+    for row in messages:
+        carried = from_carried_body(row.carried)
+        bodies.append(Spoken(row.body, row.key, row.kind, row.source or "", carried.images, carried.files))
+    transcripts.write(c, session, *bodies)
+    _drained(c, session, rows, told_bytes)
+    for row in rows:
+        if not c.tx.inbox.consume(row.key, c.at):
+            raise NotFound(f"row {row.key} was already taken")
+        if row.kind == "send":
+            c.tx.requests.take_up(row.key, c.at)
+        kind = row.announces
+        if kind is not None and row.source is not None:
+            path = _path_taken(c, session, row, at_boundary)
+            traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
+            if c.find(row.source) is not None:
+                c.then(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
+
+
+def _drained(c: Commit, session: str, rows: list[InboxRow], told_bytes: int) -> None:
+    """The open turn, if there is one, has taken these rows. A conversation's reply goes where they came from; a turn
+    that somebody speaks in is a heartbeat's no more."""
+    turn = c.tx.turns.get(session)
+    if turn is None:
+        return
+    turn = replace(turn, drained=turn.drained + len(rows), told_bytes=turn.told_bytes + told_bytes)
+    c.tx.turns.save(turn if is_attempt(c, session) else _addressed(c, turn, rows))
+
+
+def _addressed(c: Commit, turn: OpenTurn, rows: list[InboxRow]) -> OpenTurn:
+    is_first = turn.drained == len(rows)
+    by_person = turn.by_person or (is_first and any(row.kind == "send" and row.source is None for row in rows))
+    origin, route = next(((row.origin, row.route) for row in rows if row.origin), ("", "fallback"))
+    if not origin and all(row.kind == "send" and row.source is not None for row in rows):
+        origin = INTERNAL
+    after = joined(turn.origin, origin, is_first=is_first)
+    if after != turn.origin:
+        turn = replace(turn, origin=after, route=route if after == origin else "fallback")
+    is_spoken = turn.heartbeat and not all(is_quiet(c, row) for row in rows)
+    is_sent = any(row.kind == "send" for row in rows)
+    return replace(
+        turn,
+        by_person=by_person,
+        heartbeat="" if is_spoken else turn.heartbeat,
+        wakes=0 if is_sent else turn.wakes,
+    )
+
+
+def is_aside(c: Commit, session: str) -> bool:
+    """True of a session whose turn answers a message while it waits for its children, or would."""
+    run = c.find(session)
+    if run is None or run.ended is not None:
+        return c.tx.turns.wait(session) is not None
+    return isinstance(run.phase, Queued | Running | Asking) and run.phase.serving is not None
+
+
+def is_attempt(c: Commit, session: str) -> bool:
+    """True of a session whose turns belong to a live run: what it says is a result, and never goes to a channel."""
+    run = c.find(session)
+    return run is not None and run.ended is None
+
+
+def post_completion(c: Commit, key: str, session: str) -> bool:
+    """Post a completion to the requester's channel and read it, in this commit; False if it has no channel. One whose
+    words its thread has heard, in the same place, is only read."""
+    row = c.tx.inbox.get(key)
+    if row is None or row.state != "unread" or row.announces is None or is_attempt(c, session):
+        return False
+    address = outbox.address_for(c, session, row.origin)
+    if address is None and row.origin != INTERNAL:
+        return False
+    completion = replace(_whole(c, session, row), audience="posted")
+    collected = collect([completion], c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
+    transcripts.write(c, session, _entry(c, session, [row], [completion], collected, at_boundary=False))
+    c.tx.inbox.consume(key, c.at)
+    traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
+    if address is not None:
+        outbox.result(c, session, address, row, completion)
+    if row.source is not None and c.find(row.source) is not None:
+        c.then(row.source, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
+    return True
+
+
+def completions_read(c: Commit, session: str, bodies: Sequence[Body]) -> list[Completion]:
+    """The completions that stand in these entries, apart from those that people were shown already."""
+    read = [c.tx.inbox.get(key) for key in transcript.completions_read(bodies)]
+    rows = [row for row in read if row is not None and row.origin != INTERNAL]
+    return [_whole(c, session, row) for row in rows if c.tx.outbox.get(f"result:{row.key}") is None]
+
+
+def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:
+    """What is told of messages that gave way to those that are read now."""
+    told: list[Body] = []
+    for origin in dict.fromkeys(row.origin for row in messages if row.kind in ("send", "notice")):
+        dropped = c.tx.inbox.dropped(session, origin)
+        if dropped:
+            told.append(
+                Spoken(rules.left_out([waiting_item(row) for row in dropped], c.rules.queue.cap), kind="dropped")
+            )
+        for row in dropped:
+            c.tx.inbox.line_told(row.key, c.at)
+    return told
+
+
+def _path_taken(c: Commit, session: str, row: InboxRow, at_boundary: bool) -> Path:
+    """How a row really arrived: what was to be steered and missed its boundary was queued."""
+    if at_boundary:
+        return rules.arbitrate("busy", _mode_of(c, session, row), is_awaited(c, row.source)).path or "queued"
+    return "queued" if row.path == "steered" else row.path
+
+
+def _collected(c: Commit, session: str, completions: list[Completion], behind: Sequence[InboxRow]) -> Collected:
+    turn = c.tx.turns.get(session)
+    room = TURN_BYTES - (0 if turn is None else turn.told_bytes)
+    style, inline_chars = c.rules.style, c.rules.inline_chars
+    if len(behind) * LEAST_BYTES >= room:
+        room = 0
+    elif behind:
+        room = room_beside((_whole_bytes(c, session, row) for row in behind), room)
+    return collect(completions, style, c.ids.nonce(), max(0, room), inline_chars)
+
+
+def _whole_bytes(c: Commit, session: str, row: InboxRow) -> int:
+    return c.tx.inbox.measured(row, lambda: whole_bytes(_whole(c, session, row), c.rules.style, c.rules.inline_chars))
+
+
+def _whole(c: Commit, session: str, row: InboxRow) -> Completion:
+    """A completion with its words, for whoever reads it here."""
+    audience: Audience = "main" if is_awaited(c, row.source) else "quiet"
+    if row.origin == INTERNAL:
+        audience = "posted"
+    elif c.find(session) is not None:
+        audience = "nested"
+    text = "" if row.text is None else c.tx.texts.get(row.text)
+    return replace(_decode(row.body), result=text, audience=audience)
+
+
+def _entry(
+    c: Commit,
+    session: str,
+    rows: list[InboxRow],
+    completions: list[Completion],
+    collected: Collected,
+    at_boundary: bool,
+) -> Told:
+    typed = [_read(row, completion) for row, completion in zip(rows, completions, strict=True)]
+    prefix = rules.arbitrate("busy", _mode_of(c, session, rows[0]), True).prefix if at_boundary else ""
+    text = f"{prefix} {collected.text}" if prefix else collected.text
+    return Told(text, tuple(typed), collected.summarised)
+
+
+def _read(row: InboxRow, completion: Completion) -> CompletionRead:
+    handover = completion.handover
+    return CompletionRead(
+        row=row.key,
+        run=row.source,
+        status=completion.outcome.status,
+        kind=completion.kind,
+        run_id=completion.run_id,
+        label=one_line(completion.label or completion.task, LABEL_CHARS),
+        error=one_line(completion.outcome.error or "", LINE_CHARS),
+        summary=summary(completion.result),
+        stats=completion.stats,
+        artifacts=handover.artifacts,
+        more_artifacts=handover.more,
+        text=row.text or "",
+        text_bytes=len(completion.result.encode()),
+    )
+
+
+def is_awaited(c: Commit, run: str | None) -> bool:
+    """False of a fire-and-forget run: nobody waits for its completions."""
+    known = c.find(run or "")
+    return known is None or known.terms.expects
+
+
+def traced(c: Commit, session: str, row: InboxRow, path: Path, form: Literal["whole", "summarised"] = "whole") -> None:
+    """Record how a completion was delivered."""
+    run = c.find(row.source or "")
+    state: rules.RequesterState = "idle" if path == "direct" else "busy"
+    phases = rules.arbitrate(state, _mode_of(c, session, row), is_awaited(c, row.source)).phases
+    tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
+    if run is None or not run.terms.program:
+        tried += (Tried(phases[-1], "delivered", path),)
+    c.trace(row.source or "", _trace(c, row.key, session, tried, path, form, route=row.route))
+
+
+def tried_in_vain(c: Commit, run: Run, result: Literal["deferred", "failed"], why: str) -> None:
+    """Record a try at announcing a run's outcome that told nobody."""
+    phases = () if run.terms.program else rules.arbitrate("gone", "collect", run.terms.expects).phases
+    tried = tuple(Tried(phase, result, why) for phase in (phases if result == "failed" else phases[:1]))
+    c.trace(run.key, _trace(c, announce_key(run.key, run.run_id, "outcome"), run.terms.parent, tried, why=why))
+
+
+def _trace(
+    c: Commit,
+    key: str,
+    requester: str,
+    tried: tuple[Tried, ...],
+    path: Path | None = None,
+    form: Literal["whole", "summarised"] = "whole",
+    route: RouteSource = "fallback",
+    why: str = "",
+) -> DeliveryTrace:
+    depth: Literal["nested", "main"] = "main" if c.find(requester) is None else "nested"
+    return DeliveryTrace(
+        key=key, requester=requester, depth=depth, route=route, tried=tried, path=path, form=form, why=why
+    )
+
+
+# ---- the undelivered list --------------------------------------------------------------------------------------------
+
+
+def tell_undelivered(c: Commit, session: str) -> None:
+    """Tell a conversation of the results of its tree that were given up, each once, also those of when it was away."""
+    for row in c.tx.inbox.undelivered():
+        run = c.find(row.source or "")
+        if run is not None and isinstance(run.delivery, Undelivered) and _receiving_session(c, run) == session:
+            words = f"{run.key} could not be delivered: {run.delivery.error}. It is in the undelivered list."
+            notice(c, session, f"giveup:{run.key}:{run.run_id}", words)
+            outbox.tell(c, session, f"giveup:{run.key}:{run.run_id}", words)
+
+
+def _receiving_session(c: Commit, run: Run) -> str | None:
+    return receiver_of(c, run.terms.parent).session
+
+
+def undelivered_rows(c: Commit, run: str) -> list[InboxRow]:
+    """Undelivered rows of this run that announce no outcome: what came late, or expired."""
+    return [row for row in c.tx.inbox.of_run(run) if row.state == "undelivered" and row.kind != "outcome"]
+
+
+def offer_again(c: Commit, run: Run, to: str | None = None) -> bool:
+    """Put such rows into the inbox of whoever is there now, if anybody is, or of `to`; False if there are none."""
+    rows = undelivered_rows(c, run.key)
+    target = receiver_of(c, run.terms.parent) if to is None else Receiver(to)
+    for row in rows:
+        c.tx.inbox.reopen(row.key)
+        readdress_row(c, row, target, "queued")
+    return bool(rows)
+
+
+def dismiss_rows(c: Commit, run: str) -> bool:
+    """Take such rows off the list; False if there are none."""
+    rows = undelivered_rows(c, run)
+    for row in rows:
+        c.tx.inbox.dismiss(row.key, c.at)
+    return bool(rows)
+
+
+def expire_rows(c: Commit, run: Run) -> None:
+    """Rows of a settled run that nobody reads: on the list once a program has had its time, off it in their own."""
+    for row in c.tx.inbox.of_run(run.key):
+        program = is_program(c, row.session)
+        state = policy.outlived(row.state == "undelivered", c.at - row.arrived_at, program, run.terms.undelivered_s)
+        if state == "undelivered":
+            c.tx.inbox.give_up(row.key, c.at)
+        elif state == "dismissed":
+            c.tx.inbox.dismiss(row.key, c.at)

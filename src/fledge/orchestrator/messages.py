@@ -1,0 +1,408 @@
+"""Messages to sessions: from one session to another (exchanges), from a caller who waits under a run id (requests), and
+from the system (events and heartbeats).
+
+Each step is part of one commit: the sender's, and then those that end turns. So a message goes on exactly once wherever
+a process dies. What follows what in an exchange is decided in `core.exchange`; the caller checks who may send to whom.
+A request's end follows from rows: the row that carries its words, the turn that reads that row, and how that turn ends.
+Nothing here waits.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core import events as ev
+from fledge.core import exchange as rules
+from fledge.core import policy
+from fledge.core.access import refuse_stopped
+from fledge.core.effects import Owes
+from fledge.core.exchange import Exchange, Over
+from fledge.core.freeze import one_line, to_valid_utf8
+from fledge.core.keys import is_child_key, parse_key
+from fledge.core.policy import enforce
+from fledge.core.route import INTERNAL
+from fledge.core.run import AwaitingApproval, Instant, Run, on_wire
+from fledge.core.transcript import NOTHING_CARRIED, Carried
+from fledge.core.turn import Looked, TurnEnd, TurnStopped
+from fledge.errors import BadInput, NotFound, Refused
+from fledge.orchestrator import control, effects, exchanges, heartbeat, inbox
+from fledge.orchestrator.commit import Commit, Lease, check_lease
+from fledge.orchestrator.spawn import generations_of, open_conversation
+from fledge.orchestrator.views import is_below
+from fledge.store.base import MessageRequest, Tx, Wishes
+
+# ---- exchanges: from session to session ------------------------------------------------------------------------------
+
+FORGOTTEN_A_COMMIT = 20
+"""How many old exchanges a new one puts out of the way, at most."""
+
+
+class Sending(Struct, frozen=True, kw_only=True):
+    """A message that was read and whose sender may send it."""
+
+    id: str
+    """Names this very message: sending it again finds what became of it."""
+    sender: str
+    target: str
+    message: str
+    wait_s: float = 0.0
+    """How long the sender waits for the answer; 0: not at all."""
+    max_turns: int = 0
+    """How many turns the two may take after the first answer, if they are no parent and child."""
+    lease: Lease | None = None
+    """Of the driver whose tool call this is; None for a person."""
+    generations: Mapping[str, int] | None = None
+    """Stops the sender's turn knew of when it opened; None for a person, whom no stop has ended."""
+    opens: bool = False
+    """A conversation that does not exist yet is made."""
+
+
+def find_exchange(c: Commit, exchange_id: str, wait_s: float) -> Exchange | None:
+    """The exchange of a message that was sent before, or None; while it is not answered, its sender waits anew."""
+    exchange = c.tx.exchanges.get(exchange_id)
+    if exchange is None or exchange.kind == "tell" or exchange.speaker is None or exchange.reply is not None:
+        return exchange
+    waiting = replace(exchange, until_at=c.at + wait_s if wait_s > 0 else None)
+    c.tx.exchanges.save(waiting, c.at)
+    exchanges.hurry(c, waiting.target)
+    return waiting
+
+
+def begin_exchange(c: Commit, sending: Sending) -> Exchange:
+    """Send a message.
+
+    Where a plan awaits its answer, and the sender may give it, an answer is that; anything else is an ordinary message.
+    """
+    until_at = c.at + sending.wait_s if sending.wait_s > 0 else None
+    message = to_valid_utf8(sending.message)
+    if not message.strip():
+        raise BadInput("message", "must not be empty")
+    _check(c, sending)
+    run = c.find(sending.target)
+    answer = rules.plan_answer(message) if run is not None and _may_answer(c, run, sending.sender) else None
+    own = is_below(c.tx, sending.sender, sending.target)
+    kind = "tell" if answer is not None else rules.kind_of(run, own, waits=until_at is not None)
+    exchange = _exchange(c, sending, kind, None if kind == "tell" else until_at)
+    if answer is not None:
+        return _answered_plan(c, exchange, answer.approves, answer.reason)
+    c.tx.exchanges.save(exchange, c.at)
+    c.tx.exchanges.forget(c.at - c.rules.exchanges_s, FORGOTTEN_A_COMMIT)
+    _post(c, exchange, rules.first_words(exchange, message))
+    exchanges.hurry(c, sending.target)
+    return exchange
+
+
+def _check(c: Commit, sending: Sending) -> None:
+    target, sender = sending.target, sending.sender
+    if target == sender:
+        raise Refused("forbidden", f"{sender} cannot send to itself")
+    check_lease(c, sender, sending.lease)
+    if sending.generations is not None:
+        enforce(refuse_stopped(sending.generations, generations_of(c, sender)))
+    session = c.tx.sessions.get(target)
+    if session is None and sending.opens:
+        open_conversation(c, target)
+    elif session is None:
+        raise NotFound(f"no session {target}")
+    elif session.deleted:
+        raise Refused("done", f"{target} has ended and its session is gone: sessions_history has its result")
+    elif session.kind == "program":
+        raise Refused("error", f"{target} is a program: it receives results, not messages")
+    run = c.find(target)
+    if run is not None:
+        enforce(policy.refuse_send(run))
+
+
+def _may_answer(c: Commit, run: Run, sender: str) -> bool:
+    """A plan awaits its answer, and the sender is the requester or the controller."""
+    return isinstance(run.phase, AwaitingApproval) and sender in (run.terms.parent, c.tx.runs.spec(run.key).controller)
+
+
+def _exchange(c: Commit, sending: Sending, kind: rules.ExchangeKind, until_at: Instant | None) -> Exchange:
+    """The exchange, as the one that its sender is answering leads to it. Refused: too many came of the same."""
+    above = max(c.tx.exchanges.answering(sending.sender), key=lambda one: len(one.path), default=None)
+    path = (sending.sender,) if above is None else above.path
+    exchange = Exchange(
+        id=sending.id,
+        root=sending.id if above is None else above.root,
+        requester=sending.sender,
+        target=sending.target,
+        kind=kind,
+        row=f"send:{sending.id}",
+        path=(*path, sending.target),
+        inherited=len(path),
+        max_turns=sending.max_turns if kind == "talk" else 0,
+        until_at=until_at,
+    )
+    enforce(rules.refuse_hop(exchange, c.tx.exchanges.hops_made(exchange.root)))
+    return exchange
+
+
+def answer_plan(c: Commit, exchange_id: str, sender: str, target: str, approves: bool, reason: str) -> Exchange:
+    """Answer a plan; the id remembers that this was done. Refused: no plan awaits it, a rejection without a reason."""
+    sending = Sending(id=exchange_id, sender=sender, target=target, message=reason)
+    return _answered_plan(c, _exchange(c, sending, "tell", None), approves, reason)
+
+
+def _answered_plan(c: Commit, exchange: Exchange, approves: bool, reason: str) -> Exchange:
+    control.answer_plan(c, exchange.target, approves, rules.plan_words(approves, reason))
+    done = replace(exchange, stage=Over("approved" if approves else "rejected"))
+    c.tx.exchanges.save(done, c.at)
+    return done
+
+
+def _post(c: Commit, exchange: Exchange, words: str) -> None:
+    """Put the message that is to be answered into its speaker's inbox."""
+    session, run = exchange.speaker or "", c.find(exchange.speaker or "")
+    sender = exchange.target if session == exchange.requester else exchange.requester
+    inbox.put_message(c, session, exchange.row, "send", sender, words, exchange.origin)
+    if run is not None:
+        effects.apply(c, session, ev.SendArrived(at=c.at))
+    if exchange.origin:
+        inbox.wake(c, session)  # it has a turn of its own, so no step is called off for it
+    else:
+        inbox.arrived(c, session, inbox.mode_of(c, session, "send", exchange.origin))
+    c.hints.look = True
+
+
+def exchanges_answered(c: Commit, session: str, reply: str, owes: Owes = "nothing") -> None:
+    """A turn is over with this reply: whatever it answers goes on, or has its answer."""
+    for exchange in exchanges.unanswered(c, session, owes):
+        move = rules.answered(exchange, reply, c.tx.exchanges.hops_made(exchange.root))
+        after = move.exchange
+        if move.say:
+            after = replace(after, row=f"send:{after.id}:{after.hops}")
+            why = _unreachable(c, after.speaker or "")
+            after = after if why is None else rules.dropped(after, why)
+        c.tx.exchanges.save(after, c.at)
+        if move.say and after.speaker is not None:
+            _post(c, after, move.say)
+        c.hints.moved.append(exchange.target)
+
+
+def _unreachable(c: Commit, session: str) -> str | None:
+    known, run = c.tx.sessions.get(session), c.find(session)
+    if known is None or known.deleted:
+        return f"no session {session}"
+    refusal = None if run is None else policy.refuse_send(run)
+    return None if refusal is None else refusal.reason
+
+
+# ---- requests: a message that a caller waits for under a run id ------------------------------------------------------
+
+ANY_CALLER: Final = ""
+"""Who asks with an idempotency key of a request: it is the same for everybody."""
+
+
+def accept_request(
+    c: Commit,
+    session: str,
+    message: str,
+    wishes: Wishes | None = None,
+    key: str = "",
+    origin: str = "",
+    carried: Carried = NOTHING_CARRIED,
+) -> MessageRequest:
+    """Take words, images and files for a session, and wishes for the turn that reads them; a conversation that is not
+    there, or not any more, begins.
+
+    The same key finds the same request; with other words or wishes it is refused. Refused too: wishes for a run that
+    works on its task, whose turn is under way.
+    """
+    wishes = wishes or Wishes()
+    asked: tuple[object, ...] = (session, message, wishes, *([carried.images] if carried.images else []))
+    if carried.files:
+        asked += ([file.identity for file in carried.files],)
+    digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
+    known = c.tx.asks.find(ANY_CALLER, key) if key else None
+    if known is not None:
+        if known.digest != digest:
+            raise Refused("error", f"idempotencyKey: {key} was used before with other parameters")
+        before = c.tx.requests.get(known.answer)
+        if before is None:
+            raise NotFound(f"no run {known.answer!r}")
+        return before
+    opened = c.tx.sessions.get(session)
+    if (opened is None or opened.deleted) and not is_child_key(session):
+        open_conversation(c, session)
+    _check_wishes(c.find(session), wishes)
+    run_id = c.ids.unique()
+    row = f"send:{session}:{run_id}"
+    request = MessageRequest(run_id=run_id, session=session, row=row, wishes=wishes, accepted_at=c.at)
+    c.tx.requests.put(request)
+    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL, carried=carried)
+    if key:
+        c.tx.asks.remember(ANY_CALLER, key, digest, run_id, owner=session)
+    return request
+
+
+def withdraw_request(c: Commit, session: str, run_id: str) -> bool:
+    """Take words back that nobody has read: they are never read. False of any that was read, or is not known here."""
+    request = c.tx.requests.get(run_id)
+    if request is None or request.session != session:
+        return False
+    row = c.tx.inbox.get(request.row)
+    if row is None or row.state != "unread":
+        return False
+    c.tx.inbox.void(row.key, c.at)
+    c.then(session, Looked())  # a turn that was due for it alone does not open
+    c.hints.moved.append(session)
+    return True
+
+
+def _check_wishes(run: Run | None, wishes: Wishes) -> None:
+    if run is None or run.ended is not None:
+        return
+    wished = {
+        "model": wishes.model,
+        "thinking": wishes.thinking,
+        "extra_system_prompt": wishes.extra_system_prompt,
+        "lane": wishes.lane,
+        "timeout_seconds": wishes.timeout_s,
+    }
+    for field, wish in wished.items():
+        if wish:
+            raise BadInput(field, f"cannot be changed: {run.key} is at work; send the message alone, or steer it")
+
+
+def time_out_request(c: Commit, run_id: str) -> bool:
+    """Stop the turn that answers this, if its time is over; what is below it goes on. False if nothing was to do.
+
+    If the turn that read it has yielded, and another is open that does not answer it, or none, only its time is over.
+    """
+    request = c.tx.requests.get(run_id)
+    if request is None or request.started_at is None or request.ended_at is not None:
+        return False
+    if request.started_at + request.wishes.timeout_s > c.at:
+        return False
+    session = request.session
+    turn, waits = c.tx.turns.get(session), c.tx.turns.wait(session) is not None
+    if turn is None or inbox.is_attempt(c, session) or (waits and turn.turn != request.turn):
+        c.tx.requests.end(request.row, TurnEnd("timeout"), c.at)
+        c.hints.moved.append(session)
+    else:
+        effects.move_turn(c, session, TurnStopped(TurnEnd("timeout"), keeps_wait=True))
+    return True
+
+
+RequestStatus = Literal["ok", "error", "timeout", "pending"]
+
+
+class RequestStanding(Struct, frozen=True, kw_only=True):
+    """What has become of a run id, whatever it names; `run_id` is of the attempt that stands now."""
+
+    status: RequestStatus
+    run_id: str
+    session: str
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    error: str | None = None
+
+
+def request_standing(tx: Tx, run_id: str) -> RequestStanding:
+    """What has become of a request, or of the run that this id, however old, was given to. NotFound if neither."""
+    named = tx.runs.named(run_id)
+    if named is not None:
+        return _standing_of_run(tx.runs.load(named[0]))
+    request = tx.requests.get(run_id)
+    if request is None:
+        raise NotFound(f"no run {run_id!r}")
+    return _standing_of_request(tx, request)
+
+
+def _standing_of_run(run: Run) -> RequestStanding:
+    ended = run.ended
+    if ended is None:
+        return RequestStanding(status="pending", run_id=run.run_id, session=run.key, started_at=run.started_at)
+    outcome = ended.outcome
+    told, _ = on_wire(outcome)
+    status: RequestStatus = "error" if told == "unknown" else told
+    error = outcome.error or ("its outcome is unknown" if status == "error" else None)
+    return RequestStanding(
+        status=status,
+        run_id=run.run_id,
+        session=run.key,
+        started_at=ended.started_at,
+        ended_at=ended.ended_at,
+        error=error,
+    )
+
+
+def _standing_of_request(tx: Tx, request: MessageRequest) -> RequestStanding:
+    status: RequestStatus = "pending"
+    error: str | None = None
+    if request.ended_at is not None:
+        status, error = _how_it_ended(tx, request)
+    return RequestStanding(
+        status=status,
+        run_id=request.run_id,
+        session=request.session,
+        started_at=request.started_at,
+        ended_at=request.ended_at,
+        error=error,
+    )
+
+
+def _how_it_ended(tx: Tx, request: MessageRequest) -> tuple[RequestStatus, str | None]:
+    end = request.ended or TurnEnd("over")
+    match end.kind:
+        case "replied" | "forwarded":
+            return "ok", None
+        case "over":
+            run = tx.runs.find(request.session)
+            outcome = None if run is None or run.ended is None else run.ended.outcome
+            return ("ok", None) if outcome is None or outcome.status == "ok" else ("error", outcome.error)
+        case "timeout":
+            return "timeout", None
+        case "dropped":
+            return "error", "it gave way to newer messages: messages.queue.cap"
+        case "void":
+            return "error", "it was stopped before it read this"
+        case _:
+            return "error", end.told
+
+
+# ---- system events and requested heartbeats --------------------------------------------------------------------------
+
+EVENT_CHARS: Final = 4000
+REASON_CHARS: Final = 200
+EVENT_HEAD: Final = "[System event]"
+
+
+def post_event(c: Commit, session: str, text: str) -> bool:
+    """Post an event to a session; False if the last one that waits there says the same. A main conversation begins
+    with it if it has to. Refused: no text, too long a text, a session that is not there, and a program's."""
+    words = to_valid_utf8(text).strip()
+    if not words:
+        raise BadInput("text", "must not be empty")
+    if len(words) > EVENT_CHARS:
+        raise BadInput("text", f"must be at most {EVENT_CHARS} characters", len(words))
+    _open_for_event(c, session)
+    return inbox.notice(c, session, f"event:{session}:{c.ids.unique()}", f"{EVENT_HEAD} {words}")
+
+
+def request_heartbeat(c: Commit, session: str, reason: str) -> str:
+    """Ask for a heartbeat of a session; answers whose it is: of a run at work, the conversation's above it.
+
+    Refused: a session that is not there, and one with no conversation above it.
+    """
+    _open_for_event(c, session)
+    key = heartbeat.request(c, session, one_line(reason, REASON_CHARS) or "requested")
+    if key is None:
+        raise Refused("error", f"{session} belongs to a program: there is no conversation that could have a heartbeat")
+    return key
+
+
+def _open_for_event(c: Commit, session: str) -> None:
+    known = c.tx.sessions.get(session)
+    if known is not None and not known.deleted:
+        if known.kind == "program":
+            raise Refused("error", f"{session} is a program's: no model answers there")
+    elif parse_key(session).kind == "main":
+        open_conversation(c, session)
+    else:
+        raise NotFound(f"no session {session}")
