@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -20,12 +21,13 @@ class Process:
     """A worker."""
 
     def __init__(self, url: str, step_s: float) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it is killed)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.worker", url, str(step_s)],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._said,
         )
         self.pid = self._process.pid
 
@@ -33,23 +35,28 @@ class Process:
         """Wait until it drives."""
         assert self._process.stdout is not None
         line = await asyncio.to_thread(self._process.stdout.readline)
-        assert line == b"ready\n", await asyncio.to_thread(self.end)
+        assert line == b"ready\n", self._words()
         return self
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         os.kill(self.pid, number)
 
-    def end(self) -> str:
-        """Let it close, or find it dead; what it complained of."""
-        if self._process.poll() is None:
-            self.signal(signal.SIGCONT)
-        return self._process.communicate(timeout=30)[1].decode()
+    @property
+    def complaint(self) -> str:
+        """What it said last, if it has ended by itself."""
+        return "" if self._process.poll() is None else f"ended with {self._process.returncode}: {self._words()}"
+
+    def _words(self) -> str:
+        self._said.seek(0)
+        return self._said.read().decode()[-2000:]
 
     def kill(self) -> None:
-        """End it at once."""
-        self.signal(signal.SIGKILL)
-        self._process.communicate()
+        """End it at once. Killing it twice is fine."""
+        if not self._said.closed:
+            self._process.kill()
+            self._process.communicate()
+            self._said.close()
 
 
 def busy(tx: Tx, at: float) -> int:

@@ -155,6 +155,7 @@ def test_whatever_fails_nothing_is_lost_or_done_twice(seed: int) -> None:
                         continue  # the server is being restarted
                 await failing
                 await judged(gateway, spawning.result())
+            assert [process.complaint for process in processes if process.complaint] == []
             assert WIDTH // 2 < most <= WIDTH
 
     with running() as server:
@@ -169,8 +170,9 @@ async def _spawn(gateway: Worker, children: int) -> list[str]:
 
 
 async def _fail(server: Server, processes: list[Process], url: str, dice: random.Random) -> None:
-    """Kill workers and start others, stop and continue one for longer than its lease, restart the server."""
-    for what in dice.sample(["kill", "kill", "stop", "restart"], 4):
+    """Kill workers and start others, stop and continue one for longer than its lease, cut all connections, restart the
+    server."""
+    for what in dice.sample(["kill", "kill", "stop", "cut", "cut", "restart"], 6):
         await asyncio.sleep(dice.uniform(0.3, 0.8))
         one = dice.choice(processes)
         if what == "kill":
@@ -181,6 +183,8 @@ async def _fail(server: Server, processes: list[Process], url: str, dice: random
             one.signal(signal.SIGSTOP)
             await asyncio.sleep(LEASE_S + dice.uniform(0.5, 1.5))
             one.signal(signal.SIGCONT)
+        elif what == "cut":
+            server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'fledge %'")
         else:
             await asyncio.to_thread(server.stop)
             await asyncio.to_thread(server.start)

@@ -3,6 +3,8 @@ ends when its standard input does. Children take three steps, each committed onc
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from fledge.errors import StoreError
 from fledge.orchestrator.engine import Engine
@@ -16,10 +18,10 @@ STEPS = 3
 async def main(url: str, step_s: float) -> None:
     """Work until nobody wants it any more."""
 
-    async def surely_step(stage: Stage, words: str) -> None:
+    async def surely(write: Callable[[], Awaitable[object]]) -> None:
         while True:
             try:
-                await stage.step(words)
+                await write()
             except StoreError:  # the server is away; what was not written is written later
                 await asyncio.sleep(0.1)
             else:
@@ -30,8 +32,8 @@ async def main(url: str, step_s: float) -> None:
             entries = await stage.engine.store.read(lambda tx: tx.transcripts.entries(stage.session))
             for number in range(sum(entry.kind == "tool" for entry in entries), STEPS):
                 await asyncio.sleep(step_s)
-                await surely_step(stage, f"step {number}")
-        await stage.say("done")
+                await surely(partial(stage.step, f"step {number}"))
+        await surely(partial(stage.say, "done"))
 
     store = PostgresStore.open(url, alone=False, lease_s=LEASE_S)
     async with Engine(store, ScriptedPerformer(play), rules=RULES):

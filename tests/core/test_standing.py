@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fledge.core.policy import Budget
 from fledge.core.run import Queued, Retry, Run, Running
-from fledge.core.standing import Above, Limit, NextDue, limits, next_due
+from fledge.core.standing import Above, Limit, NextDue, UnansweredTurn, limits, next_due
 from tests.core.samples import AT, KEY, RUNS, TERMS
 from tests.statements import proves
 
@@ -85,3 +85,9 @@ def test_every_phase_has_words_for_its_due_time(name: str) -> None:
     run = RUNS[name]
     due = next_due(run)
     assert run.due_at is None if due is None else due.what != ""
+
+
+@pytest.mark.parametrize(("tries", "times"), [(1, "once"), (7, "7 times")])
+def test_an_unanswered_turn_says_for_how_long_and_how_often_it_was_tried(tries: int, times: str) -> None:
+    late = UnansweredTurn(session="s", turn=1, since_at=0.0, tries=tries, rows=())
+    assert late.words(1860.0) == f"unanswered for 31 min, tried {times}"

@@ -242,6 +242,8 @@ class PostgresStore(ThreadedStore):
 
     async def close(self) -> None:
         """Finish what was submitted, then close the connections. A server that is away is not waited for."""
+        if self.cluster is not None:
+            await self.cluster.leave()
         self._closing.set()
         await super().close()
 
