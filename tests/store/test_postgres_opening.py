@@ -63,6 +63,8 @@ def test_a_store_is_shown_without_its_password() -> None:
     assert address.shown == repr(address) == "postgresql://wren@host:6543/db?schema=mine"
     assert address.conninfo == "postgresql://wren:p%40ss@host:6543/db?sslmode=require"
     assert parse("postgresql:///db").shown == "postgresql://localhost:5432/db?schema=fledge"
+    assert parse("postgresql://a:1,b:2/db").shown == "postgresql://a:1,b:2/db?schema=fledge"
+    assert parse("postgresql://a,b/db").shown == "postgresql://a:5432,b:5432/db?schema=fledge"
 
 
 def test_a_server_that_does_not_answer_is_named(server: Server, proxy: Proxy) -> None:

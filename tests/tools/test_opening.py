@@ -50,6 +50,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
     "cli/term/here.py": {"os.walk": (1, "names that a person completes; links are not followed, nothing is opened")},
     "cli/term/opening.py": {"os.open": (1, STATE)},
+    "cli/working.py": {"fledge.open": (1, STATE)},
     "client/resting.py": {"SqliteStore.open": (1, STATE)},
     "cli/working.py": {"fledge.open": (1, STATE)},
     "config/permissions.py": {"os.open": (1, USER), "os.listdir": (1, USER)},

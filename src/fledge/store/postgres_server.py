@@ -116,7 +116,9 @@ def parse(url: str) -> ServerAddress:
     name = names[-1] if names else DEFAULT_SCHEMA
     if not _NAME.fullmatch(name):
         raise BadInput("store", "its schema must be a name of lower-case letters, digits and '_'", name)
-    host = f"{known.get('host') or 'localhost'}:{known.get('port') or 5432}"
+    hosts, ports = (str(known.get(name) or "").split(",") for name in ("host", "port"))
+    ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+    host = ",".join(f"{name or 'localhost'}:{port or 5432}" for name, port in zip(hosts, ports, strict=True))
     user = f"{known['user']}@" if known.get("user") else ""
     shown = f"postgresql://{user}{host}/{known.get('dbname') or ''}?schema={name}"
     return ServerAddress(conninfo, name, shown, str(known.get("password") or ""))
