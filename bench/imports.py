@@ -23,6 +23,7 @@ from fledge.orchestrator.spawn_params import SpawnParams
 
 IMPORTS = ("fledge", "fledge.testing")
 RUNS = 10
+ROOM = {"agents": {"defaults": {"subagents": {"maxChildrenPerAgent": RUNS}}}}
 """Finished runs in the folders that `fledge ps` shows."""
 TIMEOUT_S = 60
 
@@ -66,7 +67,7 @@ def _commands(folder: Path) -> Iterator[dict[str, list[str]]]:
         yield commands
         return
     free, held = folder / "free", folder / "held"
-    fledge.run_sync(_spawn_runs, free, model=ScriptedModel(echo), config={})
+    fledge.run_sync(_spawn_runs, free, model=ScriptedModel(echo), config=ROOM)
     shutil.copytree(free, held)
     commands["fledge --help"] = [str(script), "--help"]
     commands["fledge ps, a folder that no process holds"] = [str(script), "ps", "--state", str(free)]

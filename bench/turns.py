@@ -21,7 +21,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.ids import RandomIds
 from fledge.models.base import Call, Request, ToolMessage
 from fledge.models.scripted import ScriptedModel, use
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import control, effects, spawn
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
@@ -164,6 +164,7 @@ def _speak(tx: Tx, keys: list[str], rules: Rules) -> None:
     for key in keys:
         spawn.open_conversation(c, key)
         control.send(c, key, "add two and three")
+    effects.settle(c)
 
 
 def _check_all_answered(tx: Tx, keys: list[str]) -> None:

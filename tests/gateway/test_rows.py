@@ -108,12 +108,12 @@ def test_rows_say_what_each_run_does_and_each_filter_finds_its_own(server: Serve
         spawned(ask, "Launch it " + "far " * 100, "Launcher")
         asks = feed.until("Launcher", is_doing("you"))
         spawned(ask, "Delegate", "boss")
+        ponders = feed.until("below", is_doing("tool"))
         spawned(ask, "Say a plan", "planner", planMode=True)
         plan = feed.until("planner", is_doing("you"))
-        ponders = feed.until("below", is_doing("tool"))
         boss = feed.until("boss", is_doing("children"))
         page = ask.call("runs.query")
-        assert labels(page) == ["below", "planner", "boss", "Launcher", "failer", "greeter"]
+        assert labels(page) == ["planner", "below", "boss", "Launcher", "failer", "greeter"]
         assert page["counts"] == {"all": 6, "active": 4, "waiting": 2, "stuck": 0, "failed": 1, "undelivered": 0}
         assert page["next"] == ""
         assert page["isDriven"]
@@ -123,7 +123,7 @@ def test_rows_say_what_each_run_does_and_each_filter_finds_its_own(server: Serve
         assert labels(ask.call("runs.query", filter="waiting")) == ["planner", "Launcher"]
         assert labels(ask.call("runs.query", filter="failed")) == ["failer"]
         assert labels(ask.call("runs.query", sort="active")) == [
-            *("below", "planner", "boss", "Launcher"),
+            *("planner", "below", "boss", "Launcher"),
             *("failer", "greeter"),
         ]
         assert labels(ask.call("runs.query", requester="main", search="LAUNCH")) == ["Launcher"]

@@ -12,7 +12,7 @@ from fledge.core.policy import Budget
 from fledge.core.run import Killed, Ok, Run
 from fledge.errors import StaleWrite
 from fledge.openclaw import PastRun
-from fledge.orchestrator import budget, spawn, turns
+from fledge.orchestrator import budget, control, spawn, turns
 from fledge.orchestrator.commit import Listener
 from fledge.orchestrator.history import import_run
 from tests.model.world import CAP, LIMITS, MAIN
@@ -172,6 +172,13 @@ def test_a_run_whose_transcript_was_deleted_is_refused(scene: Scene) -> None:
     words = f"{o.session} was spawned with cleanup delete, so its transcript is gone: run it again"
     with refused(scene, "done", words):
         resume(scene, o.session)
+
+
+def test_a_run_whose_session_was_deleted_is_refused(scene: Scene) -> None:
+    key = killed(scene, "half")
+    scene.commit(lambda c: control.delete_session(c, key))
+    with refused(scene, "done", f"{key}: its session was deleted: run it again"):
+        resume(scene, key)
 
 
 def test_a_run_under_a_killed_requester_is_refused(scene: Scene) -> None:

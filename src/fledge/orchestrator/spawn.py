@@ -232,6 +232,9 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     enforce(policy.refuse_resume(run))
     if any(isinstance(event, ev.Imported) for event in c.tx.events.of(key)):
         raise Refused("done", f"{key} was imported from another system: run it again")
+    session = c.tx.sessions.get(key)
+    if session is None or session.deleted:
+        raise Refused("done", f"{key}: its session was deleted: run it again")
     if inbox.receiver_of(c, run.terms.parent).suppressed:
         raise Refused(
             "forbidden", f"{run.terms.parent}, which it would answer to, was killed: resume that, or run it again"
