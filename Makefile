@@ -31,7 +31,7 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	FLEDGE_SOAK=$${FLEDGE_SOAK:-20} FLEDGE_SEED=$${FLEDGE_SEED:-$$(date +%s)} \
-	$(BIN)/pytest --numprocesses 3 --dist worksteal tests/sim tests/model tests/crash tests/workspaces tests/browser
+	$(BIN)/pytest --numprocesses 3 --dist worksteal tests/sim tests/model tests/crash tests/store tests/cluster tests/workspaces tests/browser
 
 mutate: $(STAMP)
 	$(BIN)/python -m tests.mutate

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -39,6 +40,10 @@ class Family(msgspec.Struct, frozen=True):
     wall_s: float
     cpu_s: float
     """Of the workers and of the process that spawned."""
+    commits: int = 0
+    """Of the workers."""
+    trips: Counter[str] = msgspec.field(default_factory=Counter)
+    """What the workers' writers waited for, where it was counted."""
 
     @property
     def cpu_ms_a_child(self) -> float:
@@ -89,8 +94,8 @@ class Worker:
 class Cluster:
     """A store with workers, and this process beside them."""
 
-    def __init__(self, url: str, folder: Path, number: int, width: int, delay_ms: float) -> None:
-        self._words = [url, str(folder), str(number), str(width), str(delay_ms)]
+    def __init__(self, url: str, folder: Path, number: int, width: int, delay_ms: float, counts: bool) -> None:
+        self._words = [url, str(folder), str(number), str(width), str(delay_ms), *(["counts"] if counts else [])]
         options: dict[str, Any] = {"config": children.settings(number, width), "workspace": folder, "env": {}}
         self._opened = fledge.open(
             folder, store=url, model=children.forgetful(children.script), tools=[children.add], drives=False, **options
@@ -130,6 +135,11 @@ class Cluster:
         """End a child."""
         await self._opened.engine.commit(lambda c: control.kill(c, key))
 
+    async def move(self, worker: Worker) -> None:
+        """Let the row of a worker say that it is on another machine."""
+        sql = "UPDATE engines SET machine = 'another' WHERE pid = ?"
+        await self._opened.engine.store.transact(lambda tx: tx.unit.execute(sql, worker.process.pid).rowcount)
+
     async def until(self, look: Callable[[Tx], bool]) -> None:
         """Wait until the rows say so."""
         async with asyncio.timeout(TIMEOUT_S):
@@ -146,7 +156,9 @@ def _are_read(number: int) -> Callable[[Tx], bool]:
 
 
 @asynccontextmanager
-async def cluster(url: str, workers: int, number: int, width: int, delay_ms: float = 0.0) -> AsyncIterator[Cluster]:
+async def cluster(
+    url: str, workers: int, number: int, width: int, delay_ms: float = 0.0, counts: bool = False
+) -> AsyncIterator[Cluster]:
     """A store of its own with so many workers. The first one makes it."""
     import psycopg
 
@@ -154,7 +166,7 @@ async def cluster(url: str, workers: int, number: int, width: int, delay_ms: flo
     place = f"{url}?schema={schema}"
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
         try:
-            found = Cluster(place, Path(folder), number, width, delay_ms)
+            found = Cluster(place, Path(folder), number, width, delay_ms, counts)
             for _ in range(workers):
                 await found.start()
             async with found:
@@ -164,16 +176,22 @@ async def cluster(url: str, workers: int, number: int, width: int, delay_ms: flo
                 connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
 
 
-def family(url: str, workers: int, number: int, width: int, delay_ms: float = 0.0) -> Family:
+def family(url: str, workers: int, number: int, width: int, delay_ms: float = 0.0, counts: bool = False) -> Family:
     """Let so many children live and be read."""
 
     async def main() -> Family:
-        async with cluster(url, workers, number, width, delay_ms) as found:
+        async with cluster(url, workers, number, width, delay_ms, counts) as found:
             with Meter() as m:
                 await found.spawn(children.TASK.task, number)
                 await found.until(_are_read(number))
             used = [await worker.end() for worker in found.workers]
-            return Family(number, workers, m.wall_s, m.cpu_s + sum(used))
+            said = [words for worker in found.workers for words in worker.said]
+            trips: Counter[str] = Counter()
+            for word, value in said:
+                if word.startswith("trips:"):
+                    trips[word.removeprefix("trips:")] += int(value)
+            commits = sum(int(value) for word, value in said if word == "commits")
+            return Family(number, workers, m.wall_s, m.cpu_s + sum(used), commits, trips)
 
     return asyncio.run(main())
 
@@ -194,8 +212,9 @@ def ending_at_once(url: str, workers: int, number: int) -> float:
     return asyncio.run(main())
 
 
-def takeovers(url: str, number: int) -> list[float]:
-    """How long after `kill -9` of their worker the model was asked again for each of so many children; s."""
+def takeovers(url: str, number: int, elsewhere: bool = False) -> list[float]:
+    """How long after `kill -9` of their worker the model was asked again for each of so many children; s. `elsewhere`:
+    as if that worker had been on another machine, so that only its lease says that it is dead."""
 
     async def main() -> list[float]:
         async with cluster(url, 1, number, number) as home:
@@ -203,6 +222,8 @@ def takeovers(url: str, number: int) -> list[float]:
             await home.spawn(WAIT, number)
             await first.until("asked", number)
             second = await home.start()
+            if elsewhere:
+                await home.move(first)
             killed_at = time.monotonic()
             await first.end(signal.SIGKILL)
             await second.until("asked", number)

@@ -47,12 +47,14 @@ START = {
 }
 """CPU over an interpreter that does nothing."""
 A_SIXTH_OF_THE_SDK = Bar("at least", 6)
+MORE_THAN_OURS = Bar("at least", 1)
 PROMPT = Bar("at most", 250, "ms")
 SMALL = Bar("at most", 300, "MB")
 SIX_FLOORS = Bar("at most", 6)
 THREE_EMBEDDED = Bar("at most", 3)
 FIVE_EMBEDDED = Bar("at most", 5)
 A_THIRD = Bar("at most", 1 / 3)
+NO_SHARDS = Bar("at least", 100, "/s")
 TAKEN_OVER = Bar("at most", 15, "s")
 REACHED = Bar("at most", 100, "ms")
 IDLE = Bar("at most", 1, "%")
@@ -297,8 +299,17 @@ def on_a_server(sizes: Sizes) -> Iterator[Line]:
     yield from _several_workers(sizes, url, number, beside.cpu_ms_a_child)
     with delayed(url, LATENCY_MS) as far:
         away = lives.median_lives([postgres.live(far, number, width) for _ in range(sizes.rounds)])
-    rate, near = number / away.wall_s, number / mine.wall_s
-    yield Line(f"  {LATENCY_MS:g} ms further away, children a second", f"{rate:.0f}", f"{near:.0f}", rate / near)
+        rate, near = number / away.wall_s, number / mine.wall_s
+        yield Line(f"  {LATENCY_MS:g} ms further away, children a second", f"{rate:.0f}", f"{near:.0f}", rate / near)
+        for workers in (1, 2, 4):
+            rate = _rate(sizes, far, workers, number)
+            what = f"  {LATENCY_MS:g} ms further away, children a second, workers: {workers}"
+            yield Line(what, f"{rate:.0f}", value=rate, bar=NO_SHARDS, unit="/s")
+
+
+def _rate(sizes: Sizes, url: str, workers: int, number: int) -> float:
+    """Children a second by so many workers, 64 at once."""
+    return median(number / postgres_workers.family(url, workers, number, 64).wall_s for _ in range(sizes.rounds))
 
 
 def _several_workers(sizes: Sizes, url: str, number: int, embedded_ms: float) -> Iterator[Line]:
@@ -308,10 +319,13 @@ def _several_workers(sizes: Sizes, url: str, number: int, embedded_ms: float) ->
     two = pair[len(pair) // 2]
     ratio = two.cpu_ms_a_child / embedded_ms
     yield Line("  two workers / SQLite, client CPU", str(two), f"{embedded_ms:.2f} ms/child", ratio, FIVE_EMBEDDED)
+    alone, *rates = (_rate(sizes, url, workers, number) for workers in (1, 2, 4))
+    yield Line("  children a second, two workers / one", f"{rates[0]:.0f}", f"{alone:.0f}", rates[0] / alone)
+    yield Line("  children a second, four workers / one", f"{rates[1]:.0f}", f"{alone:.0f}", rates[1] / alone)
     took = median(postgres_workers.ending_at_once(url, 4, number) for _ in rounds)
     what = f"  {number:,} children of one parent end at once, four workers"
     yield Line(what, f"{took:.2f} s", value=took, bar=FULL_LANES, unit="s")
-    slow = min(number, 200)
+    slow = min(number, 400)
     one, four = (
         median(postgres_workers.family(url, workers, slow, 8 * workers, 200).wall_s for _ in rounds)
         for workers in (1, 4)
@@ -325,6 +339,9 @@ def _several_workers(sizes: Sizes, url: str, number: int, embedded_ms: float) ->
     )
     p95 = percentile([took for _ in rounds for took in postgres_workers.takeovers(url, 8)], 95)
     yield Line("  kill -9 of a worker to its work in another, p95", f"{p95:.1f} s", value=p95, bar=TAKEN_OVER, unit="s")
+    p95 = percentile([took for _ in rounds for took in postgres_workers.takeovers(url, 8, elsewhere=True)], 95)
+    what = "  kill -9 of a worker to its work on another machine, p95"
+    yield Line(what, f"{p95:.1f} s", value=p95, bar=TAKEN_OVER, unit="s")
     p95 = percentile(postgres_workers.kills(url, sizes.answers), 95)
     yield Line("  kill to a driver in another process, p95", f"{p95:.0f} ms", value=p95, bar=REACHED, unit="ms")
     share = postgres_workers.idle_percent(url)
@@ -398,15 +415,18 @@ def compared_with_peers(sizes: Sizes) -> Iterator[Line]:
     if not sizes.peers:
         return
     width = max(sizes.widths)
-    mine = lives.median_lives([children.live(sizes.peers, width) for _ in range(sizes.rounds)])
-    ours = f"{mine.cpu_ms_a_child:.2f} ms"
-    for peer in libraries.measured(sizes.peers, sizes.rounds):
+    for way in libraries.ways(sizes.peers):
+        peer = libraries.measured(way, sizes.rounds, lambda: children.live(sizes.peers, width).cpu_ms_a_child)
         what = f"CPU a child, {sizes.peers} children, {peer.what} / fledge"
-        if peer.cpu_ms is None:
-            yield Line(what, peer.detail, ours)
+        if peer.theirs_ms:
+            theirs = f"{_spread(peer.theirs_ms)} ({peer.library})"
+            yield Line(what, theirs, _spread(peer.ours_ms), peer.ratio, MORE_THAN_OURS)
         else:
-            ratio = peer.cpu_ms / mine.cpu_ms_a_child
-            yield Line(what, f"{peer.cpu_ms:.2f} ms ({peer.detail})", ours, ratio)
+            yield Line(what, peer.library)
+
+
+def _spread(rounds_ms: Sequence[float]) -> str:
+    return f"{min(rounds_ms):.2f} to {max(rounds_ms):.2f} ms"
 
 
 def streamed(sizes: Sizes) -> Iterator[Line]:

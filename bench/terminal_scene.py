@@ -2,7 +2,9 @@
 
 An answer streams while five subagents begin, work and end; one asks for a yes, one has a plan. What is typed is taken
 like in a chat. For looking at the screen, and for `bench/terminal.py`, which measures it. `NUMBERED=1` streams numbered
-words, so that a test can find each; `EXIT=1` leaves when the answer is complete; `REPORT=FILE` writes what it cost.
+words, so that a test can find each; `RESIZES=1` waits at some of these for a terminal of another width: what was on
+its way while a terminal changes stands where no program can know; `EXIT=1` leaves when the answer is complete;
+`REPORT=FILE` writes what it cost.
 """
 
 import asyncio
@@ -66,6 +68,8 @@ def settle(run: Run) -> Outcome:
 Done.
 """
 NUMBERED = "".join(f"w{number:04d}" + ("\n\n" if number % 60 == 59 else " ") for number in range(420))
+RESIZED_AT = range(40, 400, 60)
+"""The numbered words at which the scene waits for another width."""
 LABELS = ("scout", "翻訳者", "checker", "writer 🖋", "fetcher with a rather long label")
 PLAN = "1. **Read** the docs\n2. Fix them\n3. Run `make test`\n"
 
@@ -95,6 +99,8 @@ class Player:
             self._work(number)
             wait = begun + (number + 1) / self._rate - time.perf_counter()
             await asyncio.sleep(max(0.0, wait))
+            if number in RESIZED_AT and os.environ.get("RESIZES"):
+                await _another_width()
         screen.complete()
         screen.turn(None)
         self._read()
@@ -153,6 +159,13 @@ class Player:
                     self._asked = [asked for asked in self._asked if asked.id != question]
                     self._screen.ask(tuple(self._asked))
                     self._screen.say(NoticeItem(f"{question}: {verdict} {words}".strip()))
+
+
+async def _another_width() -> None:
+    """Wait until the terminal has changed its width."""
+    width = os.get_terminal_size().columns
+    while os.get_terminal_size().columns == width:  # noqa: ASYNC110 (the signal is handled by the screen)
+        await asyncio.sleep(0.01)
 
 
 class Report:

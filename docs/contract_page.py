@@ -98,7 +98,12 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "7": (
         "Bad input",
-        {"input": "Bad input", "server": "A store on a server", "engines": "Several engines on one store"},
+        {
+            "input": "Bad input",
+            "server": "A store on a server",
+            "engines": "Several engines on one store",
+            "live": "Live words between processes",
+        },
     ),
     "8": (
         "Security",

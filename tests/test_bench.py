@@ -122,10 +122,10 @@ def test_parts_of_the_table_can_be_chosen(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_peers_that_are_not_there_are_named_with_the_command_that_installs_them(tmp_path: Path) -> None:
-    found = list(libraries.measured(1, 1, tmp_path))
-    assert [one.cpu_ms for one in found] == [None] * len(libraries.PEERS)
-    assert [one.detail for one in found] == [
-        f"not installed: python -m bench.peers install {peer.name}" for peer in libraries.PEERS
+    found = [libraries.measured(way, 1, lambda: 1.0) for way in libraries.ways(1, tmp_path)]
+    assert found == [
+        libraries.Measured(peer.name, f"not installed: python -m bench.peers install {peer.name}")
+        for peer in libraries.PEERS
     ]
 
 
@@ -142,10 +142,13 @@ def test_a_peer_is_measured_in_its_own_environment_by_a_program_that_is_there(tm
     result = json.dumps({"library": "it 1.0", "cpu_ms": 2.5})
     for peer in libraries.PEERS:
         interpreter(tmp_path, peer.name, f"""echo "$@" >> {asked}; echo 'RESULT {result}'""")
-    found = list(libraries.measured(7, 1, tmp_path))
-    assert {(one.cpu_ms, one.detail) for one in found} == {(2.5, "it 1.0")}
+    ours = iter(range(1, 1000))
+    found = [libraries.measured(way, 2, lambda: float(next(ours))) for way in libraries.ways(7, tmp_path)]
+    assert {(one.theirs_ms, one.library) for one in found} == {((2.5, 2.5), "it 1.0")}
+    assert [one.ours_ms for one in found] == [(2 * n + 1.0, 2 * n + 2.0) for n in range(len(found))]
+    assert found[0].ratio == 2.5 / 1.5
     commands = [line.split() for line in asked.read_text("utf-8").splitlines()]
-    assert len(commands) == len(found) == sum(len(peer.ways) for peer in libraries.PEERS)
+    assert len(commands) == 2 * len(found) == 2 * sum(len(peer.ways) for peer in libraries.PEERS)
     for _, _, module, *_, number in commands:
         assert (libraries.ROOT / (module.replace(".", "/") + ".py")).is_file()
         assert number == "7"
@@ -153,8 +156,8 @@ def test_a_peer_is_measured_in_its_own_environment_by_a_program_that_is_there(tm
 
 def test_a_peer_that_fails_is_named_with_its_last_line(tmp_path: Path) -> None:
     interpreter(tmp_path, "nanobot", "echo first >&2; echo it broke >&2; exit 1")
-    (found,) = (one for one in libraries.measured(1, 1, tmp_path) if one.what.startswith("nanobot, "))
-    assert (found.cpu_ms, found.detail) == (None, "not measured: it broke")
+    (way,) = (one for one in libraries.ways(1, tmp_path) if one.what.startswith("nanobot, "))
+    assert libraries.measured(way, 1, lambda: 1.0) == libraries.Measured(way.what, "not measured: it broke")
 
 
 def test_an_unknown_peer_is_refused_before_anything_is_installed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from fledge.config import (
     Chosen,
     Config,
     ModelChoice,
-    QueueOverride,
     SandboxBlock,
     check,
     model_for_child,
@@ -23,6 +22,7 @@ from fledge.config import (
     thinking_for_child,
     with_settings,
 )
+from fledge.config.schema import Subagents
 from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.errors import BadInput
 from tests.statements import proves
@@ -51,7 +51,7 @@ def test_an_agent_overrides_the_limits_it_sets_and_no_other() -> None:
                 model: "m", thinking: "low", budget: {usd: 0, turns: 3, seconds: 1}}}]}}"""
     ).config
     assert subagent_limits(config, "b") == config.agents.defaults.subagents
-    assert subagent_limits(config, "A") == settings.Subagents(
+    assert subagent_limits(config, "A") == Subagents(
         max_spawn_depth=3,
         max_children_per_agent=1,
         max_concurrent=2,
@@ -131,21 +131,17 @@ def queued(mode: QueueMode, debounce_s: float = 0.005, **settings: Any) -> Queue
 
 
 @pytest.mark.parametrize(
-    ("channel", "override", "expected"),
+    ("channel", "expected"),
     [
-        (None, None, queued("followup")),
-        ("irc ", None, queued("steer")),
-        ("Mail", None, queued("followup", 0.007)),
-        ("web", QueueOverride(), queued("followup")),
-        ("irc", QueueOverride(mode="collect"), queued("collect")),
-        ("mail", QueueOverride(debounce_ms=0, cap=1, drop="old"), queued("followup", 0.0, cap=1, drop="old")),
+        (None, queued("followup")),
+        ("irc ", queued("steer")),
+        ("Mail", queued("followup", 0.007)),
+        ("web", queued("followup")),
     ],
 )
-def test_a_session_goes_before_its_channel_and_that_before_all(
-    channel: str | None, override: QueueOverride | None, expected: QueueSettings
-) -> None:
+def test_a_channels_own_queue_settings_go_before_those_for_all(channel: str | None, expected: QueueSettings) -> None:
     config = check({"messages": {"queue": QUEUE}}).config
-    assert queue_settings(config, channel, override) == expected
+    assert queue_settings(config, channel) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import fledge
 from fledge.cli.main import main
 from fledge.config.places import FILE, TRUSTED, discover, is_trusted, trust
 from fledge.errors import BadInput, StoreError
-from fledge.models.catalog import Catalog
 from fledge.plain_file import open_plain, read_plain
 from fledge.store.ways import TOKEN_FILE, make_token, read_token
 from tests.statements import proves
@@ -87,10 +86,8 @@ def test_the_command_says_so_and_ends(
         fledge.open(project.parent / "state", config=project / FILE)
 
 
-def test_a_pipe_in_the_place_of_a_token_or_a_catalogue_is_refused(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_token_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / TOKEN_FILE)
     for take in (make_token, read_token):
         with pytest.raises(StoreError, match="it is not a plain file"):
             take(tmp_path)
-    with pytest.raises(BadInput, match="it is not a plain file"):
-        Catalog(tmp_path / TOKEN_FILE)

@@ -8,10 +8,11 @@ Most libraries keep nothing over a crash: the name of each line says what is pro
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench.peers.programs import RESULT
 
@@ -47,54 +48,83 @@ PEERS = (
         "langgraph",
         (("not durable", ("plain",)), ("SQLite checkpoints", ("sqlite",))),
     ),
+    Peer("deepagents", ("deepagents",), "deepagents"),
     Peer("agent-framework", ("agent-framework-core",), "agent_framework"),
     Peer("nanobot", ("nanobot-ai",), "nanobot"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """CPU of a child, or why there is none."""
+class Way:
+    """One way in which a library is measured, or why it is not."""
 
     what: str
-    cpu_ms: float | None
-    detail: str
+    command: tuple[str, ...] = ()
+    """Lets so many children live, and prints what that took; empty if the library is not there."""
+    missing: str = ""
 
 
-def measured(children: int, rounds: int, folder: Path = FOLDER) -> Iterator[Measured]:
-    """Every way of every library that is installed in the folder, medians of the rounds; of the others, why not."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a child costs there, beside one of ours: CPU of each round, taken in turns. Without rounds, why not."""
+
+    what: str
+    library: str
+    theirs_ms: tuple[float, ...] = ()
+    ours_ms: tuple[float, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """How many times as much as ours."""
+        return median(self.theirs_ms) / median(self.ours_ms)
+
+
+def ways(children: int, folder: Path = FOLDER) -> Iterator[Way]:
+    """Every way of every library that is installed in the folder; of the others, that they are not."""
     for peer in PEERS:
         python = folder / peer.name / "bin" / "python"
         if not python.exists():
-            yield Measured(peer.name, None, f"not installed: python -m bench.peers install {peer.name}")
+            yield Way(peer.name, missing=f"not installed: python -m bench.peers install {peer.name}")
             continue
         for promise, arguments in peer.ways:
             module = f"bench.peers.programs.{peer.program}"
-            command = [str(python), "-B", "-m", module, *arguments, str(children)]
-            yield _median(f"{peer.name}, {promise}", command, rounds)
+            yield Way(f"{peer.name}, {promise}", (str(python), "-B", "-m", module, *arguments, str(children)))
 
 
-def _median(what: str, command: list[str], rounds: int) -> Measured:
-    results = []
+def measured(way: Way, rounds: int, ours: Callable[[], float]) -> Measured:
+    """A way of a library beside ours, which answers what a child of ours costs, in ms; they take turns."""
+    if way.missing:
+        return Measured(way.what, way.missing)
+    library, theirs_ms, ours_ms = "", list[float](), list[float]()
     for _ in range(rounds):
         try:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env={"PATH": "/usr/bin:/bin", "HOME": "/tmp"},
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
+            found = _once(way.command)
         except subprocess.TimeoutExpired:
-            return Measured(what, None, f"not measured: over {TIMEOUT_S} s")
-        printed = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
-        if not printed:
-            why = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            return Measured(what, None, f"not measured: {why[:80]}")
-        results.append(json.loads(printed[-1].removeprefix(RESULT)))
-    return Measured(what, median(result["cpu_ms"] for result in results), str(results[0]["library"]))
+            return Measured(way.what, f"not measured: over {TIMEOUT_S} s")
+        except RuntimeError as error:
+            return Measured(way.what, f"not measured: {str(error)[:80]}")
+        library = str(found["library"])
+        theirs_ms.append(float(found["cpu_ms"]))
+        ours_ms.append(ours())
+    return Measured(way.what, library, tuple(theirs_ms), tuple(ours_ms))
+
+
+def _once(command: Sequence[str]) -> dict[str, Any]:
+    """What one run of a program printed. RuntimeError: its last words, because it printed nothing."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    printed = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
+    if not printed:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["it printed nothing"])[-1])
+    result: dict[str, Any] = json.loads(printed[-1].removeprefix(RESULT))
+    return result
 
 
 def install(names: Collection[str]) -> int:

@@ -4,15 +4,17 @@ Tools, models, runtimes, hooks and callbacks are code of others: one that calls 
 GeneratorExit or CancelledError, has failed like any other, and must not take the engine with it. What does stop the
 engine is a cancellation of the running task, a signal, and a coroutine that is being closed. Every `except
 BaseException` around code of others asks here first, and raises again what is a stop. A block that others may end
-without stopping its task is a `Leavable`.
+without stopping its task is a `Leavable`. Tasks that run beside their owner are `BackgroundTasks`.
 """
 
 import asyncio
 import dis
 import functools
+import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import CodeType, TracebackType
+from typing import Any
 
 _RAISES = ("RAISE_VARARGS", "RERAISE")
 """What `raise` is compiled to. A signal, or `close`, interrupts a frame at any other instruction."""
@@ -75,6 +77,42 @@ class Leavable:
         if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             return True
         return raised is not None and not is_stop(raised)
+
+
+async def end_tasks(tasks: "Iterable[asyncio.Future[Any]]") -> None:
+    """Cancel these tasks and wait until they have ended. Their results and errors are dropped."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
+class BackgroundTasks:
+    """Tasks that run beside their owner until `end`. A failure is logged while the owner `is_open`."""
+
+    def __init__(self, log: logging.Logger, is_open: Callable[[], bool]) -> None:
+        self._log, self._is_open = log, is_open
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this in a task of its own."""
+        task = asyncio.ensure_future(self._run(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # a task that was cancelled at once has never awaited it
+
+    async def end(self) -> None:
+        """Cancel all tasks and wait for them."""
+        await end_tasks(self._tasks)
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except BaseException as error:
+            if is_stop(error):
+                raise
+            if self._is_open():
+                self._log.exception("background task failed")
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:

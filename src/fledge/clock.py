@@ -18,11 +18,9 @@ class Clock(Protocol):
 
     def now(self) -> Instant:
         """Seconds since the epoch."""
-        ...
 
     async def wait_until(self, at: Instant | None, poked: asyncio.Event) -> None:
         """Return when `at` has come or `poked` is set, whichever is first; None waits for `poked` alone."""
-        ...
 
 
 class SystemClock:
@@ -34,12 +32,16 @@ class SystemClock:
 
     async def wait_until(self, at: Instant | None, poked: asyncio.Event) -> None:
         """Sleep until then, or until poked."""
-        delay = None if at is None else max(0.0, at - self.now())
-        try:
-            async with asyncio.timeout(delay):
-                await poked.wait()
-        except TimeoutError:
-            pass
+        await wait_for_event(poked, None if at is None else max(0.0, at - self.now()))
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait until the event is set, but not longer than this; True if it is. None: as long as it takes."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def hold_time(loop: asyncio.AbstractEventLoop) -> Callable[[], None]:

@@ -6,8 +6,8 @@ refused; `..` goes back to the folder we came from, not to what the disk says by
 swapped for a link: the next step then starts from the folder we hold. What tools do with files is not known here.
 
 Every file of a workspace is read through this module: by a path (`Confined`), or as a plain file of a folder
-(`files_of` and `read_plain`). `read_trusted` is for files that their owner named outside any workspace. None of them
-waits for a pipe, or opens anything but a regular file.
+(`files_of` and `read_plain`). Neither waits for a pipe, or opens anything but a regular file. Files that their owner
+named outside any workspace are read by `plain_file`.
 """
 
 import errno
@@ -28,9 +28,9 @@ MAX_LINKS: Final = 40
 MAX_DEPTH: Final = 128
 MAX_PATH: Final = 4096
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # What the kernels say when O_NOFOLLOW meets a link: with O_DIRECTORY, without, and on BSDs.
 _MAYBE_LINK: Final = {errno.ENOTDIR, errno.ELOOP, getattr(errno, "EFTYPE", errno.ELOOP), errno.EMLINK}
 
@@ -38,6 +38,14 @@ PathKind = Literal["folder", "file", "new file"]
 """What the last part of a path is to be."""
 FileIdentity = tuple[int, int]
 """Device and inode: what a folder is, whatever it is called."""
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of the data."""
+    with memoryview(data) as rest:
+        written = 0
+        while written < len(rest):
+            written += os.write(descriptor, rest[written:])
 
 
 class NoSuchFile(BadInput):
@@ -112,15 +120,12 @@ class Confined:
                     _refuse_hidden(path)
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             draft = f".fledge-{secrets.token_hex(8)}.tmp"
-            opened = os.open(draft, _CREATE, 0o666, dir_fd=held)
+            opened = os.open(draft, CREATE_FLAGS, 0o666, dir_fd=held)
             try:
                 try:
                     if mode is not None:
                         os.fchmod(opened, mode)
-                    with memoryview(data) as rest:
-                        written = 0
-                        while written < len(rest):
-                            written += os.write(opened, rest[written:])
+                    write_all(opened, data)
                 finally:
                     os.close(opened)
                 os.replace(draft, name, src_dir_fd=held, dst_dir_fd=held)
@@ -153,19 +158,17 @@ class Confined:
         return self._guards(names, self._guarded_places())
 
     def _written(self, path: str) -> list[str]:
-        parts = self._parts(path, path)
-        _refuse_climbing(parts, path)
-        return _plain(parts)
+        return _plain(self._parts(path, path), path)
 
     # ---- the walk ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _walked(self, path: str, wanted: PathKind, approved: bool = False) -> Iterator[tuple[int, str]]:
         """The folder that holds the last part, and that part; for a folder, itself and nothing."""
-        written = self._parts(path, path)
-        todo = written[::-1]
-        _refuse_climbing(written, path)
-        judge = self._judge(path, _plain(written), approved) if wanted == "new file" else None
+        parts = self._parts(path, path)
+        todo = parts[::-1]
+        written = _plain(parts, path)
+        judge = self._judge(path, written, approved) if wanted == "new file" else None
         held = [os.dup(self._root)]
         names: list[str] = []
         """The folders that are held below the root: none of them was reached through a link."""
@@ -247,7 +250,7 @@ class Confined:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=held[-1])
             try:
-                opened = os.open(part, _FOLDER, dir_fd=held[-1])
+                opened = os.open(part, FOLDER_FLAGS, dir_fd=held[-1])
             except OSError as error:
                 target = self._link_at(held[-1], part) if error.errno in _MAYBE_LINK else None
                 if target is None:
@@ -291,7 +294,7 @@ def files_of(folder: Path | str, above: int | None = None) -> Iterator[int | Non
     """A descriptor of the folder, open for the block; None if there is no folder, or a link in its place. `above` is
     the folder that it lies in, where that is held."""
     try:
-        held = os.open(folder, _FOLDER, dir_fd=above)
+        held = os.open(folder, FOLDER_FLAGS, dir_fd=above)
     except (OSError, ValueError):
         yield None
         return
@@ -313,21 +316,6 @@ def read_plain(folder: int, name: str, limit: int) -> tuple[bytes, os.stat_resul
         if error.errno in _MAYBE_LINK or error.errno == errno.ENXIO:  # swapped since it was looked at
             return None
         raise
-
-
-def read_trusted(path: Path, limit: int) -> bytes:
-    """The first `limit` bytes of a file that its owner named: links are followed. Raises OSError, also for what is no
-    regular file."""
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        mode = os.fstat(opened).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        return _read_up_to(opened, limit)
-    finally:
-        os.close(opened)
 
 
 @contextmanager
@@ -354,14 +342,17 @@ def _identity_of(path: str) -> FileIdentity | None:
     return found.st_dev, found.st_ino
 
 
-def _plain(parts: list[str]) -> list[str]:
-    """The parts with each `..` taken back, as they are written."""
+def _plain(parts: list[str], path: str) -> list[str]:
+    """The parts with each `..` taken back, as they are written. Refused: a path that leaves the workspace."""
+    # Seen before anything is touched, so that a refused path leaves no folder behind; links are seen on the walk.
     plain: list[str] = []
     for part in parts:
-        if part == "..":
+        if part != "..":
+            plain.append(part)
+        elif plain:
             plain.pop()
         else:
-            plain.append(part)
+            _refuse_outside(path)
     return plain
 
 
@@ -388,15 +379,6 @@ def _explained(path: str) -> Iterator[None]:
         raise NoSuchFile("path", "there is no such file or folder in the workspace", path) from None
     except OSError as error:
         raise BadInput("path", f"cannot be used ({error.strerror})", path) from None
-
-
-def _refuse_climbing(parts: list[str], path: str) -> None:
-    # Seen before anything is touched, so that a refused path leaves no folder behind; links are seen on the walk.
-    depth = 0
-    for part in parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            _refuse_outside(path)
 
 
 def _refuse_hidden(path: str) -> NoReturn:

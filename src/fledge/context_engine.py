@@ -17,4 +17,3 @@ class ContextEngine(Protocol):
     async def subagent_ended(self, session_key: str, reason: Left) -> None:
         """The run of this session is done with: `completed` and kept, `deleted`, `swept` when it was archived in its
         time, or `released` when somebody took it off the lists. May be told twice."""
-        ...

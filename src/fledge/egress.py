@@ -16,6 +16,10 @@ from msgspec import Struct
 from fledge.errors import BadInput
 
 CA_FILE_VARIABLE = "SSL_CERT_FILE"
+Environment = Mapping[str, str]
+"""Variables of the environment, by name."""
+Headers = Mapping[str, str]
+"""The headers of a request or an answer, by name."""
 
 
 class Proxy(Struct, frozen=True):
@@ -35,7 +39,7 @@ class Proxy(Struct, frozen=True):
         return f"Proxy({self.place}, {self.variable})"
 
 
-def proxy_for(url: str, env: Mapping[str, str]) -> Proxy | None:
+def proxy_for(url: str, env: Environment) -> Proxy | None:
     """The proxy through which this address is asked; None: directly. Refused, and not shown: what is no proxy."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -71,6 +75,17 @@ def _excepts(entry: str, host: str, port: int) -> bool:
     return bool(name) and (host == name or host.endswith(f".{name}"))
 
 
+def is_http_address(address: str) -> bool:
+    """True of an http(s) address with a host that has a valid name and port."""
+    try:
+        parts = urlsplit(address)
+        sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return bool(sound) and address.isprintable() and " " not in address
+
+
 def is_loopback(host: str) -> bool:
     """True of this machine's own names and addresses."""
     if host == "localhost" or host.endswith(".localhost"):
@@ -88,17 +103,12 @@ def _checked(given: str, variable: str) -> str:
         if variable.lower() != "all_proxy":
             instead = "name an http proxy, or unset it"
         raise BadInput(variable, f"SOCKS proxies are not supported: {instead}")
-    try:
-        parts = urlsplit(whole)
-        sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError:
-        sound = False
-    if not sound or not whole.isprintable() or " " in whole:
+    if not is_http_address(whole):
         raise BadInput(variable, "must be a proxy's address like http://proxy:3128 or http://user:password@proxy:3128")
     return whole
 
 
-def tls_context(env: Mapping[str, str], ca_file: str | None = None) -> ssl.SSLContext:
+def tls_context(env: Environment, ca_file: str | None = None) -> ssl.SSLContext:
     """Names and certificates are checked. The authorities are the system's, or those of `SSL_CERT_FILE` instead; those
     of `ca_file` are believed besides. Refused: a file without certificates."""
     return _context(env.get(CA_FILE_VARIABLE, "").strip(), ca_file or "")

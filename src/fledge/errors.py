@@ -40,6 +40,12 @@ class BadInput(FledgeError):
         self.field, self.expected, self.got = field, expected, got
 
 
+def check_text(field: str, given: object) -> None:
+    """Raise `BadInput` unless this is text."""
+    if not isinstance(given, str):
+        raise BadInput(field, "must be text", given)
+
+
 class Refused(FledgeError):
     """A rule or limit forbids this now; `reason` says which. Nothing was changed."""
 

@@ -39,11 +39,9 @@ class Hooked(Protocol):
 
     async def call(self, call_id: str, event: HookEvent) -> object:
         """Tell it, and answer what it says. Raises if it could not be told."""
-        ...
 
     async def close(self) -> None:
         """Let go of connections."""
-        ...
 
 
 class Listening(Struct, frozen=True):

@@ -12,11 +12,9 @@ class Ids(Protocol):
 
     def unique(self) -> str:
         """A fresh uuid, as text."""
-        ...
 
     def nonce(self) -> str:
         """A short secret for one message's markers."""
-        ...
 
 
 _BYTES = 10

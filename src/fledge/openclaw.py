@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.keys import SessionKey, parse_key
@@ -24,6 +24,8 @@ MAX_JSON5 = 4 * 1024 * 1024
 """JSON5 is read at about 150 000 characters a second."""
 MAX_TRANSCRIPT = 64 * 1024 * 1024
 MAX_TEXT = 100_000
+COUNTED = ("input", "output", "cacheRead", "cacheWrite")
+"""The counts of tokens that are read."""
 UNFINISHED = "it was not finished when it was imported"
 
 
@@ -46,7 +48,7 @@ class PastLine(Struct, frozen=True):
     """Of a tool's result: the call it answers."""
     tool: str = ""
     model: str = ""
-    usage: dict[str, int] = field(default_factory=dict)
+    usage: dict[str, int] = {}
     is_error: bool = False
 
 
@@ -151,10 +153,10 @@ def _run(run_id: str, row: object) -> PastRun | None:
     if not isinstance(row, Mapping):
         return None
     key = _child_key(row.get("childSessionKey"))
-    created_at = _instant(row.get("createdAt")) or _instant(row.get("startedAt"))
+    started_at, ended_at = _instant(row.get("startedAt")), _instant(row.get("endedAt"))
+    created_at = _instant(row.get("createdAt")) or started_at
     if key is None or created_at is None or not _text(row, "task"):
         return None
-    started_at, ended_at = _instant(row.get("startedAt")), _instant(row.get("endedAt"))
     # Times of that system may be out of order; ours are not.
     began_at = None if started_at is None else max(created_at, started_at)
     over_at = max(created_at, began_at or created_at, ended_at or created_at)
@@ -328,9 +330,7 @@ def _calls(content: object) -> Iterator[PastCall]:
 
 
 def _usage(usage: object) -> dict[str, int]:
-    told = usage if isinstance(usage, dict) else {}
-    names = {"input": "input", "output": "output", "cacheRead": "cacheRead", "cacheWrite": "cacheWrite"}
-    found = {ours: told.get(theirs) for theirs, ours in names.items()}
+    found = {name: usage.get(name) for name in COUNTED} if isinstance(usage, dict) else {}
     return {name: count for name, count in found.items() if type(count) is int and 0 < count < 10**12}
 
 

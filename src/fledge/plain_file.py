@@ -11,9 +11,9 @@ import stat
 from pathlib import Path
 
 
-def open_plain(path: Path | str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
     """A descriptor of the file; whoever asked closes it. OSError: it cannot be opened, or is no plain file."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return descriptor

@@ -92,9 +92,7 @@ def test_a_turn_that_is_stopped_while_it_waits_for_a_model_leaves_nothing_to_wai
         assert (await chat.send("one")).status == "error"
         began = fl.engine.clock.now()
         later = await chat.post("two") if only_the_turn else None
-        await call(
-            GatewayState(fl, fl.config.gateway), "sessions.stop", {"session": "main", "below": not only_the_turn}
-        )
+        await call(GatewayState(fl), "sessions.stop", {"session": "main", "below": not only_the_turn})
         assert await chat.settled(timeout=30)
         assert fl.engine.clock.now() - began < 10
         if later is not None:

@@ -202,3 +202,22 @@ def test_an_event_that_cannot_be_read_is_refused_and_leaves_nothing_behind(
         assert "agent:main:notes" not in sessions
 
     place.act(body)
+
+
+def test_who_waits_for_a_change_is_told_when_a_turn_opens(place: Place) -> None:
+    """A heartbeat's turn opens after an hour in which nothing else changed."""
+
+    async def body(fl: fledge.Fledge) -> None:
+        chat = fl.session("main")
+        await chat.send("hello")
+        began = fl.engine.clock.now()
+        await fl.until(lambda tx: tx.turns.get(chat.key), timeout=7200)
+        assert fl.engine.clock.now() - began == pytest.approx(3600, abs=1)
+
+    async def script(request: Request) -> Answer:
+        if last_text(request) != "hello":
+            await asyncio.sleep(600)
+        return "done"
+
+    (place.folder / "HEARTBEAT.md").write_text("- look at the build\n")
+    place.act(body, ScriptedModel(script), config={"agents": {"defaults": {"heartbeat": {"every": "1h"}}}})

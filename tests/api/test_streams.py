@@ -1,7 +1,7 @@
 """Streams of a run and of a conversation: phases, words and tools in order, their end, what a slow reader is told."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import pytest
 
 import fledge
-from fledge.api.streams import RunLook, SessionWords, own, run_events
+from fledge.api.streams import RunEvent, RunLook, SessionWords, own, run_events
 from fledge.api.values import Message, TimelineEvent
-from fledge.models.base import Request, ToolMessage, UserMessage
+from fledge.models.base import Model, ModelEvent, Request, Text, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, CutReply, ScriptedReply, use
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 from fledge.testing import ScriptedModel, run_virtual
@@ -30,8 +30,7 @@ def add(a: int, b: int) -> int:
 
 
 async def adding(request: Request) -> Answer:
-    """Adds, then says so, after a moment each."""
-    await asyncio.sleep(0.02)
+    """Adds, then says so."""
     if isinstance(request.messages[-1], ToolMessage):
         return "It is three."
     return ScriptedReply(text="Let me see.", calls=(use("add", a=1, b=2),))
@@ -39,6 +38,31 @@ async def adding(request: Request) -> Answer:
 
 def pieces(script: Any = adding, **options: Any) -> ScriptedModel:
     return ScriptedModel(script, piece_chars=4, **options)
+
+
+class Paced:
+    """A model that says the next piece once the one before was heard, so that its end does not overtake its words."""
+
+    def __init__(self) -> None:
+        self._model, self._is_watched = pieces(), asyncio.Event()
+        self._heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(self, event: Any) -> None:
+        """The watcher has this event."""
+        self._is_watched.set()
+        if event.kind == "assistant:text":
+            self._heard.put_nowait(event.text)
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Add, then say so."""
+        await self._is_watched.wait()
+        async for event in self._model.stream(request):
+            yield event
+            if isinstance(event, Text):
+                assert await self._heard.get() == event.text
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 def shown(events: list[Any]) -> list[str]:
@@ -69,7 +93,7 @@ async def guest(state: Path, **options: Any) -> AsyncIterator[fledge.Fledge]:
         yield fl
 
 
-def as_either(door: str, tmp_path: Path, body: Callable[[fledge.Fledge], Awaitable[T]], model: ScriptedModel) -> T:
+def as_either(door: str, tmp_path: Path, body: Callable[[fledge.Fledge], Awaitable[T]], model: Model) -> T:
     async def main() -> T:
         async with (guest if door == "guest" else holder)(tmp_path / "state", model=model) as fl:
             return await body(fl)
@@ -85,11 +109,17 @@ DOORS = pytest.mark.parametrize("door", ["holder", "guest"])
     "4.code.11", "run.events() tells phases, words and tools in order and ends when the run has settled, for guests too"
 )
 def test_a_run_is_watched_from_its_beginning_to_its_end(door: str, tmp_path: Path) -> None:
+    model = Paced()
+
     async def body(fl: fledge.Fledge) -> list[str]:
         run = await fl.spawn("Add one and two")
-        return shown([event async for event in run.events()])
+        events: list[Any] = []
+        async for event in run.events():
+            model.hear(event)
+            events.append(event)
+        return shown(events)
 
-    assert as_either(door, tmp_path, body, pieces()) == [
+    assert as_either(door, tmp_path, body, model) == [
         "spawning",
         "queued",
         "running",
@@ -99,6 +129,30 @@ def test_a_run_is_watched_from_its_beginning_to_its_end(door: str, tmp_path: Pat
         "> It is three.",
         "announcing",
     ]
+
+
+@DOORS
+def test_a_reply_before_the_watch_is_told_before_what_follows_it(door: str, tmp_path: Path) -> None:
+    has_added, watched = asyncio.Event(), asyncio.Event()
+
+    async def script(request: Request) -> Answer:
+        if isinstance(request.messages[-1], ToolMessage):
+            has_added.set()
+            await watched.wait()
+        return await adding(request)
+
+    async def body(fl: fledge.Fledge) -> list[str]:
+        run = await fl.spawn("Add one and two")
+        await has_added.wait()
+        events: list[Any] = []
+        async for event in run.events():
+            watched.set()
+            events.append(event)
+        return [one for one in shown(events) if one.startswith(("> ", "message "))]
+
+    said = as_either(door, tmp_path, body, pieces(script))
+    assert (said[0], len(said)) == ("message Let me see.", 2)
+    assert said[1].endswith("It is three.")
 
 
 @DOORS
@@ -294,14 +348,17 @@ class Source:
     def listen(self, poke: Callable[[], None]) -> Subscription:
         return self.feed.listen(poke=poke)
 
-    def watch(self, key: str, moved: asyncio.Event) -> None:
+    def watch(self, moved: asyncio.Event) -> None:
         self.moved = moved
 
-    def unwatch(self, key: str, moved: asyncio.Event) -> None:
+    def unwatch(self, moved: asyncio.Event) -> None:
         assert moved is self.moved
 
     async def look(self, told: int, after: int) -> RunLook:
         return self._looks.pop(0)(self)
+
+    def events(self) -> AsyncGenerator[RunEvent, None]:
+        return run_events(RUN, self.listen, self.watch, self.unwatch, self.look)
 
 
 def phase(name: str) -> TimelineEvent:
@@ -320,7 +377,7 @@ def test_what_moves_while_it_is_looked_at_is_looked_at_again_and_phases_come_bef
         return RunLook([phase("running"), phase("announcing")], [], True)
 
     async def told() -> list[str]:
-        events = run_events(Source(first, second), RUN)
+        events = Source(first, second).events()
         async with asyncio.timeout(5):
             return [event.phase if event.kind == "phase" else event.kind async for event in events]
 
@@ -328,6 +385,27 @@ def test_what_moves_while_it_is_looked_at_is_looked_at_again_and_phases_come_bef
         *("spawning", "queued", "running"),
         *("start", "model:start", "assistant:text"),
         "announcing",
+    ]
+
+
+def test_a_reply_that_was_not_heard_comes_before_the_tools_it_calls() -> None:
+    def first(source: Source) -> RunLook:
+        source.feed.emit(TurnEvent("tool:start", RUN, "add", entry=2))
+        source.feed.emit(TurnEvent("model:start", RUN, entry=3))
+        source.feed.emit(TurnEvent("assistant:text", RUN, "It is three.", entry=3))
+        return RunLook([phase("running")], [], False)
+
+    def second(source: Source) -> RunLook:
+        return RunLook([phase("announcing")], [said(2, "Let me see."), said(4, "It is three.")], True)
+
+    async def told() -> list[str]:
+        events = Source(first, second).events()
+        async with asyncio.timeout(5):
+            return shown([event async for event in events])
+
+    assert asyncio.run(told()) == [
+        *("running", "message Let me see.", "tool:start add"),
+        *("> It is three.", "announcing"),
     ]
 
 

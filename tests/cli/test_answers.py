@@ -7,16 +7,17 @@ import pytest
 from fledge.api.values import Message
 from fledge.cli.answers import Answers
 from fledge.cli.term.plain import item_lines
-from fledge.cli.term.shown import ChatItem
+from fledge.cli.term.shown import ChatItem, Screen
 from tests.statements import proves
 
 Move = Callable[[Answers], None]
 
 
-class Lines:
+class Lines(Screen):
     """A screen that keeps what it is shown, a line each."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lines: list[str] = []
         self._flowing = ""
 

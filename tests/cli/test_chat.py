@@ -30,6 +30,7 @@ from fledge.cli.term.shown import (
     Leave,
     OpenQuestion,
     OutputItem,
+    Screen,
     SpokenItem,
     StopWanted,
     TurnShown,
@@ -177,6 +178,7 @@ def test_ctrl_c_stops_the_turn_then_asks_then_leaves(model: Model, work: Path) -
         asked = model.requests
         chat.say("something long")
         until(chat.process, lambda: model.requests > asked)
+        chat.see("thinking")  # before that, the chat does not know of the turn, and the key is for leaving
         chat.type(CTRL_C)
         chat.see("stopped; subagents go on")
         chat.type(CTRL_C)
@@ -313,12 +315,11 @@ def test_a_focus_that_stayed_is_told_at_the_next_start(model: Model, work: Path)
     assert "messages from here" not in told[2].stdout
 
 
-class Heard:
+class Heard(Screen):
     """A screen that keeps what it is shown, and at which somebody wants something when they have seen something."""
 
-    in_turns = False
-
     def __init__(self) -> None:
+        super().__init__()
         self.lines: list[str] = []
         self.items: list[ChatItem] = []
         self.flowing = ""
@@ -329,11 +330,7 @@ class Heard:
         self.given_back: list[str] = []
         self.partner = ""
         self.copied = ""
-        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._moved = asyncio.Event()
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
 
     def say(self, item: ChatItem) -> None:
         assert not self.flowing, "items wait for the end of an answer here"
@@ -381,9 +378,6 @@ class Heard:
     def copy(self, text: str) -> bool:
         self.copied = text
         return True
-
-    async def wish(self) -> Wish:
-        return await self._wishes.get()
 
     # ---- what the person does
 

@@ -103,7 +103,7 @@ def dies(state: Path, request: int | str, moment: Moment) -> Body:
     """The body of a holder that answers requests as a hatch does, and is gone at this moment of this request."""
 
     async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
-        desk, fate, talks = GatewayState(fl, fl.config.gateway), Fate(request, moment), set[asyncio.Task[None]]()
+        desk, fate, talks = GatewayState(fl), Fate(request, moment), set[asyncio.Task[None]]()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()

@@ -176,7 +176,7 @@ def test_a_kill_in_the_folder_named_before_the_command_leaves_the_default_folder
 @proves("4.tools.33", "Of two values of an option the one that stands last counts; settings and -v add up")
 def test_of_two_values_the_last_counts_and_settings_add_up() -> None:
     asked = parse(["--state", "a", "--model", "x", "--set", "a=1", "-v", "run", "hello", "--set", "b=2", "-v"])
-    assert (asked.state, asked.model, asked.settings, asked.verbose) == ("a", "x", ["a=1", "b=2"], 2)
+    assert (asked.state, asked.model, asked.settings, asked.verbose) == ("a", "x", ("a=1", "b=2"), 2)
     asked = parse(["--state", "a", "--state", "b", "--model", "x", "run", "--model", "y", "hello", "--state", "c"])
-    assert (asked.state, asked.model, asked.settings, asked.verbose) == ("c", "y", [], 0)
+    assert (asked.state, asked.model, asked.settings, asked.verbose) == ("c", "y", (), 0)
     assert parse(["--model", "x"]).model == "x"

@@ -104,7 +104,7 @@ sys.exit(code)
 """
 """Does a command, then says which of these modules it has imported."""
 RENDERS = ("fledge.cli.rendering", "fledge.commands.lines")
-RESTS = ("fledge.client.resting", "fledge.store.sqlite")
+RESTS = ("fledge.client.resting", "fledge.store.base", "fledge.store.sqlite")
 
 
 def imported(state: Path, line: str, modules: Sequence[str]) -> list[str]:

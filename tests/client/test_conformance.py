@@ -153,7 +153,7 @@ async def live(client: Client, folder: Path) -> Story:
     await call("runs.kill", target="sleeper")
     await call("runs.result", run=sleeper["runId"])
     again = await call("runs.again", target="greeter", idempotencyKey="again")
-    await call("runs.again", target="greeter", idempotencyKey="again")
+    await call("runs.again", target=run["childSessionKey"], idempotencyKey="again")
     await call("runs.again", target="nobody")
     await call("runs.result", run=again["runId"], timeoutMs=30_000)
     await call("sessions.wait", session="main")
@@ -284,7 +284,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lived]:
 def test_the_story_has_a_place_for_every_verb(lives: dict[str, Lived]) -> None:
     told_of = {method for method, _ in lives["gateway"].told}
     of_process = {"agents.list", "config.shown", "health", "identity", "models.list", "page.link"}
-    elsewhere = {"events.subscribe", "events.unsubscribe", *of_process}
+    elsewhere = {"events.subscribe", "events.unsubscribe", "events.watch", *of_process}
     assert set(METHODS) - told_of - elsewhere == set()
 
 

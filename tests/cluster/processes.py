@@ -11,19 +11,20 @@ from pathlib import Path
 
 from fledge.core.transcript import Told, from_body
 from fledge.store.base import Tx
-from tests.cluster.several import MAIN
+from tests.cluster.several import LEASE_S, MAIN
 from tests.cluster.worker import STEPS
 
 REPOSITORY = Path(__file__).parents[2]
+MOST_SAID = 2**24
 
 
 class Process:
     """A worker."""
 
-    def __init__(self, url: str, step_s: float) -> None:
+    def __init__(self, url: str, step_s: float, lease_s: float = LEASE_S, posts: str = os.devnull) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it is killed)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.worker", url, str(step_s)],
+            [sys.executable, "-m", "tests.cluster.worker", url, str(step_s), str(lease_s), posts],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -35,7 +36,7 @@ class Process:
         """Wait until it drives."""
         assert self._process.stdout is not None
         line = await asyncio.to_thread(self._process.stdout.readline)
-        assert line == b"ready\n", self._words()
+        assert line == b"ready\n", self.said
         return self
 
     def signal(self, number: signal.Signals) -> None:
@@ -45,17 +46,21 @@ class Process:
     @property
     def complaint(self) -> str:
         """What it said last, if it has ended by itself."""
-        return "" if self._process.poll() is None else f"ended with {self._process.returncode}: {self._words()}"
+        return "" if self._process.poll() is None else f"ended with {self._process.returncode}: {self.said[-2000:]}"
 
-    def _words(self) -> str:
-        self._said.seek(0)
-        return self._said.read().decode()[-2000:]
+    @property
+    def said(self) -> str:
+        """All that it has said, also after it was killed."""
+        if not self._said.closed:  # it writes at the same position, which must not be moved
+            self._words = os.pread(self._said.fileno(), MOST_SAID, 0).decode()
+        return self._words
 
     def kill(self) -> None:
         """End it at once. Killing it twice is fine."""
         if not self._said.closed:
             self._process.kill()
             self._process.communicate()
+            self._words = self.said
             self._said.close()
 
 

@@ -19,4 +19,4 @@ class Person(Struct, frozen=True):
 async def run_command(fl: Fledge, session: str, line: str, by: Person | None = None) -> CommandResult:
     """Do what a line says in a session, for this person."""
     by = by or Person()
-    return await run_line(GatewayState(fl, fl.config.gateway, client=by.name), session, line, by.at)
+    return await run_line(GatewayState(fl, client=by.name), session, line, by.at)

@@ -312,7 +312,7 @@ def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_ga
             return (await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))).unanswered
 
         async def ask(method: str, **params: object) -> Any:
-            return await call(GatewayState(fl, fl.config.gateway), method, params)
+            return await call(GatewayState(fl), method, params)
 
         await fl.session("main").send("hello")
         await say("/subagents spawn main dig")

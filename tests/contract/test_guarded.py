@@ -104,7 +104,7 @@ def test_no_key_reaches_a_child(tmp_path: Path) -> None:
     assert profile.env["LANG"] == "C.UTF-8"
     assert SECRET not in str(profile.env)
     assert SECRET not in profile.system
-    assert SECRET not in str(profile.tools.specs())
+    assert SECRET not in str(profile.tools.specs)
 
 
 @proves("4.sight.2")

@@ -29,11 +29,9 @@ from fledge.core.access import (
     sandboxed_visibility,
     tool_name,
     unknown_tools,
-    visibility,
     why_asked,
 )
 from fledge.core.policy import Refusal
-from fledge.errors import BadInput
 from tests.statements import proves
 
 SESSION_TOOLS = frozenset(
@@ -193,17 +191,6 @@ def test_planning_leaves_only_tools_that_change_nothing() -> None:
 
 
 # ---- seeing ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("word", ["self", "tree", "agent", "all"])
-def test_a_word_names_its_visibility(word: Visibility) -> None:
-    assert visibility(f" {word.upper()}") == word
-
-
-def test_an_unknown_visibility_is_refused() -> None:
-    with pytest.raises(BadInput) as refused:
-        visibility("everyone")
-    assert str(refused.value) == "tools.sessions.visibility: must be one of self, tree, agent, all (got 'everyone')"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fledge.core.announce import Completion, Style, for_people, forwarded, headline
+from fledge.core.announce import TURN_BYTES, Completion, Style, for_people, forwarded, headline
 from fledge.core.run import Failed, Ok, TimedOut
 from fledge.errors import BadInput
 
@@ -81,7 +81,7 @@ def test_what_a_subagent_said_is_handed_on_with_its_status_and_every_line_quoted
 
 
 def test_of_several_the_newest_are_quoted_and_of_the_others_the_status_is_told() -> None:
-    text = forwarded([told("a", result="x" * 500), told("b"), told("c")], "auto", byte_limit=400)
+    text = forwarded([told("a", result="x" * TURN_BYTES), told("b"), told("c")], "full")
     assert text.splitlines() == [
         "[No reply. What 3 subagents answered, in their own words:]",
         "",

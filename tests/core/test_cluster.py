@@ -12,6 +12,7 @@ from fledge.core.cluster import (
     differences,
     from_message,
     is_alive,
+    is_proved_dead,
     merged,
     share,
     to_messages,
@@ -24,6 +25,38 @@ EVERYTHING = News(look=True, everything=True)
 @pytest.mark.parametrize(("at", "alive"), [(100.0, True), (114.9, True), (115.0, False), (500.0, False)])
 def test_an_engine_is_alive_while_its_lease_lasts(at: float, alive: bool) -> None:
     assert is_alive(OWN, at) is alive
+
+
+HERE = replace(OWN, machine="boot pid:[1]", born="500")
+
+
+@pytest.mark.parametrize(
+    ("other", "born", "dead"),
+    [
+        ({}, "", True),
+        ({}, "501", True),
+        ({}, "500", False),
+        ({}, None, False),
+        ({"machine": "boot pid:[2]"}, "", False),
+        ({"machine": "another pid:[1]"}, "", False),
+        ({"host": "there"}, "", False),
+        ({"machine": ""}, "", False),
+        ({"born": ""}, "501", False),
+    ],
+)
+def test_the_death_of_an_engine_is_proved_only_on_its_own_machine(
+    other: dict[str, str], born: str | None, dead: bool
+) -> None:
+    assert is_proved_dead(replace(HERE, id="two", **other), HERE, born) is dead
+    nowhere = replace(HERE, machine="")
+    assert is_proved_dead(replace(HERE, id="two", machine=""), nowhere, "") is False
+
+
+@pytest.mark.parametrize(
+    ("up_at", "at", "alive"), [(200.0, 200.0, True), (200.0, 214.9, True), (200.0, 215.0, False), (50.0, 115.0, False)]
+)
+def test_a_lease_lasts_at_least_as_long_after_an_outage(up_at: float, at: float, alive: bool) -> None:
+    assert is_alive(OWN, at, up_at) is alive
 
 
 def test_engines_share_the_work_that_are_alive_drive_and_do_not_close() -> None:
@@ -76,3 +109,11 @@ def test_news_that_fits_into_no_message_is_to_look_at_everything() -> None:
 
 def test_a_message_of_another_version_is_to_look_at_everything() -> None:
     assert from_message('{"what": "is this"}') == EVERYTHING
+
+
+def test_sessions_that_are_watched_are_told_in_messages_that_fit() -> None:
+    watched = [f"agent:main:{number:0300}" for number in range(100)]
+    messages = to_messages(merged([News(watched=watched), News(watched=watched[:1])]))
+    assert len(messages) > 1
+    assert all(len(message) <= MOST_BYTES for message in messages)
+    assert [session for message in messages for session in from_message(message).watched] == watched

@@ -22,21 +22,23 @@ from fledge.core.inbox import (
     QueueMode,
     QueueSettings,
     RequesterState,
-    RetryPlan,
-    Starts,
     WaitingItem,
     arbitrate,
     backoff_s,
     drain_at,
+    is_unanswered,
     left_out,
     overflow,
-    queue_mode,
+    standing_of_run,
+    standing_of_turn,
     take,
-    unanswered,
 )
 from fledge.core.route import INTERNAL
 from fledge.core.run import Path
+from fledge.core.turn import Turn
 from fledge.errors import BadInput
+from tests.core.samples import RUNS
+from tests.core.turn_samples import ALL, STATES
 from tests.statements import proves
 
 MODES: tuple[QueueMode, ...] = get_args(QueueMode)
@@ -94,30 +96,6 @@ def test_impossible_settings_are_refused_by_field(settings: Callable[[], QueueSe
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize(
-    ("word", "mode"),
-    [
-        *[(mode, mode) for mode in MODES],
-        ("queue", "steer"),
-        ("queued", "steer"),
-        ("abort", "interrupt"),
-        ("coalesce", "collect"),
-        ("steer+backlog", "steer-backlog"),
-        (" Collect\n", "collect"),
-    ],
-)
-def test_a_word_names_its_queue_mode(word: str, mode: QueueMode) -> None:
-    assert queue_mode(word) == mode
-
-
-def test_an_unknown_queue_mode_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(BadInput) as refused:
-        queue_mode("later")
-    assert str(refused.value) == (
-        "messages.queue.mode: must be one of steer, followup, collect, steer-backlog, interrupt (got 'later')"
-    )
-
-
 # ---- arbitration -----------------------------------------------------------------------------------------------------
 
 DIRECT: tuple[DeliveryPhase, ...] = ("direct-primary",)
@@ -130,16 +108,16 @@ QUEUE_DIRECT: tuple[DeliveryPhase, ...] = ("queue-primary", "direct-fallback")
 @proves("2.arbitration.2")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("state", "expects", "how", "phases", "starts"),
+    ("state", "expects", "how", "phases"),
     [
-        ("idle", True, "direct", DIRECT, "turn"),
-        ("idle", False, "direct", QUEUE_DIRECT, "heartbeat"),
-        ("waiting", True, "hold", DIRECT_QUEUE, "nothing"),
-        ("waiting", False, "hold", QUEUE, "nothing"),
-        ("gone", True, "missing", DIRECT_QUEUE, "nothing"),
-        ("gone", False, "missing", QUEUE_DIRECT, "nothing"),
-        ("program", True, "handle", (), "nothing"),
-        ("program", False, "handle", (), "nothing"),
+        ("idle", True, "direct", DIRECT),
+        ("idle", False, "direct", QUEUE_DIRECT),
+        ("waiting", True, "hold", DIRECT_QUEUE),
+        ("waiting", False, "hold", QUEUE),
+        ("gone", True, "missing", DIRECT_QUEUE),
+        ("gone", False, "missing", QUEUE_DIRECT),
+        ("program", True, "handle", ()),
+        ("program", False, "handle", ()),
     ],
 )
 def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
@@ -148,9 +126,43 @@ def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
     expects: bool,
     how: How,
     phases: tuple[DeliveryPhase, ...],
-    starts: Starts,
 ) -> None:
-    assert arbitrate(state, mode, expects) == DeliveryPlan(how, phases, starts)
+    assert arbitrate(state, mode, expects) == DeliveryPlan(how, phases)
+
+
+def test_a_live_run_is_busy_while_it_is_driven_or_pauses_and_waiting_while_it_waits() -> None:
+    live = {name: run for name, run in RUNS.items() if run.ended is None and name != "gone"}
+    standings = {name: standing_of_run(run) for name, run in live.items()}
+    waiting = [name for name in live if name.startswith(("waiting", "asking"))]
+    pauses = ["queued, waits for its program", "queued, paused"]
+    busy = [name for name in live if name.startswith(("running", "ending, grace"))]
+    assert [name for name, standing in standings.items() if standing == "waiting"] == waiting
+    assert [name for name, standing in standings.items() if standing == "busy"] == [*pauses, *busy]
+    assert {standing for name, standing in standings.items() if name not in (*waiting, *pauses, *busy)} == {"idle"}
+
+
+@pytest.mark.parametrize(
+    ("state", "standing"),
+    [
+        ("idle", "idle"),
+        ("due", "idle"),
+        ("due later", "busy"),
+        ("open and due", "idle"),
+        ("open and due later", "busy"),
+        ("driven", "busy"),
+        ("driven, crashed before", "busy"),
+        ("asking", "busy"),
+    ],
+)
+def test_a_session_that_takes_turns_is_waiting_busy_or_idle_as_its_turn_says(
+    state: str, standing: RequesterState
+) -> None:
+    assert standing_of_turn(Turn(STATES[state])) == standing
+    assert standing_of_turn(Turn(STATES[state], ALL)) == "waiting"
+
+
+def test_a_program_takes_no_turns() -> None:
+    assert standing_of_turn(None) == "program"
 
 
 @pytest.mark.parametrize(
@@ -164,8 +176,8 @@ def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
     ],
 )
 def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, how: How) -> None:
-    assert arbitrate("busy", mode, True) == DeliveryPlan(how, DIRECT_QUEUE, "nothing")
-    assert arbitrate("busy", mode, False) == DeliveryPlan(how, QUEUE, "nothing")
+    assert arbitrate("busy", mode, True) == DeliveryPlan(how, DIRECT_QUEUE)
+    assert arbitrate("busy", mode, False) == DeliveryPlan(how, QUEUE)
 
 
 @pytest.mark.parametrize(
@@ -432,22 +444,6 @@ def test_failures_back_off_doubling_up_to_a_minute(failures: int, seconds: float
     assert backoff_s(failures) == seconds
 
 
-@pytest.mark.parametrize(
-    ("now", "failures", "due_at", "shown"),
-    [
-        (1010.0, 1, 1012.0, "retrying"),
-        (1100.0, 4, 1116.0, "retrying"),
-        (2799.0, 9, 2859.0, "retrying"),
-        (2800.0, 9, 2860.0, "unanswered"),
-        (9000.0, 99, 9060.0, "unanswered"),
-    ],
-)
-def test_a_turn_without_a_reply_is_due_again_and_shows_as_unanswered_after_half_an_hour(
-    now: float, failures: int, due_at: float, shown: str
-) -> None:
-    answer = unanswered(1000.0, now, failures)
-    assert (answer.due_at, answer.shown) == (due_at, shown)
-
-
-def test_the_first_failure_is_assumed_where_none_is_counted() -> None:
-    assert unanswered(5.0, 6.0) == RetryPlan(8.0, "retrying")
+@pytest.mark.parametrize(("now", "is_late"), [(1000.0, False), (2799.0, False), (2800.0, True), (9000.0, True)])
+def test_a_turn_without_a_reply_is_unanswered_after_half_an_hour(now: float, is_late: bool) -> None:
+    assert is_unanswered(1000.0, now) is is_late

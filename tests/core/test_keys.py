@@ -71,7 +71,6 @@ def test_keys_are_made_from_an_agent_id() -> None:
     assert main_key() == "agent:main:main"
     assert main_key(" Docs ") == "agent:docs:main"
     assert child_key("Docs", "u-1") == "agent:docs:subagent:u-1"
-    assert child_key("docs", "u-1", "acp") == "agent:docs:acp:u-1"
     for make in (main_key, lambda agent: child_key(agent, "u-1")):
         with pytest.raises(BadInput):
             make("a b")

@@ -122,6 +122,31 @@ def test_what_fits_is_read(given: dict[str, Any], field: str, value: object) -> 
     assert getattr(read(**given), field) == value
 
 
+class Plain(Struct, forbid_unknown_fields=True):
+    name: str
+    times: int = 1
+    loud: bool = False
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "name: is required: text"),
+        ({"times": 2}, "name: is required: text"),
+        ({"name": "a", "times": True}, "times: must be an integer (got true)"),
+        ({"name": "a", "loud": 1}, "loud: must be true or false (got 1)"),
+        ({"name": "a", "tims": 1}, "tims: is not a parameter (did you mean times?)"),
+        ({"name": b"a"}, "name: must be text"),
+        ({1: "a"}, "1: is not a parameter"),
+    ],
+)
+def test_parameters_of_plain_types_are_held_to_them(given: dict[Any, Any], told: str) -> None:
+    assert read_params(Plain, {"name": "a", "times": 2.0, "loud": None}).params == Plain("a", 2)
+    assert read_params(Plain, {"name": "a", "times": 2, "loud": True}).params == Plain("a", 2, True)
+    with pytest.raises(BadInput, match=f"^{re.escape(told)}"):
+        read_params(Plain, given)
+
+
 @proves("7.input.32", "`null` for a parameter that may be left out means that it was not given")
 def test_null_for_a_parameter_that_may_be_left_out_means_not_given() -> None:
     names = set(Everything.__struct_encode_fields__) - {"text", "nullable"}

@@ -15,7 +15,6 @@ import fledge
 from fledge.commands import rpc
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import METHODS, call, schema
-from fledge.config.schema import GatewayBlock
 from tests.api.scene import Place
 from tests.statements import proves
 
@@ -68,7 +67,7 @@ def conversation(tmp_path_factory: pytest.TempPathFactory, requests: list[Any], 
     """Send requests one after the other to a gateway's methods, in virtual time."""
 
     async def body(fl: fledge.Fledge) -> None:
-        desk = GatewayState(fl, GatewayBlock())
+        desk = GatewayState(fl)
         for request in requests:
             raw = request if isinstance(request, bytes) else msgspec.json.encode(request)
             async with asyncio.timeout(3600):

@@ -175,10 +175,11 @@ def test_a_request_that_gets_no_words_is_not_ok(ask: Asks, chat: str) -> None:
 
 
 @proves("4.gateway.5")
-def test_a_wait_that_expires_is_pending(ask: Asks, chat: str) -> None:
+def test_a_wait_that_expires_is_pending(ask: Asks, chat: str, server: Server) -> None:
     accepted = ask.call("agent", message="Wait for me", session=chat)
     waited = ask.call("agent.wait", run=accepted["runId"], timeoutMs=1)
     assert (waited["status"], waited.get("endedAt")) == ("pending", None)
+    server.do(server.desk.fl.until(lambda tx: tx.turns.get(chat), timeout=20))  # else nothing is stopped
     ask.call("sessions.stop", session=chat)
     done = ask.call("agent.wait", run=accepted["runId"])
     assert (done["status"], done["error"]) == ("error", "stopped")

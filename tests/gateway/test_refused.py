@@ -144,6 +144,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"target": "planner", "approve": False},
     ],
     "sessions.find": [{"target": "nobody"}, {"target": NONSENSE}],
+    "events.watch": [{"session": NONSENSE}, {"session": ""}],
     "undelivered.retry": [{"target": "nobody"}, {"target": "done"}],
     "undelivered.dismiss": [{"target": "nobody"}, {"target": "done"}],
 }

@@ -5,7 +5,6 @@ order of commits can come up. `World.settle` then lets time run on until nothing
 """
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
@@ -25,9 +24,10 @@ from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.effects import run_job
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
-from fledge.store.unit import Table, Unit
+from fledge.store.unit import Unit
 from fledge.testing import InlineStore, ManualClock, SeededIds
 from tests.empty import empty_store
+from tests.store.remembered import check_remembered
 
 T = TypeVar("T")
 MAIN = "agent:main:main"
@@ -61,7 +61,7 @@ class World:
         self.store = self._open_store()
         self.generation += 1
         self.owner = f"process-{self.generation}"
-        while self.commit(lambda c: cluster.take_over(c, self.owner)):
+        while self.commit(lambda c: cluster.take_over(c, self.owner)).more:
             pass
 
     def close(self) -> None:
@@ -236,22 +236,7 @@ class World:
 
     def _remembered(self) -> None:
         """What the writer keeps from one commit to the next is what is stored."""
-        kept, stored = self.store._tx, Tx(Unit(self.store._db))
-        assert not kept.unit.dirty
-        for name, table in kept.unit.tables.items():
-            other = stored.unit.tables[name]
-            if isinstance(table, Table) and isinstance(other, Table):
-                assert table.kept == {key: other.get(key) for key in table.kept}, name
-        assert kept.runs.awaiting() == stored.runs.awaiting()
-        assert {key: kept.runs.spec(key) for key in kept.runs._specs} == {
-            key: stored.runs.spec(key) for key in kept.runs._specs
-        }
-        for session, waiting in kept.inbox._unread.items():
-            assert waiting.rows is None or list(waiting.rows.values()) == stored.inbox.unread(session)
-            counted = Counter(row.kind for row in stored.inbox.unread(session))
-            assert {kind: count for kind, count in waiting.kinds.items() if count} == counted
-        empty = {table: stored.unit.is_empty(table) for table in kept.unit._empty}
-        assert kept.unit._empty == empty
+        check_remembered(self.store._tx, Tx(Unit(self.store._db)))
 
     def _check(self, tx: Tx) -> None:
         runs = [tx.runs.load(key) for key in walk(tx, MAIN)]

@@ -180,7 +180,7 @@ class Odd:
 def test_a_stream_that_just_stops_is_no_reply() -> None:
     odd = Odd()
     broke = broke_of(run(answered(Retrying(odd, retries=Retries(tries=1)))))
-    assert broke == Broke("interrupted", "the stream ended without an end")
+    assert broke == Broke("interrupted", "the model's stream ended without an end")
 
 
 def test_every_model_is_closed_once() -> None:

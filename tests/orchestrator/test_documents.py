@@ -47,10 +47,10 @@ def test_an_agent_is_at_work_from_its_first_step_with_tools_to_the_end_of_its_dr
     async def body(world: World) -> None:
         await world.spawn("a")
         await world.sleep_until(20)
-        assert await world.look(lambda tx: tx.workspaces.at_work()) == [(WORK, START + 10)]
+        assert await world.look(lambda tx: tx.drivers.at_work()) == [(WORK, START + 10)]
         assert [await verdict(world, at) for at in (10 - SLACK_S - 1, 10, 19)] == [True, False, False]
         await world.sleep_until(40)
-        assert await world.look(lambda tx: (tx.workspaces.at_work(), spans(tx))) == ([], [(10.0, 30.0)])
+        assert await world.look(lambda tx: (tx.drivers.at_work(), spans(tx))) == ([], [(10.0, 30.0)])
         assert [await verdict(world, at) for at in (9 - SLACK_S, 15, 31 + SLACK_S)] == [True, False, True]
 
     theatre.act(body, {"a": writes(20, begin_after=10)})
@@ -79,7 +79,7 @@ def test_a_kill_ends_the_work_when_its_driver_is_gone(theatre: Theatre) -> None:
         await world.sleep_until(10)
         await world.kill(key)
         await world.sleep_until(60)
-        assert await world.look(lambda tx: (tx.workspaces.at_work(), spans(tx))) == ([], [(0.0, 10.0)])
+        assert await world.look(lambda tx: (tx.drivers.at_work(), spans(tx))) == ([], [(0.0, 10.0)])
 
     theatre.act(body, {"a": writes(100)})
 

@@ -12,7 +12,7 @@ from fledge.core import events as ev
 from fledge.core.run import Terms
 from fledge.errors import StoreError
 from fledge.orchestrator import control, spawn, turns
-from fledge.orchestrator.commit import Rules
+from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
@@ -542,6 +542,42 @@ def test_a_store_that_fails_for_a_while_kills_no_engine_and_loses_nothing(theatr
 
     scripts = {"before": works(1), "amid": works(4), "across": works(8), "timed": works(100)}
     theatre.act(body, scripts)
+
+
+def test_a_post_that_cannot_be_looked_at_kills_no_engine_and_is_sent_later(theatre: Theatre) -> None:
+    async def body(world: World) -> None:
+        def post(c: Commit) -> None:
+            c.tx.outbox.post("note:late", "note", None, "{}", c.at)
+            c.hints.look = True
+
+        await world.engine.commit(post)
+        world.store.answer_s = 1.0  # so that it breaks after the look that finds the post, before the next
+        await world.clock.sleep(0.5)
+        world.store.broken = True
+        await world.clock.sleep(2)
+        world.store.broken, world.store.answer_s = False, 0.0
+        await world.spawn("after")
+        await world.clock.sleep(10)
+        assert [name for _, name in world.performer.called] == ["late"]
+        assert await world.all_told() == ["after"]
+
+    theatre.act(body)
+
+
+def test_a_commit_that_is_abandoned_while_the_store_fails_kills_no_engine(theatre: Theatre) -> None:
+    async def body(world: World) -> None:
+        world.store.hold_s = 1.0
+        abandoned = asyncio.ensure_future(world.spawn("abandoned"))
+        await world.clock.sleep(0.5)
+        world.store.broken = True
+        abandoned.cancel()
+        await world.clock.sleep(2)
+        world.store.broken = False
+        await world.spawn("after")
+        await world.clock.sleep(10)
+        assert await world.all_told() == ["abandoned", "after"]
+
+    theatre.act(body)
 
 
 def test_an_engine_that_starts_on_a_broken_store_begins_once_it_works(theatre: Theatre) -> None:

@@ -172,8 +172,10 @@ def test_a_turn_tells_at_which_entry_it_stands_where_words_begin_and_end(office:
     assert told == [
         ("start", task),
         ("model:start", task),
+        ("assistant:text", task),
         ("tool:start", first),
         ("model:start", result),
+        ("assistant:text", result),
         ("end", last),
     ]
 

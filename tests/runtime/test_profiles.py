@@ -115,7 +115,7 @@ def test_the_provider_searches_where_it_can_and_the_settings_let_it(
 ) -> None:
     tools = look(tmp_path, *settings, model=model).tools
     assert bool(tools.hosted) == searches
-    assert ("web_search" in {spec.name for spec in tools.specs()}) == ("tools.web.search.provider=brave" in settings)
+    assert ("web_search" in {spec.name for spec in tools.specs}) == ("tools.web.search.provider=brave" in settings)
     assert ("web_search" in look(tmp_path, *settings, model=model, child={}).tools.hosted) == searches
 
 

@@ -248,7 +248,7 @@ def test_a_conversation_that_yields_while_a_child_is_at_work_ends_its_turn_witho
 @proves("4.yield.16", "A conversation's yield takes `for` and `deadlineSeconds`: its turn ends and waits")
 @pytest.mark.parametrize("terms", [{"for": "all"}, {"for": 2}, {"deadlineSeconds": 60}])
 def test_a_conversations_yield_with_terms_ends_its_turn_and_waits(office: Office, terms: dict[str, Any]) -> None:
-    async def body(desk: Desk) -> tuple[list[tuple[str, str, bool]], Turn]:
+    async def body(desk: Desk) -> tuple[list[tuple[str, str, bool]], Turn | None]:
         await desk.spawn("slow")
         await desk.send("go")
         await desk.clock.sleep(5)
@@ -257,6 +257,7 @@ def test_a_conversations_yield_with_terms_ends_its_turn_and_waits(office: Office
     model = ScriptedModel(cast(main=in_turn(use("sessions_yield", **terms), "well"), slow=in_turn(use("sleep"))))
     results, turn = office.act(body, model, yield_tool(), Kit().tool("sleep", 60))
     assert results == [("sessions_yield", "Turn yielded.", False)]
+    assert turn is not None
     assert turn.open is None
     assert turn.wait is not None
     assert turn.wait.asked == str(terms.get("for", "all"))

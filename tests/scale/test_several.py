@@ -1,6 +1,10 @@
 """Commands, gateways and workers of one store at the same time, each in a process or a thread of its own."""
 
+import json
+import re
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,8 @@ from fledge.models.base import Call, Request, ToolMessage
 from fledge.models.scripted import ScriptedModel, use
 from fledge.store.base import Approval
 from tests.cli import command
-from tests.cli.holding import Holder, never
+from tests.cli.holding import PATIENCE_S, Holder, never
+from tests.gateway.asking import Client
 from tests.scale.test_store_option import Desk
 from tests.scale.test_worker import end, started
 from tests.statements import proves
@@ -20,6 +25,12 @@ from tests.store.postgres import Server
 @pytest.fixture
 def desk(server: Server, tmp_path: Path) -> Desk:
     return Desk(server, tmp_path)
+
+
+def client_of(said: str) -> Client:
+    """A client of the gateway that has said this first."""
+    address, _, token = said.partition(" at ")[2].partition("; the token is in ")
+    return Client(address, Path(token).read_text().strip())
 
 
 @proves("7.server.21", "A command decides beside the workers of a store, and they act on it at once")
@@ -34,6 +45,9 @@ def test_a_kill_reaches_a_worker_of_another_process(desk: Desk) -> None:
 
     with Holder(files, ScriptedModel(never), store=desk.url).at_work(body):
         assert "digger" in desk.told("tree", "--active", "--state", str(files))
+        around = desk.told("ps", "--state", str(files))
+        assert "1 at work in other conversations" in around
+        assert "no process" not in around, "a worker of the store drives it"
         assert desk.told("kill", "digger", "--state", str(files)) == "killed 0, 1 stopping\n"
 
 
@@ -48,13 +62,85 @@ def test_an_approval_reaches_a_worker_of_another_process(desk: Desk) -> None:
         return "written" if isinstance(request.messages[-1], ToolMessage) else use("write", path="a.txt", content="a")
 
     async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
-        run = await fl.spawn("Write a file", label="writer")
+        run = await fl.spawn("Write a file", label="writer", workspace="dir")
         asked.extend(await fl.until(lambda tx: tx.approvals.open() or None) or [])
         ready()
         assert (await run).text == "written"
 
-    with Holder(files, ScriptedModel(script), store=desk.url, config=asks).at_work(body):
+    with Holder(files, ScriptedModel(script), store=desk.url, config=asks, workspace=desk.folder / "work").at_work(
+        body
+    ):
         assert "may be run, this once" in desk.told("approve", asked[0].id, "--state", str(files))
+    assert [path.read_text() for path in files.rglob("a.txt")] == ["a"]
+
+
+@proves("7.server.26", "What a client decides at one gateway wakes a client that waits at another")
+def test_a_run_that_is_steered_at_one_gateway_is_waited_for_at_another(desk: Desk) -> None:
+    files = desk.folder / "files"
+    keys: list[tuple[str, str]] = []
+
+    async def answer(request: Request) -> str:
+        words = " ".join(getattr(message, "text", "") for message in request.messages)
+        return "steered" if "Dig elsewhere" in words else "told" if "How are you" in words else await never(request)
+
+    async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
+        run = await fl.spawn("Dig here", label="digger")
+        keys.append((run.session_key, run.run_id))
+        await fl.until(lambda tx: tx.runs.load(run.session_key).phase.name == "running" or None)
+        ready()
+        assert (await run).text == "steered"
+        await fl.until(lambda tx: None if tx.sessions.get("agent:main:main") is None else True)
+        await fl.session("main").settled()
+
+    serve = ("serve", "--port", "0", "--no-drive", "--state", str(files))
+    with (
+        Holder(files, ScriptedModel(answer), store=desk.url).at_work(body),
+        started(desk, *serve) as (_, first),
+        started(desk, *serve) as (_, second),
+        ThreadPoolExecutor(1) as thread,
+    ):
+        one, other = (client_of(said[0]) for said in (first, second))
+        ((session, run_id),) = keys
+        waiting = thread.submit(other.call, "agent.wait", run=run_id, timeoutMs=PATIENCE_S * 1000)
+        assert one.call("runs.steer", target=session, message="Dig elsewhere")["attempt"] == 2
+        assert waiting.result(PATIENCE_S)["status"] == "ok"
+        assert other.call("send", session="main", message="How are you?")["text"] == "told"
+
+
+@proves("7.server.23", "`health`, `fledge doctor` and the page show each process of a store, a dead one as such")
+def test_the_processes_of_a_store_are_shown_also_a_dead_one(desk: Desk, server: Server) -> None:
+    host = socket.gethostname()
+    with started(desk, "worker") as (worker, _), started(desk, "serve", "--port", "0", "--no-drive") as (gateway, said):
+        address, _, token = said[0].partition(" at ")[2].partition("; the token is in ")
+        there = ["--gateway", address, "--token-file", token]
+
+        def shown(*more: str) -> str:
+            done = command.fledge("health", *there, *more, cwd=desk.folder / "work", env=desk.env)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        told = {one["pid"]: one for one in json.loads(shown("--json"))["engines"]}
+        assert {pid: (one["state"], one["drives"], one["sessions"]) for pid, one in told.items()} == {
+            worker.pid: ("alive", True, 0),
+            gateway.pid: ("alive", False, 0),
+        }
+        assert {(one["host"], one["version"]) for one in told.values()} == {(host, fledge.__version__)}
+        assert [pid for pid, one in told.items() if one["isThis"]] == [gateway.pid]
+        assert told[worker.pid]["name"].endswith(" worker")
+        files = next((desk.folder / "own" / "stores").iterdir())
+        assert f"store     {desk.url}: " in shown()
+        assert re.search(rf"files     {files}: \d+ MB free\n", shown())
+        assert f"worker {worker.pid} on {host}, fledge {fledge.__version__}, drives 0, alive, seen " in shown()
+        checked = desk.do("doctor", "--offline", "--store", desk.url).stdout
+        assert f"ok    processes    process {worker.pid} on {host} (main.py worker, fledge " in checked
+        assert f"process {gateway.pid} on {host} (main.py serve, fledge {fledge.__version__}) runs no agents" in checked
+        worker.kill()
+        worker.wait()
+        schema = desk.url.rpartition("=")[2]
+        server.sql(f"UPDATE {schema}.engines SET seen_at = seen_at - 60 WHERE pid = {worker.pid}")
+        assert re.search(rf"worker {worker.pid} on {host}, .*, drives 0, dead, seen [67]\d s ago\n", shown())
+        checked = desk.do("doctor", "--offline", "--store", desk.url).stdout
+        assert f"warn  processes    process {worker.pid} on {host} is dead: it was last seen " in checked
 
 
 @proves("7.server.20")

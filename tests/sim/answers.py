@@ -59,7 +59,7 @@ def unsound(tx: Tx, closed: Iterable[Closed], posted: Iterable[str]) -> list[str
         state = tx.turns.state(turn.session)
         if turn.is_talk and turn.answers_earlier:
             wrong.append(f"{name} answers for an earlier one that still waits")
-        if turn.is_talk and turn.ended.kind == "yielded" and state.wait is None:
+        if turn.is_talk and turn.ended.kind == "yielded" and (state is None or state.wait is None):
             wrong.append(f"{name} has yielded and waits for nothing")
         if turn.ended.kind in ("no-answer", "forwarded"):
             wrong += _handed_on(tx, turn, name)

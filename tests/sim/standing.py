@@ -32,9 +32,9 @@ POSSIBLE: Final[dict[str, frozenset[str]]] = {
     "running": frozenset({"driven"}),
     "waiting": frozenset({"idle"}),
     # It has no place in the queue: its answers bring it there.
-    "waiting for a person": frozenset({"open and due"}),
+    "waiting for a person": frozenset({"open"}),
     # Its driver has stopped, or is about to.
-    "ending": frozenset({"driven", "open and due"}),
+    "ending": frozenset({"driven", "open"}),
     "awaiting_approval": frozenset({"idle"}),
 }
 
@@ -46,14 +46,27 @@ def unknown(tx: Tx) -> Iterator[str]:
         if session is None:
             continue
         who, turn = _who(session, tx.runs.find(key)), tx.turns.state(key)
-        at = situation(turn)
+        if (turn is not None) != (who in ("conversation", "ended")):
+            yield f"{key} ({who}) takes turns" if turn is not None else f"{key} ({who}) takes no turns"
+        at = _rows(tx, session) if turn is None else situation(turn)
         if at not in POSSIBLE.get(who, ()):
             yield f"{key} ({who}) is {at}"
-        if at in ("idle, waits", "due, waits") and turn.wait is not None:
+        if turn is not None and at in ("idle, waits", "due, waits") and turn.wait is not None:
             counts = tx.sessions.counts(key)
             holds = policy.holds(turn.wait.until_settled, counts.unsettled, counts.settled)
             if holds and not any(_is_aiming(tx, child) for child in tx.runs.children(key)):
                 yield f"{key} ({who}) waits for what is there"
+
+
+def _rows(tx: Tx, session: Session) -> str:
+    """What the rows say of a session that takes no turns: a driver, a place in a queue, an open turn, a wait."""
+    key, driver, place = session.key, tx.drivers.get(session.key), tx.queue.place(session.key)
+    waits = ", waits" if tx.turns.wait(key) is not None else ""
+    if tx.turns.get(key) is None:
+        return ("idle" if place is None else "due") + waits
+    if driver is not None and driver.release_at is None and driver.epoch == session.epoch:
+        return f"driven{waits}"
+    return ("open" if place is None else "open and due") + waits
 
 
 def _is_aiming(tx: Tx, run: str) -> bool:

@@ -109,7 +109,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "line_told": _tell_line,
     "save_heartbeat": lambda tx: tx.heartbeats.save(HeartbeatRow("talk", beat_at=AT)),
     "save_workspace": lambda tx: tx.workspaces.save(Workspace("/w")),
-    "begin_work": lambda tx: tx.workspaces.begin_work("talk", "/w", AT),
+    "begin_work": lambda tx: tx.drivers.begin_work("driven", "/w", AT),
 }
 
 

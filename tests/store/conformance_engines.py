@@ -15,6 +15,7 @@ class EngineConformance:
 
     def test_engines_are_as_they_joined_the_oldest_first(self, bench: Bench) -> None:
         two = replace(ONE, id="two", started_at=AT - 1, drives=False, lease_s=2.5, settings={}, limits={})
+        two = replace(two, name="fledge worker", version="0.1", machine="boot pid:[1]", born="5")
 
         def job(tx: Tx) -> None:
             tx.engines.join(ONE)

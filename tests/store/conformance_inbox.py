@@ -57,6 +57,31 @@ class InboxConformance:
             assert bench.see(lambda tx: [row.body for row in tx.inbox.unread("talk")]) == ["x"]
             bench.reopen()
 
+    @pytest.mark.parametrize("between", ["nothing", "other commits", "a failed commit", "a restart"])
+    def test_a_session_that_was_just_opened_announces_each_completion_once(self, bench: Bench, between: str) -> None:
+        def put(tx: Tx, key: str, body: str) -> bool:
+            return tx.inbox.put(key, MAIN, "outcome", RUN, body, AT)
+
+        def fail(tx: Tx) -> None:
+            tx.inbox.open(RUN)
+            put(tx, "again", "undone")
+            raise KeyError
+
+        bench.do(lambda tx: tx.inbox.open(RUN))
+        assert bench.do(lambda tx: put(tx, "first", "1"))
+        match between:
+            case "other commits":
+                bench.do(lambda tx: tx.inbox.consume("first", AT))
+            case "a failed commit":
+                with pytest.raises(KeyError):
+                    bench.do(fail)
+            case "a restart":
+                bench.reopen()
+        assert not bench.do(lambda tx: put(tx, "first", "2"))
+        assert bench.do(lambda tx: put(tx, "again", "3"))
+        assert not bench.do(lambda tx: put(tx, "again", "4"))
+        assert bench.see(lambda tx: [row and row.body for row in map(tx.inbox.get, ("first", "again"))]) == ["1", "3"]
+
     def test_a_waiting_row_is_measured_once_until_it_says_something_else(self, bench: Bench) -> None:
         def measured(tx: Tx, length: int) -> int:
             (row,) = tx.inbox.unread("talk")

@@ -151,6 +151,10 @@ class CoverConformance:
         bench.do(job)
         assert bench.see(lambda tx: tx.lists.count_rows()) == (0, 2)
 
+    def test_the_size_of_a_database_on_a_server_is_known(self, bench: Bench) -> None:
+        size, is_remote = bench.see(lambda tx: (tx.lists.bytes_on_server(), tx.unit.is_remote))
+        assert size > 100_000 if is_remote else size == 0
+
     def test_who_waits_is_told_by_lane_with_the_oldest_of_each(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             for session, lane, due_at in (

@@ -4,8 +4,10 @@ from typing import get_args
 
 import pytest
 
+from fledge.core import events as ev
 from fledge.core.handover import Artifact, Handover, Worktree
 from fledge.core.progress import Progress
+from fledge.core.run import Ended, Ok
 from fledge.core.transcript import Spoken, to_body
 from fledge.core.turn import AskingPerson, Driven, Due, OpenTurn, Turn, TurnEnd, Wait
 from fledge.errors import FledgeError, NotFound, Refused
@@ -25,7 +27,7 @@ from fledge.store.base import (
 from fledge.store.sessions import Sessions
 from tests.core.samples import AT
 from tests.statements import proves
-from tests.store.bench import FACTS, MAIN, Bench, admit, change_turn, child, close_row, conversation
+from tests.store.bench import FACTS, MAIN, Bench, admit, change_turn, child, close_row, conversation, follow
 from tests.store.conformance_people import question
 
 
@@ -422,9 +424,9 @@ class TranscriptConformance:
         assert bench.see(lambda tx: [tx.next_due(AT + at) for at in (0, 1, 2)]) == [AT + 1, AT + 2, None]
 
     def test_what_a_session_is_at_follows_from_its_place_its_driver_and_its_turn(self, bench: Bench) -> None:
-        def job(tx: Tx) -> list[Turn]:
+        def job(tx: Tx) -> list[Turn | None]:
             conversation(tx, "s")
-            found = [tx.turns.state("s"), tx.turns.state("nobody")]
+            found = [tx.turns.state("s")]
             tx.turns.save_wait("s", Wait(1))
             tx.queue.put("s", "main", "s", False, AT + 1)
             found.append(tx.turns.state("s"))
@@ -442,7 +444,7 @@ class TranscriptConformance:
 
         turn, wait = OpenTurn("s", 1, {}, 0, 0, 0, AT), Wait(1)
         assert bench.do(job) == [
-            *(Turn(), Turn()),
+            Turn(),
             Turn(Due(AT + 1), wait),
             Turn(Driven(turn), wait),
             Turn(Due(None, turn), wait),
@@ -451,8 +453,24 @@ class TranscriptConformance:
             Turn(Due(AT + 2, turn), wait),
         ]
 
+    def test_a_live_run_a_program_and_a_deleted_session_take_no_turns(self, bench: Bench) -> None:
+        run, was = "agent:main:subagent:r", "agent:main:subagent:w"
+
+        def job(tx: Tx) -> list[Turn | None]:
+            tx.sessions.open("program:p", "program", None, 0, FACTS, AT)
+            for key in (run, was):
+                tx.sessions.open(key, "subagent", MAIN, 1, FACTS, AT)
+            admit(tx, run)
+            ended = ev.Imported(at=AT, ended=Ended(Ok(), AT, AT))
+            follow(tx, admit(tx, was), ended)
+            before = [tx.turns.state(key) for key in ("nobody", "program:p", run, was)]
+            tx.sessions.delete(was)
+            return [*before, tx.turns.state(was)]
+
+        assert bench.do(job) == [None, None, None, Turn(), None]
+
     def test_a_driver_that_was_superseded_drives_no_more(self, bench: Bench) -> None:
-        def job(tx: Tx) -> tuple[Turn, OpenTurn]:
+        def job(tx: Tx) -> tuple[Turn | None, OpenTurn]:
             conversation(tx, "s")
             tx.queue.put("s", "main", "s", False)
             tx.queue.claim(QueuePlace("s", "main", 1, False), "me", AT)

@@ -129,9 +129,9 @@ def running() -> Iterator[Server]:
 class InlinePostgres(InlineStore):
     """A store on a server for tests that go job by job, without a loop of their own; used like an `InlineStore`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, kind: type[PostgresStore] = PostgresStore) -> None:
         self._runner = asyncio.Runner()
-        self._store = PostgresStore.open(url)
+        self._store = kind.open(url)
         self._tx = self._store._tx
         self._db = Pipe(connect(parse(url), "reader").connection)  # type: ignore[assignment]
 

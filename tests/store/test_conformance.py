@@ -14,6 +14,8 @@ from fledge.testing import InlineStore
 from tests.store.bench import OpenStore
 from tests.store.conformance import StoreConformance
 from tests.store.postgres import Server
+from tests.store.side_by_side import SideBySide
+from tests.store.unpipelined import UnpipelinedStore
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,8 @@ class TestInlineStore(StoreConformance):
 class TestPostgresStore(StoreConformance):
     """The store on a server."""
 
+    kind: type[PostgresStore] = PostgresStore
+
     @pytest.fixture(scope="class")
     def schema(self, server: Server) -> str:
         """Made once; each test empties it, which is cheaper."""
@@ -68,6 +72,33 @@ class TestPostgresStore(StoreConformance):
         server.empty(schema)
 
         async def open_store() -> Store:
-            return PostgresStore.open(server.url(schema))
+            return self.kind.open(server.url(schema))
+
+        return open_store
+
+
+class TestUnpipelinedStore(TestPostgresStore):
+    """The same store, statement by statement."""
+
+    kind = UnpipelinedStore
+
+
+class TestStoresSideBySide(StoreConformance):
+    """Several stores on one schema of a server, each job in another one."""
+
+    @pytest.fixture(scope="class")
+    def schema(self, server: Server) -> str:
+        """Made once; each test empties it, which is cheaper."""
+        name = server.new_schema()
+        asyncio.run(PostgresStore.open(server.url(name)).close())
+        return name
+
+    @pytest.fixture
+    def open_store(self, server: Server, schema: str) -> OpenStore:
+        """In a schema with nothing in it."""
+        server.empty(schema)
+
+        async def open_store() -> Store:
+            return SideBySide(server.url(schema))
 
         return open_store

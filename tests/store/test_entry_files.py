@@ -116,14 +116,16 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "images").iterdir()] == [ENTRY.sha256]
 
 
-def test_a_draft_of_a_process_that_died_is_replaced(tmp_path: Path) -> None:
-    draft = file(tmp_path).with_name(f"{ENTRY.sha256}.new")
+@pytest.mark.parametrize("ending", [".new", ".0123456789abcdef.new"])
+def test_a_draft_of_a_process_that_died_is_in_nobodys_way_and_is_swept(tmp_path: Path, ending: str) -> None:
+    draft = file(tmp_path).with_name(f"{ENTRY.sha256}{ending}")
     draft.parent.mkdir()
     draft.write_bytes(CAT[:10])
 
     async def body(store: Racing, files: EntryFiles) -> None:
         await files.write([CAT])
         assert await files.load([ENTRY]) == {hashlib.sha256(CAT).hexdigest(): CAT}
+        await files.sweep(store)
 
     acting(tmp_path, body)
     assert not draft.exists()

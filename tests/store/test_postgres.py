@@ -9,12 +9,13 @@ import pytest
 
 from fledge.errors import StoreError
 from fledge.store.base import Tx
-from fledge.store.postgres import PostgresStore
+from fledge.store.postgres import COMMITS, MISSED, TRIM, PostgresStore
 from tests.core.samples import AT
 from tests.statements import proves
-from tests.store.bench import GUARD_S, MAIN, admit, conversation, writer_held
+from tests.store.bench import GUARD_S, MAIN, admit, conversation, submitted, writer_held
 from tests.store.postgres import Server
 from tests.store.racer import NOTES, note, open_notes
+from tests.store.side_by_side import CheckedStore
 
 
 def with_two(server: Server, test: Callable[[PostgresStore, PostgresStore], Coroutine[Any, Any, None]]) -> None:
@@ -34,8 +35,8 @@ def with_two(server: Server, test: Callable[[PostgresStore, PostgresStore], Coro
     asyncio.run(main())
 
 
-@proves("7.server.5", "One process writes at a time, and forgets what it remembers once another has written")
-def test_a_writer_forgets_the_rows_it_remembers_once_another_has_written(server: Server) -> None:
+@proves("7.server.5", "One process writes at a time, and drops what it remembers of rows that another has changed")
+def test_a_writer_drops_the_rows_it_remembers_once_another_has_changed_them(server: Server) -> None:
     def look(tx: Tx) -> tuple[int, int, list[str]]:
         session = tx.sessions.get(NOTES)
         assert session is not None
@@ -66,6 +67,119 @@ def test_a_writer_that_wrote_last_remembers_its_rows(server: Server) -> None:
         trips = one._pipe.trips
         await one.transact(lambda tx: tx.sessions.get(NOTES))
         assert one._pipe.trips - trips == 3
+
+    with_two(server, test)
+
+
+def sessions_of(*keys: str) -> Callable[[Tx], list[int]]:
+    """A job that looks at sessions; their generations."""
+    return lambda tx: [tx.sessions.row(key).session.generation for key in keys]
+
+
+@proves("7.server.24")
+def test_a_writer_reads_again_only_the_rows_that_another_has_changed(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        keys = [f"agent:main:{n}" for n in range(5)]
+
+        def open_all(tx: Tx) -> None:
+            for key in keys:
+                conversation(tx, key)
+
+        await one.transact(open_all)
+        for changed in range(3):
+            await other.transact(lambda tx: [tx.sessions.raise_generation(key) for key in keys[:changed]])  # noqa: B023
+            trips = one._pipe.trips
+            await one.transact(sessions_of(*keys))
+            assert one._pipe.trips - trips == 2 + changed  # to begin, to commit, and for each row
+
+    with_two(server, test)
+
+
+@proves("7.server.24")
+@pytest.mark.parametrize("missed", [MISSED - 1, MISSED, MISSED + 1, COMMITS + 2 * TRIM])
+def test_a_writer_that_missed_many_commits_remembers_nothing_wrong(server: Server, missed: int) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        await one.transact(sessions_of(NOTES))
+        for _ in range(missed):
+            await other.transact(lambda tx: tx.sessions.raise_generation(NOTES))
+        assert len(await other.read(lambda tx: tx.unit.all("SELECT * FROM fledge_commits"))) < COMMITS + TRIM
+        assert await one.transact(sessions_of(NOTES)) == [missed]
+
+    with_two(server, test)
+
+
+@proves("7.server.24")
+def test_a_store_whose_commits_were_deleted_and_numbered_again_is_not_taken_for_the_old_one(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        await one.transact(lambda tx: tx.sessions.raise_generation(NOTES))
+        number = one._seen.number
+        server.sql(f"DELETE FROM {one.server.schema}.fledge_commits")
+        for _ in range(number):
+            await other.transact(lambda tx: tx.sessions.raise_generation(NOTES))
+        assert other._seen.number == number
+        assert await one.transact(sessions_of(NOTES)) == [1 + number]
+
+    with_two(server, test)
+
+
+@proves("7.server.24")
+def test_a_job_that_is_undone_hides_none_of_the_changes_of_its_batch(server: Server) -> None:
+    def fail(tx: Tx) -> None:
+        tx.sessions.raise_generation(MAIN)
+        raise ValueError
+
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        await one.transact(lambda tx: conversation(tx, "agent:main:second"))
+        await other.transact(sessions_of(NOTES, "agent:main:second"))
+        async with writer_held(one):
+            raised = [lambda tx, key=key: tx.sessions.raise_generation(key) for key in (NOTES, "agent:main:second")]
+            tasks = await submitted(one, [raised[0], fail, raised[1]])
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(one) for one in found] == [int, ValueError, int]
+        assert await other.transact(sessions_of(NOTES, "agent:main:second")) == [1, 1]
+
+    with_two(server, test)
+
+
+def test_a_table_is_empty_until_another_process_has_put_a_row_into_it(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        assert await one.transact(lambda tx: (tx.unit.is_empty("runs"), tx.unit.is_empty("entries"))) == (True, True)
+        await other.transact(lambda tx: (admit(tx, "child"), note("word")(tx)))
+        assert await one.transact(lambda tx: (tx.unit.is_empty("runs"), tx.unit.is_empty("entries"))) == (False, False)
+
+    with_two(server, test)
+
+
+def test_a_commit_that_does_not_name_a_table_it_changed_fails_the_check_of_these_tests(server: Server) -> None:
+    async def main() -> None:
+        store = CheckedStore.open(server.url(server.new_schema()), alone=False)
+        try:
+            await store.transact(open_notes)
+            with pytest.raises(StoreError, match="changed, but not named by the commit: entries, sessions"):
+                await store.transact(behind_the_unit)
+            assert await store.transact(sessions_of(NOTES)) == [0]
+        finally:
+            await store.close()
+
+    def behind_the_unit(tx: Tx) -> None:
+        tx.unit.db.execute("UPDATE sessions SET generation = 7")
+        tx.unit.db.execute("INSERT INTO entries (session, seq, at, kind, body) VALUES ('x', 1, 1.0, 'note', '')")
+
+    asyncio.run(main())
+
+
+@proves("7.server.25", "A writer that waits for its turn commits all that came meanwhile")
+def test_jobs_that_come_while_another_process_writes_are_one_commit(server: Server) -> None:
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        commits = other.commits
+        async with writer_held(one):
+            first = await submitted(other, [note("first")])
+            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory'"
+            while not server.sql(waits):  # noqa: ASYNC110 (the server has no event for it)
+                await asyncio.sleep(0.001)
+            rest = await submitted(other, [note(f"{n}") for n in range(20)])
+        assert await asyncio.gather(*first, *rest) == list(range(1, 22))
+        assert other.commits - commits == 1
 
     with_two(server, test)
 

@@ -14,7 +14,7 @@ import pytest
 
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
-from fledge.store.postgres import PostgresStore
+from fledge.store.postgres import RUNS, PostgresStore
 from tests.effort import SOAK
 from tests.statements import proves
 from tests.store.bench import GUARD_S, submitted, writer_held
@@ -51,16 +51,16 @@ def notes(tx: Tx) -> list[str]:
 
 
 class Counted:
-    """A job that writes a note, and counts how often it was run. The first run of one with a proxy lets the commit of
-    its batch lose the connection."""
+    """A job that writes a note, and counts how often it was run. The first run of one with a proxy, or the first few,
+    let the commit of its batch lose the connection."""
 
-    def __init__(self, text: str, proxy: Proxy | None = None, cut: Cut = "") -> None:
-        self._job, self._proxy, self._cut = note(text), proxy, cut
+    def __init__(self, text: str, proxy: Proxy | None = None, cut: Cut = "", times: int = 1) -> None:
+        self._job, self._proxy, self._cut, self._times = note(text), proxy, cut, times
         self.runs = 0
 
     def __call__(self, tx: Tx) -> int:
         self.runs += 1
-        if self._proxy is not None and self.runs == 1:
+        if self._proxy is not None and self.runs <= self._times:
             self._proxy.cut = self._cut
         return self._job(tx)
 
@@ -95,6 +95,49 @@ def test_a_batch_whose_connection_was_lost_before_its_commit_is_run_again(server
     async def test(store: PostgresStore) -> None:
         assert await cut_commit(store, proxy, "before") == ([1, 2, 3], [2, 2, 2])
         assert await store.read(notes) == ["0", "1", "2"]
+
+    using(proxy.url(server.new_schema()), test)
+
+
+class ReusedNumbers(PostgresStore):
+    """A store on a server that crashed and has given the number of each lost transaction to another, committed one."""
+
+    def _status(self, xid: str) -> str | None:
+        return "committed"
+
+
+@proves("7.server.28", "After a crash of the server, another transaction's number does not stand for a commit")
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_number_that_a_crashed_server_gave_again_proves_no_commit(server: Server, proxy: Proxy, alone: bool) -> None:
+    async def main() -> None:
+        store = ReusedNumbers.open(proxy.url(server.new_schema()), alone=alone)
+        try:
+            async with asyncio.timeout(GUARD_S):
+                await store.transact(open_notes)
+                assert await cut_commit(store, proxy, "before") == ([1, 2, 3], [2, 2, 2])
+                assert await store.read(notes) == ["0", "1", "2"]
+                proxy.cuts = 0
+                assert await cut_commit(store, proxy, "after") == ([4, 5, 6], [1, 1, 1])
+                assert await store.read(notes) == ["0", "1", "2"] * 2
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+@proves("7.server.27", "A batch whose COMMIT is lost again and again has failed, and says so")
+def test_a_batch_whose_commit_is_lost_again_and_again_has_failed(server: Server, proxy: Proxy) -> None:
+    async def test(store: PostgresStore) -> None:
+        jobs = [Counted("lost", proxy, "before", times=RUNS), Counted("lost too")]
+        async with writer_held(store):
+            tasks = await submitted(store, jobs)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [job.runs for job in jobs] == [RUNS, RUNS]
+        assert [str(answer).partition(": ")[2] for answer in answers] == [
+            "nothing was written (the connection was lost in the commit)"
+        ] * 2
+        assert await store.transact(note("next")) == 1
+        assert await store.read(notes) == ["next"]
 
     using(proxy.url(server.new_schema()), test)
 

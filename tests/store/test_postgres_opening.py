@@ -12,10 +12,11 @@ import pytest
 import fledge
 from fledge.errors import BadInput, StoreError, StoreLocked
 from fledge.models.scripted import ScriptedModel
+from fledge.store.base import Tx
 from fledge.store.dialect import translate_schema
 from fledge.store.migrate import newest, schema, steps_of, upgrades
 from fledge.store.postgres import PostgresStore
-from fledge.store.postgres_server import STORE_TABLE, connect, migrate, parse
+from fledge.store.postgres_server import STORE_TABLE, ConnectionRole, connect, migrate, parse
 from fledge.store.sqlite import SqliteStore
 from tests.statements import proves
 from tests.store.postgres import Server
@@ -65,6 +66,17 @@ def test_a_store_is_shown_without_its_password() -> None:
     assert parse("postgresql:///db").shown == "postgresql://localhost:5432/db?schema=fledge"
     assert parse("postgresql://a:1,b:2/db").shown == "postgresql://a:1,b:2/db?schema=fledge"
     assert parse("postgresql://a,b/db").shown == "postgresql://a:5432,b:5432/db?schema=fledge"
+
+
+@pytest.mark.parametrize("role", ["writer", "reader", "listener"])
+def test_the_server_drops_a_process_that_reads_nothing_for_a_minute(server: Server, role: ConnectionRole) -> None:
+    """Else one that is stopped for hours fills the server's queue of news, and nobody can commit."""
+    session = connect(parse(server.url(server.new_schema())), role)
+    try:
+        (found,) = session.connection.execute("SHOW tcp_user_timeout").fetchone() or ("",)
+        assert found == "60000", "milliseconds"
+    finally:
+        session.connection.close()
 
 
 def test_a_server_that_does_not_answer_is_named(server: Server, proxy: Proxy) -> None:
@@ -178,24 +190,73 @@ def test_an_upgrade_is_applied_once_however_many_start(server: Server) -> None:
     assert found == [("bigint",)]
 
 
-@proves("7.server.2")
-def test_a_store_of_an_older_schema_is_brought_up_to_date(server: Server) -> None:
-    old, new = server.new_schema(), server.new_schema()
-    opened(server.url(new))
+def columns(server: Server, schema: str) -> list[tuple[object, ...]]:
+    """What a schema has: columns, indexes and constraints, without its name."""
+    found = server.sql(
+        "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"
+        f" WHERE table_schema = '{schema}'"
+    )
+    found += server.sql(f"SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = '{schema}'")
+    return sorted((tuple(str(one).replace(f"{schema}.", "") for one in row) for row in found), key=str)
+
+
+def make_old(server: Server, schema: str, version: int, like: str) -> None:
+    """Make a store as a fledge of that version left it, with the rows of another store as far as it had their columns
+    then."""
     before = Path(__file__).with_name("schema_25.sql").read_text("utf-8")
-    server.sql(f"CREATE SCHEMA {old}; SET search_path = {old}; {translate_schema(before + STORE_TABLE)}")
-    server.sql(f"ALTER TABLE {old}.fledge_store DROP COLUMN files")  # schema 27 has added it
-    server.sql(f"INSERT INTO {old}.fledge_store (one, id, version) VALUES (1, 'x', 25)")
-    opened(server.url(old))
-    made = [
-        server.sql(
-            "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"
-            f" WHERE table_schema = '{name}' ORDER BY 1, 2"
-        )
-        for name in (old, new)
-    ]
-    assert made[0] == made[1]
+    server.sql(f"CREATE SCHEMA {schema}; SET search_path = {schema}; {translate_schema(before + STORE_TABLE)}")
+    server.sql(f"ALTER TABLE {schema}.fledge_store DROP COLUMN files")  # schema 27 has added it
+    server.sql(f"DROP TABLE {schema}.fledge_commits")  # schema 28 has
+    server.sql(f"INSERT INTO {schema}.fledge_store (one, id, version) VALUES (1, 'x', 25)")
+    address = parse(server.url(schema))
+    if version > 25:
+        with connect(address, "setup").connection as connection:
+            migrate(connection, address, tuple(step for step in upgrades("postgres") if step[0] <= version))
+    by_table: dict[object, list[str]] = {}
+    for table, column in server.sql(
+        f"SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = '{schema}'"
+    ):
+        by_table.setdefault(table, []).append(f'"{column}"')
+    del by_table["fledge_store"]
+    by_table.pop("fledge_commits", None)
+    by_table.pop("workers", None)  # schema 30 has moved its rows into `active`
+    for table, names in by_table.items():
+        given = ", ".join(names)
+        server.sql(f"INSERT INTO {schema}.{table} ({given}) OVERRIDING SYSTEM VALUE SELECT {given} FROM {like}.{table}")
+
+
+@proves("7.server.2")
+@pytest.mark.parametrize("version", range(25, LAST))
+def test_a_store_of_each_older_schema_is_brought_up_to_date_by_several_at_once(
+    server: Server, tmp_path: Path, version: int
+) -> None:
+    old, new = server.new_schema(), server.new_schema()
+
+    async def talk() -> None:
+        async with fledge.open(tmp_path, store=server.url(new), model=ScriptedModel(lambda _: "dug"), config={}) as fl:
+            await fl.session("main").send("hello")
+            assert (await (await fl.spawn("dig", label="digger"))).status == "ok"
+
+    def text(tx: Tx) -> list[str]:
+        return [entry.body for entry in tx.transcripts.entries("agent:main:main")]
+
+    async def start() -> list[list[str]]:
+        opening = (asyncio.to_thread(PostgresStore.open, server.url(old), alone=False) for _ in range(4))
+        stores = await asyncio.gather(*opening)
+        found = [await store.read(text) for store in stores]
+        assert await stores[0].read(lambda tx: tx.engines.all()) == []
+        await asyncio.gather(*(store.close() for store in stores))
+        return found
+
+    asyncio.run(talk())
+    make_old(server, old, version, new)
+    said = asyncio.run(start())
+    assert columns(server, old) == columns(server, new)
     assert server.sql(f"SELECT version FROM {old}.fledge_store") == [(LAST,)]
+    assert said == said[:1] * 4
+    assert "hello" in said[0][0]
+    runs = [server.sql(f"SELECT key, phase, delivery FROM {name}.runs") for name in (old, new)]
+    assert runs[0] == runs[1]
 
 
 @proves("7.server.2")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from fledge.core.run import DECIDED, ENDED, PHASES, Gone
+from fledge.core.run import ENDED, PHASES, UNREAD, Gone
 from fledge.store.base import RowState, Tx
 from fledge.store.migrate import migrate
 from fledge.store.unit import Unit
@@ -49,7 +49,7 @@ def refused(db: sqlite3.Connection, table: str, fields: Fields) -> bool:
 
 PHASE_NAMES: Final = [phase.name for phase in PHASES if phase is not Gone]
 ENDED_NAMES: Final = {phase.name for phase in ENDED}
-DECIDED_NAMES: Final = {phase.name for phase in DECIDED}
+DECIDED_NAMES: Final = {phase.name for phase in ENDED if phase not in UNREAD}
 WORDS: Final = ("delivered", "skipped", "undelivered")
 DELIVERIES: Final = {name: WORDS if name != "completed_giveup" else WORDS[2:] for name in DECIDED_NAMES}
 HELD: Final = ("spawning", "awaiting_approval")

@@ -433,3 +433,18 @@ def test_what_agents_did_in_the_week_that_was_last_used_is_counted_by_day(tmp_pa
             AgentDay("critic", 99, 0, 0.5),
             AgentDay("main", 100, 0, 0.5),
         ]
+
+
+def test_a_driver_keeps_the_workspace_in_which_it_writes_when_its_table_goes(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    with closing(make_old(path)) as db:
+        migrate(db, path, tuple(step for step in upgrades() if step[0] < 30))
+        driven = "1, 'owner', 'subagent', 0, 1.0, 1.0, 1, 0"
+        columns = "epoch, owner, lane, suspect, claimed_at, progress_at, step_open, interrupts"
+        db.execute(f"INSERT INTO active (session, {columns}) VALUES ('a', {driven}), ('b', {driven})")
+        db.execute("INSERT INTO workers VALUES ('a', '/w', 7.5), ('gone', '/w', 1.0)")
+        migrate(db, path)
+        assert db.execute("SELECT session, works_in, works_since FROM active ORDER BY session").fetchall() == [
+            ("a", "/w", 7.5),
+            ("b", None, None),
+        ]

@@ -9,7 +9,6 @@ import pytest
 import fledge
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call
-from fledge.config.schema import GatewayBlock
 from fledge.core.hook import SubagentSpawning
 from fledge.hooks import Hooks
 from fledge.models.base import Request, ToolMessage, Usage, UserMessage
@@ -204,7 +203,7 @@ def test_half_a_second_is_no_missing_limit(tmp_path: Path, asked: float | None, 
 
     async def by_gateway(fl: fledge.Fledge) -> None:
         given = {"task": "Say hello", "program": "p", "runTimeoutSeconds": asked}
-        answer: Any = await call(GatewayState(fl, GatewayBlock()), "runs.spawn", given)
+        answer: Any = await call(GatewayState(fl), "runs.spawn", given)
         assert await limit_of(fl, answer["childSessionKey"]) == limit_s
 
     async def by_tool(fl: fledge.Fledge) -> None:

@@ -12,52 +12,13 @@ from importlib.metadata import version
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from bench.measure import Meter
 from bench.peers.programs import ANSWER, check, report
-
-SUMS: list[int] = []
-
-
-class InProcess(BaseChatModel):
-    """A child's model; with children the parent's."""
-
-    children: int = 0
-
-    @property
-    def _llm_type(self) -> str:
-        return "in-process"
-
-    def bind_tools(self, tools: Any, **options: Any) -> "InProcess":
-        return self
-
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> Any:
-        if any(isinstance(message, ToolMessage) for message in messages):
-            reply = AIMessage("all results" if self.children else ANSWER)
-        elif self.children:
-            calls = range(self.children)
-            spawns = [{"name": "spawn", "args": {"input": f"task {i}"}, "id": f"call_{i}"} for i in calls]
-            reply = AIMessage("", tool_calls=spawns)
-        else:
-            reply = AIMessage("", tool_calls=[{"name": "add", "args": {"a": 2, "b": 3}, "id": "call_0"}])
-        reply.usage_metadata = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-        return ChatResult(generations=[ChatGeneration(message=reply)])
-
-    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> Any:
-        await asyncio.sleep(0)
-        return self._generate(messages)
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    SUMS.append(a + b)
-    return a + b
+from bench.peers.programs.langchain_parts import SUMS, InProcess, add
 
 
 async def fan_out(children: int, saver: Any) -> None:

@@ -7,14 +7,14 @@ answers. This file does not know what a folder is.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
-import msgspec
+from msgspec.structs import asdict
 
 from fledge.api.output_type import schema_for
 from fledge.core.keys import AGENT_ID
 from fledge.core.policy import Budget
-from fledge.errors import BadInput
+from fledge.errors import BadInput, check_text
 from fledge.models.base import Model, Thinking
 from fledge.tools.base import Tool, ToolLike, as_tool
 
@@ -22,7 +22,21 @@ T = TypeVar("T")
 
 TextOrTool = str | ToolLike
 """A tool by its name (or a glob of names), or a function."""
-SHORT: Final = 40
+
+
+class AgentOptions(TypedDict, total=False):
+    """The options of `fledge.Agent` besides `output_type`; all are optional."""
+
+    instructions: str
+    description: str
+    tools: Iterable[TextOrTool] | None
+    model: str | Model | None
+    thinking: Thinking | None
+    limits: Budget | None
+    max_tokens: int | None
+    workspace: str | Path | None
+    sandbox: Literal["auto", "all", "non-main", "off"] | None
+    agents: "Iterable[Agent[Any] | str] | None"
 
 
 class Agent(Generic[T]):
@@ -42,57 +56,14 @@ class Agent(Generic[T]):
 
     @overload
     def __init__(
-        self: "Agent[str]",
-        name: str,
-        *,
-        instructions: str = ...,
-        description: str = ...,
-        tools: Iterable[TextOrTool] | None = ...,
-        model: str | Model | None = ...,
-        thinking: Thinking | None = ...,
-        output_type: None = ...,
-        limits: Budget | None = ...,
-        max_tokens: int | None = ...,
-        workspace: str | Path | None = ...,
-        sandbox: Literal["auto", "all", "non-main", "off"] | None = ...,
-        agents: "Iterable[Agent[Any] | str] | None" = ...,
+        self: "Agent[str]", name: str, *, output_type: None = ..., **options: Unpack[AgentOptions]
     ) -> None: ...
 
     @overload
-    def __init__(
-        self: "Agent[T]",
-        name: str,
-        *,
-        instructions: str = ...,
-        description: str = ...,
-        tools: Iterable[TextOrTool] | None = ...,
-        model: str | Model | None = ...,
-        thinking: Thinking | None = ...,
-        output_type: type[T],
-        limits: Budget | None = ...,
-        max_tokens: int | None = ...,
-        workspace: str | Path | None = ...,
-        sandbox: Literal["auto", "all", "non-main", "off"] | None = ...,
-        agents: "Iterable[Agent[Any] | str] | None" = ...,
-    ) -> None: ...
+    def __init__(self: "Agent[T]", name: str, *, output_type: type[T], **options: Unpack[AgentOptions]) -> None: ...
 
     @overload
-    def __init__(
-        self: "Agent[Any]",
-        name: str,
-        *,
-        instructions: str = ...,
-        description: str = ...,
-        tools: Iterable[TextOrTool] | None = ...,
-        model: str | Model | None = ...,
-        thinking: Thinking | None = ...,
-        output_type: object,
-        limits: Budget | None = ...,
-        max_tokens: int | None = ...,
-        workspace: str | Path | None = ...,
-        sandbox: Literal["auto", "all", "non-main", "off"] | None = ...,
-        agents: "Iterable[Agent[Any] | str] | None" = ...,
-    ) -> None: ...
+    def __init__(self: "Agent[Any]", name: str, *, output_type: object, **options: Unpack[AgentOptions]) -> None: ...
 
     def __init__(
         self,
@@ -115,8 +86,7 @@ class Agent(Generic[T]):
         if not isinstance(name, str) or not AGENT_ID.fullmatch(name):
             raise BadInput("name", "must be a word of letters, digits, '-' or '_'", name)
         for field, text in (("instructions", instructions), ("description", description)):
-            if not isinstance(text, str):
-                raise BadInput(field, "must be text", text)
+            check_text(field, text)
         if limits is not None and not isinstance(limits, Budget):
             raise BadInput("limits", "must be a fledge.Budget", limits)
         self.name = name.lower()
@@ -144,13 +114,12 @@ class Agent(Generic[T]):
         {'id': 'critic', 'prompt': 'You find faults.', 'tools': {'allow': ['read']}}
         """
         model = self.model if isinstance(self.model, str) else model_name
-        budget = {} if self.limits is None else msgspec.structs.asdict(self.limits)
-        spawns = None if self.agents is None else [_name(one) for one in self.agents]
+        spawns = None if self.agents is None else [one if isinstance(one, str) else one.name for one in self.agents]
         children = {
             # Its own word counts before a model that is set for all subagents.
             "model": model or None,
             "thinking": self.thinking,
-            "budget": {key: ceiling for key, ceiling in budget.items() if ceiling is not None} or None,
+            "budget": None if self.limits is None else given(asdict(self.limits)) or None,
             "allowAgents": spawns,
         }
         entry = {
@@ -162,24 +131,24 @@ class Agent(Generic[T]):
             "outputSchema": self.output_schema,
             "tools": None if self.tools is None else {"allow": list(self.tools)},
             "sandbox": None if self.sandbox is None else {"mode": self.sandbox},
-            "subagents": _given(children) or None,
+            "subagents": given(children) or None,
         }
-        return {"id": self.name} | _given(entry)
+        return {"id": self.name} | given(entry)
 
 
-def read_tools(tools: Iterable[TextOrTool] | None, field: str = "tools") -> tuple[tuple[str, ...] | None, list[Tool]]:
+def read_tools(tools: Iterable[TextOrTool] | None) -> tuple[tuple[str, ...] | None, list[Tool]]:
     """The names of these tools, None if all may be used; and those of them that are functions of the program."""
     if tools is None:
         return None, []
     if isinstance(tools, str) or not isinstance(tools, Iterable):
-        raise BadInput(field, "must be a list of functions, tools and names of tools", tools)
+        raise BadInput("tools", "must be a list of functions, tools and names of tools", tools)
     names: list[str] = []
     functions: list[Tool] = []
     for one in tools:
         if isinstance(one, str):
             names.append(one)
             continue
-        functions.append(as_tool(one, field))
+        functions.append(as_tool(one, "tools"))
         names.append(functions[-1].name)
     return tuple(names), functions
 
@@ -204,9 +173,6 @@ def _all(agents: Sequence[object], above: tuple[object, ...] = ()) -> Iterator[A
             yield from _all(one.agents or (), (*above, one))
 
 
-def _name(one: "Agent[Any] | str") -> str:
-    return one.name if isinstance(one, Agent) else one
-
-
-def _given(entry: Mapping[str, object]) -> dict[str, object]:
+def given(entry: Mapping[str, object]) -> dict[str, object]:
+    """The members of this mapping that are not None."""
     return {key: value for key, value in entry.items() if value is not None}

@@ -99,16 +99,16 @@ async def _sweep(profiles: "ConfiguredProfiles") -> None:
         log.warning("files of a message that was not stored could not be removed: %s", error)
 
 
-def read_attached(given: Sequence[GivenFile], limits: AttachmentLimits, field: str = "attachments") -> tuple[File, ...]:
+def read_attached(given: Sequence[GivenFile], limits: AttachmentLimits) -> tuple[File, ...]:
     """The files, those given as paths read from disk. BadInput: one that breaks a limit, or cannot be read."""
-    check_count(len(given), limits, field)  # before any of them is read
+    check_count(len(given), limits, "attachments")  # before any of them is read
     files = [
-        decode_file(one, limits, f"{field}[{place}]")
+        decode_file(one, limits, f"attachments[{place}]")
         if isinstance(one, Attachment)
-        else _read_file(one, limits.max_file_bytes, f"{field}[{place}]")
+        else _read_file(one, limits.max_file_bytes, f"attachments[{place}]")
         for place, one in enumerate(given)
     ]
-    return check_files(files, limits, field)
+    return check_files(files, limits, "attachments")
 
 
 def for_wire(given: Sequence[GivenFile], field: str = "attachments") -> list[Attachment]:
@@ -124,16 +124,21 @@ def _packed(file: File) -> Attachment:
 
 
 def _read_file(given: Path | str, most: int, field: str) -> File:
+    file = _file_at(given, most, field, "must be the path of a file, or a name and content")
+    if len(file.data) > most:
+        raise too_large(field, most)
+    return file
+
+
+def _file_at(given: Path | str, most: int, field: str, expected: str) -> File:
+    """The file at a path, or a byte more than `most` of it. Raises `BadInput` if it cannot be read."""
     if not isinstance(given, str | Path) or not str(given) or "\0" in str(given):
-        raise BadInput(field, "must be the path of a file, or a name and content", given)
+        raise BadInput(field, expected, given)
     path = Path(given).expanduser()
     try:
-        data = read_plain(path, most + 1)
+        return File(path.name, read_plain(path, most + 1))
     except OSError as error:
         raise BadInput(field, f"must be a file that can be read ({error.strerror or error})", str(path)) from None
-    if len(data) > most:
-        raise too_large(field, most)
-    return File(path.name, data)
 
 
 def read_files(given: Sequence[GivenImage], field: str = "images") -> list[Image]:
@@ -146,10 +151,5 @@ def read_files(given: Sequence[GivenImage], field: str = "images") -> list[Image
 def _read(given: GivenImage, field: str) -> Image:
     if isinstance(given, Image):
         return given
-    if not isinstance(given, str | Path) or not str(given) or "\0" in str(given):
-        raise BadInput(field, "must be a fledge.Image or the path of a file", given)
-    path = Path(given).expanduser()
-    try:
-        return Image(read_plain(path, MAX_BYTES + 1), path.name)
-    except OSError as error:
-        raise BadInput(field, f"must be a file that can be read ({error.strerror or error})", str(path)) from None
+    file = _file_at(given, MAX_BYTES, field, "must be a fledge.Image or the path of a file")
+    return Image(file.data, file.name)

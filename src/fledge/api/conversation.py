@@ -6,23 +6,26 @@ What is said becomes a request: it has a run id, and whoever has that can wait f
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
+
+from msgspec import UNSET
 
 from fledge.api import views
 from fledge.api.carried import GivenFile, GivenImage, carried
 from fledge.api.streams import answer_events
-from fledge.api.values import Message, Question, Reply
+from fledge.api.values import Accepted, Message, Question, Reply
 from fledge.core.freeze import classify_reply
 from fledge.core.keys import SessionKey
 from fledge.core.run import Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
-from fledge.errors import BadInput, NotFound
+from fledge.errors import BadInput, NotFound, check_text
 from fledge.orchestrator import control, messages
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Changes, Engine, deadline
-from fledge.runtime.feed import Feed, TurnEvent
+from fledge.runtime.feed import Feed, Subscription, TurnEvent
 from fledge.runtime.profiles import ConfiguredProfiles
-from fledge.store.base import MessageRequest, Tx
+from fledge.store.base import MessageRequest, Tx, Wishes
 
 LOOK_BACK_ENTRIES = 200
 """How many entries before the end of a turn are looked at for its words."""
@@ -82,9 +85,9 @@ class Conversation:
         >>> reply.ok
         True
         """
-        at = deadline(self._engine, timeout)
+        at = self._deadline(timeout)
         run_id, failures = await self._say(message, images, attachments)
-        return await self._answer(run_id, failures, at, self._is_asked)
+        return await self._answer(run_id, failures, at)
 
     async def post(
         self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
@@ -110,11 +113,11 @@ class Conversation:
         >>> (await chat.reply(first.run_id)).text
         'echo: Hello'
         """
-        at = deadline(self._engine, timeout)
+        at = self._deadline(timeout)
         known = await self._engine.store.read(lambda tx: tx.requests.get(run_id))
         if known is None or known.session != self.key:
             raise NotFound(f"{self.key} has no message with the run id {run_id!r}")
-        return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
+        return await self._answer(run_id, failures, at, asks)
 
     async def stream(
         self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
@@ -131,18 +134,15 @@ class Conversation:
         assistant:text echo: Hello
         reply echo: Hello
         """
-        after = await self._engine.store.read(lambda tx: tx.transcripts.last(self.key))
-        heard = self._feed.listen()
+        after = await self._last_entry()
+        heard = self._listen()
         try:
             run_id, failures = await self._say(message, images, attachments)
-            answer = asyncio.ensure_future(self._answer(run_id, failures, None, self._is_asked))
+            answer = asyncio.ensure_future(self._answer(run_id, failures, None))
         except BaseException:
             heard.close()
             raise
-
-        async def entries() -> list[Message]:
-            return await self._engine.store.read(lambda tx: views.messages(tx, self.key, after, views.LOOK_BACK))
-
+        entries = partial(self._entries, after)
         async with aclosing(answer_events(self.key, run_id, after, heard, answer, entries)) as events:
             async for event in events:
                 yield event
@@ -156,8 +156,7 @@ class Conversation:
         >>> await fl.session("main").post_event("The nightly build failed")
         True
         """
-        if not isinstance(text, str):
-            raise BadInput("text", "must be text", text)
+        check_text("text", text)
         self._check(self._agent_id)
         return await self._engine.commit(lambda c: messages.post_event(c, self.key, text))
 
@@ -170,8 +169,7 @@ class Conversation:
         >>> await fl.session("main").request_heartbeat("a new day")
         'agent:main:main'
         """
-        if not isinstance(reason, str):
-            raise BadInput("reason", "must be text", reason)
+        check_text("reason", reason)
         self._check(self._agent_id)
         return await self._engine.commit(lambda c: messages.request_heartbeat(c, self.key, reason))
 
@@ -179,29 +177,56 @@ class Conversation:
         self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
     ) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""
-        if not isinstance(message, str):
-            raise BadInput("message", "must be text", message)
+        check_text("message", message)
         self._check(self._agent_id)
+        said = await self._accept(message, images, attachments)
+        return said.run_id, said.failures or 0
 
+    async def _accept(
+        self,
+        message: str,
+        images: Sequence[GivenImage],
+        attachments: Sequence[GivenFile],
+        wishes: Wishes | None = None,
+        idempotency_key: str = "",
+    ) -> Accepted:
         async with carried(self._profiles, self.key, images, attachments) as files:
 
-            def say(c: Commit) -> tuple[str, int]:
+            def accept(c: Commit) -> Accepted:
                 turn = c.tx.turns.get(self.key)
-                accepted = messages.accept_request(c, self.key, message, origin=self.origin, carried=files)
-                return accepted.run_id, 0 if turn is None else turn.failures
+                asked = messages.accept_request(c, self.key, message, wishes, idempotency_key, self.origin, files)
+                return Accepted(run_id=asked.run_id, failures=UNSET if turn is None else turn.failures or UNSET)
 
-            return await self._engine.commit(say)
+            return await self._engine.commit(accept)
 
-    async def _answer(self, run_id: str, failures: int, at: Instant | None, asks: bool) -> Reply:
+    async def _answer(self, run_id: str, failures: int, at: Instant | None, asks: bool | None = None) -> Reply:
+        """The answer, or `pending` at that time; `asks` None: wait for a person's answers if somebody gives them."""
+        waits = self._is_asked if asks is None else asks
         heard = self._feed.listen()
         try:
-            reply = await self._changes.until(lambda tx: _reply(tx, run_id, failures, asks), [self.key], at)
+            reply = await self._changes.until(lambda tx: _reply(tx, run_id, failures, waits), [self.key], at)
             if reply is not None and reply.status == "error":
                 words = [event.text for event in heard.waiting() if event.kind == "error" and event.session == self.key]
                 reply = Reply(status="error", error=words[-1] if words else reply.error, run_id=run_id)
         finally:
             heard.close()
         return reply or Reply(status="pending", run_id=run_id)
+
+    def _deadline(self, timeout: float | None) -> Instant | None:
+        """When a wait of so many seconds ends, by the time of `_answer`."""
+        return deadline(self._engine, timeout)
+
+    def _listen(self) -> Subscription:
+        """Hear what happens inside turns of this conversation from now on."""
+        return self._feed.listen(session=self.key)
+
+    async def _last_entry(self) -> int:
+        """The number of the newest entry of the transcript."""
+        return await self._engine.store.read(lambda tx: tx.transcripts.last(self.key))
+
+    async def _entries(self, after: int) -> list[Message]:
+        """The entries of the transcript numbered above `after`."""
+        return await self._engine.store.read(lambda tx: views.messages(tx, self.key, after, views.LOOK_BACK))
 
     # ---- looking and stopping
 
@@ -223,7 +248,7 @@ class Conversation:
         >>> await fl.session("main").settled(timeout=60)
         True
         """
-        at = deadline(self._engine, timeout)
+        at = self._deadline(timeout)
         found = await self._changes.until(lambda tx: views.is_at_rest(tx, self.key) or None, None, at)
         return found is not None
 

@@ -5,6 +5,7 @@ transcript is. Reads only.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -51,7 +52,7 @@ def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | N
         return EntriesPage(entries=())
     older = tx.transcripts.tail(key, NEIGHBOURS, before=found[0].seq)
     newer = _ahead(tx, key, found[-1].seq)
-    known = [(EntryPlace(entry.seq, entry.at), from_body(entry.body)) for entry in (*older, *found, *newer)]
+    known = placed((*older, *found, *newer))
     first, last = found[0].seq, min(found[-1].seq, _last_shown(tx, key, known))
     shown = core.entries(known, first, last, asked_about(tx, key, first, last))
     lines = _lines(tx, key, found[0].at if older else -math.inf, newer[0].at if newer else math.inf)
@@ -64,11 +65,15 @@ def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
     """One entry whole, completions with their results. NotFound: there is none of this number."""
     known = [*tx.transcripts.tail(key, NEIGHBOURS, before=seq), *tx.transcripts.entries(key, seq - 1, 1)]
     known += _ahead(tx, key, seq)
-    bodies = [(EntryPlace(one.seq, one.at), from_body(one.body)) for one in known]
-    found = core.entries(bodies, seq, seq, asked_about(tx, key, seq, seq), whole=True)
+    found = core.entries(placed(known), seq, seq, asked_about(tx, key, seq, seq), whole=True)
     if not found:
         raise NotFound(f"no entry {seq} in {key}")
     return _with_results(tx, found[0])
+
+
+def placed(found: Iterable[Entry]) -> list[tuple[EntryPlace, Body]]:
+    """Entries, read: the place and the body of each."""
+    return [(EntryPlace(one.seq, one.at), from_body(one.body)) for one in found]
 
 
 def _with_results(tx: Tx, shown: HistoryEntry) -> HistoryEntry:

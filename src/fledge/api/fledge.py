@@ -8,23 +8,23 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, get_args, overload
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.api import spawn_options, views
 from fledge.api.agents import Agent
-from fledge.api.carried import GivenFile, GivenImage, carried, kept
+from fledge.api.carried import GivenFile, GivenImage, kept
 from fledge.api.conversation import Conversation
 from fledge.api.handle import Handle, consume
 from fledge.api.identity import Identity, limits_of, section_digests
 from fledge.api.spawn_options import SpawnOptions
 from fledge.api.values import Accepted, GivenUp, Plan, Question, Result, RunInfo, Waited
-from fledge.cancellation import is_stop
+from fledge.cancellation import BackgroundTasks
 from fledge.clock import Clock
 from fledge.config import Config
 from fledge.config.permissions import forget, keep, revoke, sound_rules
@@ -34,7 +34,7 @@ from fledge.core.keys import parse_key
 from fledge.core.params import as_written
 from fledge.core.permission import Permission, permission
 from fledge.core.route import Address, check_address, origin_of
-from fledge.errors import BadInput, Refused
+from fledge.errors import BadInput, Refused, check_text
 from fledge.ids import Ids
 from fledge.models.base import Thinking
 from fledge.orchestrator import control, messages, spawn, steps, turns
@@ -46,6 +46,7 @@ from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.agent import AgentLoop
 from fledge.runtime.feed import Subscription
 from fledge.runtime.profiles import ConfiguredProfiles
+from fledge.runtime.relay import Relay
 from fledge.store.base import Spec, Store, Tx, Wishes
 
 T = TypeVar("T")
@@ -85,12 +86,16 @@ def wanted(at_least: int | str) -> int | None:
             return None
         case "any":
             return 1
-        case bool():
-            raise BadInput("at_least", "must be a number, 'all' or 'any'", at_least)
-        case int() if at_least >= 0:
+        case int() if not isinstance(at_least, bool) and at_least >= 0:
             return at_least
         case _:
             raise BadInput("at_least", "must be a number, 'all' or 'any'", at_least)
+
+
+def check_timeout_ms(timeout_ms: float) -> None:
+    """Raise `BadInput` unless this is a time to wait, in milliseconds."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+        raise BadInput("timeout_ms", "must be milliseconds, 0 or more", timeout_ms)
 
 
 MOST_WORDS: Final = 4000
@@ -103,12 +108,14 @@ NO_RULE: Final = (
 Approver = Callable[[Question], bool | Awaitable[bool | None] | None]
 
 
+async def called(function: Callable[[T], Any], given: T) -> Any:
+    """The answer of a function of the program, async or not."""
+    answer = function(given)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
 def _which(tx: Tx, which: Which) -> str:
     return which.session_key if isinstance(which, Handle) else views.named(tx, which)
-
-
-def _undelivered_key(tx: Tx, which: Which) -> str:
-    return which if isinstance(which, str) and tx.outbox.get(which) is not None else _which(tx, which)
 
 
 class Fledge:
@@ -126,7 +133,9 @@ class Fledge:
         self._store: Store | None = None
         self._engine: Engine | None = None
         self._changes: Changes | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._relay: Relay | None = None
+        """Carries live events between the processes of a store on a server."""
+        self._background = BackgroundTasks(log, lambda: self._engine is not None)
         self._is_asked = False
         """Somebody here answers questions to a person."""
 
@@ -151,6 +160,9 @@ class Fledge:
             self._changes = Changes(engine)
             await parts.profiles.use_store(self._store)
             self._engine = await engine.__aenter__() if self._has_loop else engine
+            if self._store.cluster is not None:
+                self._relay = Relay(parts.agent.feed, engine, self._store.cluster)
+                self._relay.start()
             if parts.drives:
                 await engine.commit(self._open_program)
                 await self._program_came()
@@ -167,13 +179,13 @@ class Fledge:
         engine, self._engine = self._engine, None
         if self._changes is not None:
             self._changes.close()
+        if self._relay is not None:
+            await self._relay.stop()
         try:
             if engine is not None and self._has_loop:
                 await engine.__aexit__(None, None, None)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._background.end()
             if self._store is not None:
                 await self._store.close()
             await self._parts.profiles.close()
@@ -206,22 +218,6 @@ class Fledge:
         self.engine  # noqa: B018  (refuses if closed)
         assert self._changes is not None
         return self._changes
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        """Do something beside, for as long as this is open; its own trouble is logged."""
-
-        async def doing() -> None:
-            try:
-                await work
-            except BaseException as error:
-                if is_stop(error):
-                    raise
-                if self._engine is not None:  # what waits is told so when this closes; that is no trouble
-                    log.exception("background task failed")
-
-        task = asyncio.ensure_future(doing())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # ---- runs
 
@@ -341,13 +337,17 @@ class Fledge:
         if not isinstance(run_id, str):
             raise BadInput("run_id", "must be a run id or a session key", run_id)
         kind = spawn_options.one_type(output_type, result_type)
+        key, label = await self._found(run_id)
+        return self._handle(key, run_id, kind, label)
+
+    async def _found(self, run_id: str) -> tuple[str, str]:
+        """The session key and the label of a run."""
 
         def look(tx: Tx) -> tuple[str, str]:
             key = views.named(tx, run_id)
             return key, tx.runs.spec(key).label
 
-        key, label = await self.engine.store.read(look)
-        return self._handle(key, run_id, kind, label)
+        return await self.engine.store.read(look)
 
     async def gather(
         self,
@@ -442,13 +442,11 @@ class Fledge:
             if run is None or run.ended is None or heard.get(key) == run.run_id:
                 return
             heard[key] = run.run_id
-            answer = told(await self.run(key))
-            if inspect.isawaitable(answer):
-                await answer
+            await called(told, await self.run(key))
 
         def ended(key: str) -> None:
             if self._engine is not None:
-                self._start(tell(key))
+                self._background.start(tell(key))
 
         self.engine.on_change(ended)
 
@@ -515,21 +513,12 @@ class Fledge:
         """
         given = {"message": message, "extra_system_prompt": extra_system_prompt, "idempotency_key": idempotency_key}
         for field, words in given.items():
-            if not isinstance(words, str):
-                raise BadInput(field, "must be text", words)
+            check_text(field, words)
         session = self._conversation(session_key, "session_key", address)
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver, compact)
         if not model:
             self._check_thinks(parse_key(session.key).agent_id)
-        async with carried(self._parts.profiles, session.key, images, attachments) as files:
-
-            def accept(c: Commit) -> Accepted:
-                turn = c.tx.turns.get(session.key)
-                asked = messages.accept_request(c, session.key, message, wishes, idempotency_key, session.origin, files)
-                failures = UNSET if turn is None or not turn.failures else turn.failures
-                return Accepted(run_id=asked.run_id, failures=failures)
-
-            return await self.engine.commit(accept)
+        return await session._accept(message, images, attachments, wishes, idempotency_key)
 
     def _wishes(
         self, model: str, thinking: str, lane: str, timeout_s: float, prompt: str, deliver: bool, compact: bool
@@ -558,29 +547,29 @@ class Fledge:
         >>> (await fl.agent_wait(run.run_id, timeout_ms=60_000)).status
         'ok'
         """
-        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
-            raise BadInput("timeout_ms", "must be milliseconds, 0 or more", timeout_ms)
+        check_timeout_ms(timeout_ms)
         at = deadline(self.engine, timeout_ms / 1000)
-        stands = await self.engine.store.read(lambda tx: messages.request_standing(tx, run_id))
 
-        def over(tx: Tx) -> bool:
-            return messages.request_standing(tx, run_id).status != "pending"
+        def stands(tx: Tx) -> messages.RequestStanding:
+            return messages.request_standing(tx, run_id)
 
-        await self._watch.until(lambda tx: over(tx) or None, [stands.session], at)
-        stands = await self.engine.store.read(lambda tx: messages.request_standing(tx, run_id))
+        session = (await self.engine.store.read(stands)).session
+        await self._watch.until(lambda tx: stands(tx).status != "pending" or None, [session], at)
+        found = await self.engine.store.read(stands)
         return Waited(
-            status=stands.status,
-            run_id=stands.run_id,
-            started_at=stands.started_at,
-            ended_at=stands.ended_at,
-            error=stands.error,
+            status=found.status,
+            run_id=found.run_id,
+            started_at=found.started_at,
+            ended_at=found.ended_at,
+            error=found.error,
         )
 
-    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
         """Subscribe to the events inside the turns of every session: text, tools, retries. Close it when done.
 
         A slow listener has at most `size` waiting events. `poke`, if given, is called at each event and must not block.
-        Subscribe before the folder is opened to miss nothing that continues there.
+        Subscribe before the folder is opened to miss nothing that continues there. On a store of a server, what other
+        processes drive is heard only of a session whose key is named by `session`, and of those below it.
 
         >>> heard = fl.listen()
         >>> reply = await fl.session("main").send("Hello")
@@ -588,7 +577,7 @@ class Fledge:
         >>> [event.kind async for event in heard]
         ['start', 'model:start', 'assistant:text', 'usage', 'end']
         """
-        return self._parts.agent.feed.listen(size, poke)
+        return self._parts.agent.feed.listen(size, poke, views.session_key(session, "session") if session else "")
 
     # ---- what waits for a person
 
@@ -613,23 +602,25 @@ class Fledge:
         if not callable(answer):
             raise BadInput("answer", "must be a function that takes a question", answer)
         self._is_asked = True
-        self._start(self._ask(answer))
+        self._background.start(self._ask(answer))
 
     async def _ask(self, answer: Approver) -> None:
         asked: set[str] = set()
+        while True:
+            for question in await self._not_asked(asked) or ():
+                asked.add(question.id)
+                self._background.start(self._ask_about(question, answer))
+
+    async def _not_asked(self, asked: Collection[str]) -> list[Question] | None:
+        """The questions besides these, as soon as there are any."""
 
         def new(tx: Tx) -> list[Question] | None:
             return [views.question(tx, one) for one in tx.approvals.open() if one.id not in asked] or None
 
-        while True:
-            for question in await self._watch.until(new, None) or ():
-                asked.add(question.id)
-                self._start(self._ask_about(question, answer))
+        return await self._watch.until(new, None)
 
     async def _ask_about(self, question: Question, answer: Approver) -> None:
-        said = answer(question)
-        if inspect.isawaitable(said):
-            said = await said
+        said = await called(answer, question)
         if isinstance(said, bool):
             act = self.approve if said else self.deny
             await act(question.id, digest=question.digest)
@@ -758,7 +749,7 @@ class Fledge:
         >>> for given_up in await fl.undelivered():
         ...     await fl.retry(given_up.key)
         """
-        await self.engine.commit(lambda c: control.take_up(c, "retry", _undelivered_key(c.tx, which)))
+        await self._take_up("retry", which)
 
     async def dismiss(self, which: Which) -> None:
         """Remove an undelivered result or message from the list.
@@ -766,7 +757,16 @@ class Fledge:
         >>> for given_up in await fl.undelivered():
         ...     await fl.dismiss(given_up.key)
         """
-        await self.engine.commit(lambda c: control.take_up(c, "dismiss", _undelivered_key(c.tx, which)))
+        await self._take_up("dismiss", which)
+
+    async def _take_up(self, action: Literal["retry", "dismiss"], which: Which) -> None:
+        def take_up(c: Commit) -> None:
+            if isinstance(which, str) and c.tx.outbox.get(which) is not None:
+                control.take_up(c, action, which)
+            else:
+                control.take_up(c, action, _which(c.tx, which))
+
+        await self.engine.commit(take_up)
 
     # ---- the open folder: its parts, and what all of the above need
 

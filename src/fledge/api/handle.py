@@ -137,7 +137,26 @@ class Handle(Generic[T]):
         echo: Say hello
         announcing
         """
-        return run_events(_Rows(self._engine, self._changes, self._feed, self.session_key), self.session_key)
+        return run_events(self.session_key, self._listen, self._watch, self._unwatch, self._look)
+
+    def _listen(self, poke: Callable[[], None]) -> Subscription:
+        return self._feed.listen(poke=poke, session=self.session_key)
+
+    def _watch(self, moved: asyncio.Event) -> None:
+        self._changes.watch(moved, self.session_key)
+
+    def _unwatch(self, moved: asyncio.Event) -> None:
+        self._changes.unwatch(moved, self.session_key)
+
+    async def _look(self, told: int, after: int) -> RunLook:
+        self._changes.check_open()
+        key = self.session_key
+
+        def look(tx: Tx) -> RunLook:
+            timeline = views.timeline(tx.events.of(key))[told:]
+            return RunLook(timeline, views.messages(tx, key, after, views.LOOK_BACK), views.is_settled(tx, key))
+
+        return await self._engine.store.read(look)
 
     async def plan(self, timeout: float | None = None) -> Plan | None:
         """Wait for the run's plan; None if the run ends first, or after `timeout` seconds.
@@ -202,32 +221,6 @@ class Handle(Generic[T]):
         True
         """
         return (await self._spawner.resume(self.session_key, words)).run_id
-
-
-class _Rows:
-    """What the stream of a run is made of, in the process that holds the folder."""
-
-    def __init__(self, engine: Engine, changes: Changes, feed: Feed, key: str) -> None:
-        self._engine, self._changes, self._feed, self._key = engine, changes, feed, key
-
-    def listen(self, poke: Callable[[], None]) -> Subscription:
-        return self._feed.listen(poke=poke)
-
-    def watch(self, key: str, moved: asyncio.Event) -> None:
-        self._changes.watch(moved, key)
-
-    def unwatch(self, key: str, moved: asyncio.Event) -> None:
-        self._changes.unwatch(moved, key)
-
-    async def look(self, told: int, after: int) -> RunLook:
-        self._changes.check_open()
-        key = self._key
-
-        def look(tx: Tx) -> RunLook:
-            timeline = views.timeline(tx.events.of(key))[told:]
-            return RunLook(timeline, views.messages(tx, key, after, views.LOOK_BACK), views.is_settled(tx, key))
-
-        return await self._engine.store.read(look)
 
 
 def shown(label: str, run_id: str, seen: HandleSeen | None, now: Instant) -> str:

@@ -5,7 +5,7 @@ holder, and whoever takes over runs its own. Names, schemas and digests are comp
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -87,18 +87,21 @@ def limits_of(config: Config) -> dict[str, str]:
 def agent_differences(agent: Agent[Any], holders: Identity) -> list[str]:
     """What the holder of a folder has otherwise of an agent that is given as a value, in words."""
     (entry,) = with_agents(Config(), [agent.settings(f"given/{agent.name}" if agent.model else "")]).agents.list[:1]
-    found = _differences_of("agent", {agent.name: _digest(msgspec.to_builtins(entry))}, holders.agents)
+    agents = {agent.name: _digest(msgspec.to_builtins(entry))}
     tools = {tool.name: _digest(tool.schema) for tool in agent.functions}
-    return [*found, *_differences_of("tool", tools, holders.tools)]
+    kinds = [("agent", agents, holders.agents), ("tool", tools, holders.tools)]
+    return [words for kind, here, there in kinds for words in _differing(kind, here, there, here)]
 
 
-def _differences_of(kind: str, here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """What of this is not there, or is there otherwise."""
-    missing = [f"the {kind} {name} is only here" for name in sorted(here) if name not in there]
-    return [
-        *missing,
-        *(f"the {kind} {name} is another one" for name in sorted(here) if there.get(name, here[name]) != here[name]),
-    ]
+def _differing(kind: str, here: Mapping[str, str], there: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
+    """Which of these names are of something else here than there, in words."""
+    for name in sorted(names):
+        if name not in there:
+            yield f"the {kind} {name} is only here"
+        elif name not in here:
+            yield f"the {kind} {name} is only there"
+        elif here[name] != there[name]:
+            yield f"the {kind} {name} is another one"
 
 
 def differences(own: Identity, holders: Identity) -> list[str]:
@@ -111,13 +114,7 @@ def differences(own: Identity, holders: Identity) -> list[str]:
         ("hook", own.hooks, holders.hooks),
     ]
     for kind, here, there in kinds:
-        for name in sorted({*here, *there}):
-            if name not in there:
-                found.append(f"the {kind} {name} is only here")
-            elif name not in here:
-                found.append(f"the {kind} {name} is only there")
-            elif here[name] != there[name]:
-                found.append(f"the {kind} {name} is another one")
+        found += _differing(kind, here, there, {*here, *there})
     sections = sorted({*own.settings, *holders.settings})
     found += [f"settings of {name} differ" for name in sections if own.settings.get(name) != holders.settings.get(name)]
     if own.workspace != holders.workspace:

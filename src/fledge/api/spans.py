@@ -1,15 +1,15 @@
 """The spans of a run, read from rows: its timeline, the entries of a time, its children, tries at delivery. Reads only,
 and a bounded number of rows of each."""
 
+import math
+from bisect import bisect_right
 from typing import Final
 
-from fledge.api.entries import AHEAD, asked_about
+from fledge.api.entries import AHEAD, asked_about, placed
 from fledge.core import entries as core
-from fledge.core.entries import EntryPlace
 from fledge.core.run import Instant
 from fledge.core.spans import SpanChild, Spans
 from fledge.core.spans import spans as spans_of
-from fledge.core.transcript import from_body
 from fledge.orchestrator.views import tries
 from fledge.store.base import Tx
 
@@ -22,23 +22,23 @@ MOST_CHILDREN: Final = 500
 def spans(tx: Tx, key: str, since: Instant | None, until: Instant | None) -> Spans:
     """The spans of a run that touch the time from `since` to `until`; without those, of its whole life."""
     found = tx.transcripts.tail(key, MOST_READ, before=None if until is None else _number_at(tx, key, until) + AHEAD)
-    known = [(EntryPlace(one.seq, one.at), from_body(one.body)) for one in found]
-    shown = core.entries(known, 0, found[-1].seq, asked_about(tx, key, found[0].seq, found[-1].seq)) if found else []
+    shown = (
+        core.entries(placed(found), 0, found[-1].seq, asked_about(tx, key, found[0].seq, found[-1].seq))
+        if found
+        else []
+    )
     children = [_child(tx, child) for child in tx.runs.children(key)[-MOST_CHILDREN:]]
     return spans_of(tx.events.of(key), shown, children, tries(tx, key), since, until)
 
 
 def _number_at(tx: Tx, key: str, at: Instant) -> int:
     """The number of the first entry that is younger than this; one above the last if there is none."""
-    low, high = 1, tx.transcripts.last(key) + 1
-    while low < high:
-        middle = (low + high) // 2
-        found = tx.transcripts.entries(key, middle - 1, 1)
-        if not found or found[0].at > at:
-            high = middle
-        else:
-            low = found[0].seq + 1
-    return low
+
+    def time_of(number: int) -> Instant:
+        found = tx.transcripts.entries(key, number - 1, 1)
+        return found[0].at if found else math.inf
+
+    return bisect_right(range(1, tx.transcripts.last(key) + 1), at, key=time_of) + 1
 
 
 def _child(tx: Tx, key: str) -> SpanChild:

@@ -10,10 +10,11 @@ from typing import Any, Final, Literal, TypedDict
 import msgspec
 from msgspec import Struct
 
-from fledge.api.agents import Agent, TextOrTool, read_tools
+from fledge.api.agents import Agent, TextOrTool, given, read_tools
 from fledge.api.output_type import schema_for
 from fledge.config import Config
 from fledge.core.attachments import Attachment
+from fledge.core.keys import AGENT_ID, SessionKey
 from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
@@ -68,10 +69,9 @@ class SpawnOptions(TypedDict, total=False):
     """Spawning again with the same key returns the same run."""
 
 
+_NAMES: Final = tuple(zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True))
 SPELLED: Final = {
-    "timeout" if name == "run_timeout_seconds" else name: wire
-    for name, wire in zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True)
-    if name != "timeout_seconds"
+    "timeout" if name == "run_timeout_seconds" else name: wire for name, wire in _NAMES if name != "timeout_seconds"
 }
 """The parameters of a spawn as a program writes them, each with its name in `SpawnParams`."""
 WRITTEN: Final = {wire: name for name, wire in SPELLED.items()}
@@ -93,30 +93,29 @@ def read_options(
     task: str, agent: Agent[Any] | str | None, output_type: Any, result_type: Any, options: SpawnOptions
 ) -> SpawnCall:
     """The parameters of a spawn; None means "not given". Raises BadInput that names the parameter as it was written."""
-    given: dict[str, object] = {"task": task, **options}
+    asked: dict[str, object] = {"task": task, **options}
     value = agent if isinstance(agent, Agent) else None
     if agent is not None:
-        given["agent"] = agent.name if isinstance(agent, Agent) else agent
+        asked["agent"] = agent.name if isinstance(agent, Agent) else agent
     kind = one_type(output_type, result_type)
     if kind is not None:
         field = "output_type" if result_type is None else "result_type"
-        if given.get("output_schema") is not None:
+        if asked.get("output_schema") is not None:
             raise BadInput("output_schema", f"must not be given beside {field}, which makes one")
-        given["output_schema"] = schema_for(kind, field)
+        asked["output_schema"] = schema_for(kind, field)
     names, functions = read_tools(options.get("tools"))
     if names is not None:
-        given["tools"] = list(names)
-    plain = {name: _plain(name, one) for name, one in given.items()}
-    params = read(plain, SPELLED)
+        asked["tools"] = list(names)
+    params = read({name: _plain(name, one) for name, one in asked.items()}, SPELLED)
     if kind is None and value is not None and options.get("output_schema") is None:
         kind = value.output_type
     return SpawnCall(params, tuple(functions), kind, value)
 
 
-def read(given: Mapping[str, object], spelled: Mapping[str, str]) -> SpawnParams:
+def read(written: Mapping[str, object], spelled: Mapping[str, str]) -> SpawnParams:
     """The parameters of a spawn, by the names that `spelled` gives to those of the wire. Raises BadInput that names the
     parameter as it was written."""
-    return read_params(SpawnParams, given, "spawn", spelled).params
+    return read_params(SpawnParams, written, "spawn", spelled).params
 
 
 def check(params: SpawnParams, config: Config, host: Host, program: str, default_model: str = "") -> None:
@@ -125,6 +124,13 @@ def check(params: SpawnParams, config: Config, host: Host, program: str, default
     objection = read_spawn(config, params, caller, host, params.idempotency_key).request.objection
     if objection is not None:
         raise objection
+
+
+def program_key(program: str) -> str:
+    """The session key of a program."""
+    if not AGENT_ID.fullmatch(program):
+        raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
+    return str(SessionKey("main", "named", program))
 
 
 def one_type(output_type: Any, result_type: Any) -> Any:
@@ -136,16 +142,15 @@ def one_type(output_type: Any, result_type: Any) -> Any:
 
 def on_wire(params: SpawnParams) -> dict[str, Any]:
     """The parameters of `runs.spawn`, as far as they were given."""
-    names = zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True)
     unset = SpawnParams(task="")
-    given = {wire: getattr(params, name) for name, wire in names if getattr(params, name) != getattr(unset, name)}
-    agent = {"agent": given.pop("agentId")} if "agentId" in given else {}
-    return {"task": params.task, **msgspec.to_builtins(given), **agent}
+    told = {wire: getattr(params, name) for name, wire in _NAMES if getattr(params, name) != getattr(unset, name)}
+    agent = {"agent": told.pop("agentId")} if "agentId" in told else {}
+    return {"task": params.task, **msgspec.to_builtins(told), **agent}
 
 
 def _plain(name: str, value: object) -> object:
     if isinstance(value, Budget):
-        return {key: ceiling for key, ceiling in msgspec.structs.asdict(value).items() if ceiling is not None}
+        return given(msgspec.structs.asdict(value))
     if name == "attachments" and isinstance(value, Sequence):
         return msgspec.to_builtins(value)
     return value

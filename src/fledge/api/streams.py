@@ -8,7 +8,7 @@ rows are is not known here; the holder of a folder and its guests both use this.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
@@ -30,17 +30,16 @@ class SessionWords:
 
     def __init__(self, session: str, after: int = 0) -> None:
         self._session = session
-        self._told = after
-        """The newest entry that is told, or was there before."""
+        self.told = after
+        """Up to this entry every reply is told, or was there before."""
         self._steps: list[tuple[int, str]] = []
         """Model steps whose reply is not committed: the newest entry when each began, and what was heard of it."""
         self._misses = True
         """Words of the step under way may be missing; they are held back, and its reply is told whole."""
 
-    @property
-    def told(self) -> int:
-        """Up to this entry every reply is told."""
-        return self._told
+    def is_ahead(self, event: TurnEvent) -> bool:
+        """True of an event that follows a reply which was neither heard nor told: that one is told first."""
+        return self._misses and event.session == self._session and event.entry > self.told
 
     def heard(self, event: TurnEvent) -> list[TurnEvent]:
         """What to tell of an event of the feed."""
@@ -49,7 +48,7 @@ class SessionWords:
         match event.kind:
             case "model:start":
                 self._steps.append((event.entry, ""))
-                self._misses = event.entry < self._told  # its reply was told meanwhile
+                self._misses = event.entry < self.told  # its reply was told meanwhile
             case "retry" | "interrupt":
                 self._steps = [*self._steps[:-1], *((entry, "") for entry, _ in self._steps[-1:])]
             case "lost":
@@ -67,12 +66,12 @@ class SessionWords:
         """What to tell now that these replies are committed: those that were not heard."""
         found: list[TurnEvent] = []
         for reply in replies:
-            if reply.role != "assistant" or reply.seq <= self._told:
+            if reply.role != "assistant" or reply.seq <= self.told:
                 continue
             heard = "".join(text for entry, text in self._steps if entry < reply.seq)
             if reply.text and reply.text not in heard:
                 found.append(TurnEvent("message", self._session, reply.text, entry=reply.seq))
-            self._told = reply.seq
+            self.told = reply.seq
             if self._steps and self._steps[-1][0] < reply.seq:
                 self._misses = True  # what is still to come of it is told
             self._steps = [step for step in self._steps if step[0] >= reply.seq]
@@ -90,27 +89,6 @@ class RunLook(Struct, frozen=True):
     """Nothing more will come of it."""
 
 
-class StreamSource(Protocol):
-    """Where a stream gets what it tells."""
-
-    def listen(self, poke: Callable[[], None]) -> Subscription:
-        """Hear what happens inside turns from now on; `poke` is called at each event."""
-        ...
-
-    def watch(self, key: str, moved: asyncio.Event) -> None:
-        """Set this event whenever this session moves, until `unwatch`."""
-        ...
-
-    def unwatch(self, key: str, moved: asyncio.Event) -> None:
-        """Leave the event alone from now on."""
-        ...
-
-    async def look(self, told: int, after: int) -> RunLook:
-        """What the rows say: all but the first so many events, and replies behind this entry. Raises `Refused` once
-        nothing can be looked at any more."""
-        ...
-
-
 class _Moved(asyncio.Event):
     """Set when the rows may say something new; wakes whoever waits for that or for words."""
 
@@ -123,12 +101,24 @@ class _Moved(asyncio.Event):
         self._woken.set()
 
 
-async def run_events(source: StreamSource, key: str) -> AsyncGenerator[RunEvent, None]:
-    """Everything that happened to a run and will, until it has settled."""
+async def run_events(
+    key: str,
+    listen: Callable[[Callable[[], None]], Subscription],
+    watch: Callable[[asyncio.Event], None],
+    unwatch: Callable[[asyncio.Event], None],
+    look: Callable[[int, int], Awaitable[RunLook]],
+) -> AsyncGenerator[RunEvent, None]:
+    """Everything that happened to a run and will, until it has settled.
+
+    - `listen`: hear what happens inside turns from now on; the function it is given is called at each event.
+    - `watch`: set this event whenever the run moves, until `unwatch`.
+    - `look`: what the rows say: all but the first so many events, and replies behind this entry. Raises `Refused` once
+      nothing can be looked at any more.
+    """
     woken, words, told = asyncio.Event(), SessionWords(key), 0
     moved = _Moved(woken)
-    heard = source.listen(woken.set)
-    source.watch(key, moved)
+    heard = listen(woken.set)
+    watch(moved)
     try:
         moved.set()
         while True:
@@ -136,28 +126,30 @@ async def run_events(source: StreamSource, key: str) -> AsyncGenerator[RunEvent,
             # look wakes this again.
             woken.clear()
             said = list(heard.waiting())
-            looked = None
-            if moved.is_set() or any(one.kind in _NEEDS_A_LOOK for one in said):
+            looked = RunLook((), (), False)
+            if moved.is_set() or any(one.kind in _NEEDS_A_LOOK or words.is_ahead(one) for one in said):
                 moved.clear()
-                looked = await source.look(told, words.told)
+                looked = await look(told, words.told)
                 told += len(looked.timeline)
-            timeline = [] if looked is None else list(looked.timeline)
-            begins = max((at + 1 for at, event in enumerate(timeline) if event.phase == "running"), default=0)
-            for phase in timeline[:begins]:
+            begins = max((at + 1 for at, event in enumerate(looked.timeline) if event.phase == "running"), default=0)
+            for phase in looked.timeline[:begins]:
                 yield phase
             for one in said:
+                if words.is_ahead(one):
+                    for event in words.committed([reply for reply in looked.replies if reply.seq <= one.entry]):
+                        yield event
                 for event in words.heard(one):
                     yield event
-            for event in words.committed([] if looked is None else looked.replies):
+            for event in words.committed(looked.replies):
                 yield event
-            for phase in timeline[begins:]:
+            for phase in looked.timeline[begins:]:
                 yield phase
-            if looked is not None and looked.is_over:
+            if looked.is_over:
                 return
             await woken.wait()
     finally:
         heard.close()
-        source.unwatch(key, moved)
+        unwatch(moved)
 
 
 class Own(Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar, get_args
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -120,11 +121,12 @@ def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
         return Result(status="pending", run_id=run.run_id, session_key=key, label=label, phase=run.phase.name)
     told = _completion(tx, run)
     text = "" if ended.result is None else tx.texts.get(ended.result)
-    schema = tx.runs.spec(key).output_schema if isinstance(ended.outcome, Ok) else None
     value: Any = UNSET
     value_error = None
-    if isinstance(ended.outcome, Ok) and (schema is not None or output_type is not None):
-        value, value_error = read_value(text, schema, output_type)
+    if isinstance(ended.outcome, Ok):
+        schema = tx.runs.spec(key).output_schema
+        if schema is not None or output_type is not None:
+            value, value_error = read_value(text, schema, output_type)
     return Result(
         status=_status(ended.outcome.status),
         text=text,
@@ -171,15 +173,20 @@ def _completion(tx: Tx, run: Run) -> Completion:
     if row is not None:
         return msgspec.json.decode(row.body, type=Completion)
     assert run.ended is not None
-    spent, took_s = tx.transcripts.used(run.key), run.ended.elapsed_s
     return Completion(
         kind="outcome",
         child_session_key=run.key,
         run_id=run.run_id,
         outcome=run.ended.outcome,
         label=tx.runs.spec(run.key).label,
-        stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
+        stats=stats_of(tx, run),
     )
+
+
+def stats_of(tx: Tx, run: Run) -> Stats:
+    """What all attempts of the run have used so far, and how long it took, once it has ended."""
+    used, took_s = tx.transcripts.used(run.key), None if run.ended is None else run.ended.elapsed_s
+    return Stats(took_s, used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached)
 
 
 def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
@@ -244,6 +251,13 @@ def run_info(tx: Tx, key: str) -> RunInfo:
     )
 
 
+def with_kills_as(run: RunInfo, status: Literal["error", "killed"]) -> RunInfo:
+    """The run, and those below it, with this status where they were killed: it is `error` on the wire, where the reason
+    says `killed`, and `killed` in the library."""
+    below = tuple(with_kills_as(one, status) for one in run.children)
+    return replace(run, status=status if run.ended_reason == "killed" else run.status, children=below)
+
+
 def runs(tx: Tx, requester: str, status: str | None = None, limit: int = MOST_RUNS) -> list[RunInfo]:
     """The runs of a requester, oldest first; those of one status, if one is given. Only the status `archived` shows
     archived runs. Of more than the limit, the active and the newest ones."""
@@ -255,7 +269,7 @@ def runs(tx: Tx, requester: str, status: str | None = None, limit: int = MOST_RU
     found: list[tuple[RunMark, RunInfo]] = []
     for listed in _newest(tx, requester):
         run = run_info(tx, listed.key)
-        if status is None or status in _statuses(run):
+        if status in (None, run.status, run.phase, "active" if run.ended_at is None else "done"):
             found.append((listed.mark, run))
         if len(found) == limit:
             break
@@ -270,10 +284,6 @@ def _newest(tx: Tx, requester: str) -> Iterator[ListedRun]:
         while batch := tx.lists.runs(RunWalk(filter=name, requester=requester), mark, BATCH):
             yield from batch
             mark = batch[-1].mark
-
-
-def _statuses(run: RunInfo) -> tuple[str, ...]:
-    return (run.status, run.phase, "active" if run.ended_at is None else "done")
 
 
 def timeline(events: Sequence[Event]) -> list[TimelineEvent]:
@@ -320,31 +330,26 @@ def transcript(tx: Tx, key: str, limit: int, after: int = 0, tools: bool = False
     return [message for message in found if tools or message.role != "tool"][-limit:]
 
 
-def newest(tx: Tx, key: str, count: int, tools: bool = False) -> list[Message]:
-    """The newest entries of a transcript, oldest first."""
-    return shown(tx.transcripts.tail(key, count, () if tools else ("tool",)))
-
-
 def shown(entries: Iterable[Entry]) -> list[Message]:
     """Entries of a transcript; a reply that the token limit cut and its rest are one."""
     return [_message(entry.seq, entry.at, body) for entry, body in joined((e, from_body(e.body)) for e in entries)]
 
 
 def _message(seq: int, at: Instant, body: Body) -> Message:
+    message = partial(Message, seq=seq, at=at, text=body.text)
     match body:
-        case Spoken(text=text, kind=kind, row=row, files=files):
+        case Spoken(kind=kind, row=row, files=files):
             run_id = row.rpartition(":")[2] if kind == "send" else ""
-            attached = attachments(files)
-            return Message(seq=seq, at=at, role="user", text=text, kind=kind, run_id=run_id, attachments=attached)
-        case Told(text=text):
-            return Message(seq=seq, at=at, role="event", text=text, completions=completions(body))
-        case Replied(text=text, calls=calls, cut=is_cut):
+            return message(role="user", kind=kind, run_id=run_id, attachments=attachments(files))
+        case Told():
+            return message(role="event", completions=completions(body))
+        case Replied(calls=calls, cut=is_cut):
             called = tuple(f"{call.name} {call.arguments}" for call in calls)
-            return Message(seq=seq, at=at, role="assistant", text=text, calls=called, is_cut=is_cut)
-        case Resulted(text=text, name=name):
-            return Message(seq=seq, at=at, role="tool", text=text, kind=name)
-        case Noted(text=text):
-            return Message(seq=seq, at=at, role="note", text=text)
+            return message(role="assistant", calls=called, is_cut=is_cut)
+        case Resulted(name=name):
+            return message(role="tool", kind=name)
+        case Noted():
+            return message(role="note")
 
 
 def questions(tx: Tx) -> list[Question]:
@@ -354,16 +359,13 @@ def questions(tx: Tx) -> list[Question]:
 
 def question(tx: Tx, approval: Approval) -> Question:
     """A call that waits for a person."""
-    session, run, ran = (
-        tx.sessions.get(approval.session),
-        tx.runs.find(approval.session),
-        tx.turns.last_ran(approval.session),
-    )
+    key = approval.session
+    session, run, ran = tx.sessions.get(key), tx.runs.find(key), tx.turns.last_ran(key)
     facts = SessionFacts() if session is None else session.facts
     folder = facts.workspace if ran is None else ran.workspace
     return Question(
         id=approval.id,
-        session_key=approval.session,
+        session_key=key,
         tool=approval.tool,
         arguments=approval.arguments,
         digest=approval.digest,
@@ -378,7 +380,7 @@ def question(tx: Tx, approval: Approval) -> Question:
         why=approval.why,
         run_id="" if run is None else run.run_id,
         label=facts.label,
-        lineage=labels_above(tx, approval.session),
+        lineage=labels_above(tx, key),
         cwd=os.path.join(folder, facts.cwd) if facts.cwd else folder,
         is_sandboxed=ran is not None and ran.boxed,
     )
@@ -443,17 +445,18 @@ def _given_up(tx: Tx, row: InboxRow) -> GivenUp:
 
 def _not_sent(post: OutboxPost) -> GivenUp:
     message = message_of(post)
+    to = "" if message is None else f"{message.to} on {message.channel}"
     return GivenUp(
         key=post.key,
         session_key=(post.run or "") if message is None else message.session_key,
         run_id="",
         kind=post.kind,
-        label="" if message is None else f"{message.to} on {message.channel}",
+        label=to,
         status="undelivered",
         reason=post.error,
         text="" if message is None else message.text,
         arrived_at=None if message is None else message.posted_at,
-        to="" if message is None else f"{message.to} on {message.channel}",
+        to=to,
         tries=post.tries,
         kept_until_at=post.due_at,
     )

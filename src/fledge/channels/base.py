@@ -22,8 +22,6 @@ class Channel(Protocol):
         is undelivered at once.
         The same message, by its id, may come again: after a crash nobody knows whether it arrived.
         """
-        ...
 
     async def close(self) -> None:
         """Let go of connections. A later message opens new ones."""
-        ...

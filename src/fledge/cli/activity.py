@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.api.values import RunInfo
-from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild
+from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild, WorkingChildren
 from fledge.commands.lines import name_of
 from fledge.commands.values import Below, Story
 from fledge.core.doing import call_line
@@ -29,33 +29,29 @@ class _Work(Struct):
     """What one session does."""
 
     doing: str = "thinking"
-    calls: dict[str, str] | None = None
+    calls: dict[str, str] = {}
     """Calls under way, by id."""
 
     def hear(self, event: LiveEvent) -> None:
         """Follow its turn."""
-        calls = dict(self.calls or {})
         match event["kind"]:
-            case "tool:start":
-                calls[event.get("call", "")] = call_line(event.get("text", ""), event.get("arguments", ""))
-            case "tool:end":
-                calls.pop(event.get("call", ""), None)
+            case "usage":
+                return
             case "assistant:text":
                 self.doing = "answering"
-            case "retry" | "error":
-                calls, self.doing = {}, waits_for_model(event)
-            case "usage":
-                pass
+                return
+            case "tool:start":
+                self.calls[event.get("call", "")] = call_line(event.get("text", ""), event.get("arguments", ""))
+            case "tool:end":
+                self.calls.pop(event.get("call", ""), None)
             case _:
-                calls, self.doing = {}, "thinking"
-        if event["kind"] in ("tool:start", "tool:end"):
-            self.doing = "thinking"
-        self.calls = calls
+                self.calls.clear()
+        self.doing = waits_for_model(event) if event["kind"] in ("retry", "error") else "thinking"
 
     @property
     def call(self) -> str:
         """The call that began last; empty if none is under way."""
-        return next(reversed(list((self.calls or {}).values())), "")
+        return next(reversed(self.calls.values()), "")
 
 
 class Activity:
@@ -120,7 +116,7 @@ class Activity:
         """An event of a subagent."""
         self._work.setdefault(event["sessionKey"], _Work()).hear(event)
 
-    def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> tuple[WorkingChild, ...]:
+    def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> WorkingChildren:
         """What `sessions.below` told of the conversation; the answer is the subagents at work. `heard`: as it stood
         when the look began. `is_talked_with`: the conversation itself is, and not a subagent of its."""
         if is_talked_with and heard == self.heard:

@@ -6,10 +6,10 @@ entry has the rest. Which words belong to which entry follows from the events of
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from fledge.api.values import Message
-from fledge.cli.term.shown import AnswerItem, Called, ChatItem, NoticeItem, SpokenItem
+from fledge.cli.term.shown import AnswerItem, Called, NoticeItem, Screen, SpokenItem
 from fledge.core.asking import CUT
 from fledge.core.attachments import size_words
 from fledge.core.doing import call_line
@@ -36,26 +36,10 @@ def message_text(entry: Message) -> str:
     return "\n".join([*lines[: len(lines) - len(files)], *(attachment_line(one.name, one.size) for one in files)])
 
 
-class Sink(Protocol):
-    """Where words are shown: a part of `Screen`."""
-
-    def words(self, text: str) -> None:
-        """A piece of an answer that is on its way."""
-        ...
-
-    def complete(self) -> None:
-        """The answer is complete."""
-        ...
-
-    def say(self, item: ChatItem) -> None:
-        """Something whole that stays."""
-        ...
-
-
 class Answers:
     """What one session says. Without `streams`, only whole entries are shown."""
 
-    def __init__(self, screen: Sink, streams: bool = True) -> None:
+    def __init__(self, screen: Screen, streams: bool = True) -> None:
         self._screen, self._streams = screen, streams
         self.seen = 0
         """The newest entry that is shown, or was there before."""

@@ -19,14 +19,16 @@ from msgspec import Struct, to_builtins
 
 import fledge
 from fledge.api.carried import for_wire, read_files
+from fledge.api.values import Forest, Plan, Question, RunInfo
 from fledge.api.values import Message as Entry
-from fledge.api.values import Plan, Question, RunInfo
+from fledge.cancellation import end_tasks
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
 from fledge.cli.activity import Activity, card_of
 from fledge.cli.answers import Answers, attachment_line, message_text
 from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.chat_questions import Questions
+from fledge.cli.ending import first_code
 from fledge.cli.opening import opening
 from fledge.cli.term import shown
 from fledge.cli.term.opening import screen_here
@@ -43,17 +45,19 @@ from fledge.cli.term.shown import (
     WordsSent,
 )
 from fledge.cli.where import OWN_CONVERSATION, Where
+from fledge.client.connection import WireEvent
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
+from fledge.clock import wait_for_event
 from fledge.commands import slash
 from fledge.commands.lines import name_of as run_name
-from fledge.commands.reading import from_wire
 from fledge.commands.slash import WordChoice
 from fledge.commands.values import Below, SessionRow, Story
+from fledge.commands.wire import WireObject
+from fledge.config import SingleSettings
 from fledge.config.places import user_folder
 from fledge.core.doing import call_line
-from fledge.core.freeze import one_line
-from fledge.core.freeze import to_valid_utf8 as to_valid_utf8
+from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.keys import agent_of, conversation_name, main_key
 from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
@@ -79,7 +83,7 @@ THE_AGENT = "the agent"
 async def sit(
     where: Where,
     model: str | None,
-    settings: tuple[str, ...],
+    settings: SingleSettings,
     session: str | None = None,
     started: Callable[[], object] = lambda: None,
 ) -> int:
@@ -216,26 +220,26 @@ class Chat:
 
     async def run(self) -> int:
         """Talk until the person leaves; answers the exit code, 1 if nobody answers any more."""
-        parts: tuple[Awaitable[int | None], ...] = (self._talk(), self._type(), self._listen(), self._watch())
-        tasks = [asyncio.ensure_future(one) for one in parts]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return next(code for task in done if (code := task.result()) is not None)
+            return await first_code((self._talk(), self._type(), self._listen(), self._watch()))
         except FledgeError as error:
             if not self._sits.is_set():
                 raise
-            self._screen.say(ErrorItem(f"{error}; {KEPT}"))
+            self._error(f"{error}; {KEPT}")
             return 1
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             self._answers.forget()
 
     @property
     def _is_talked_with(self) -> bool:
         """The conversation itself is talked with, and no subagent of its."""
         return self._channel.streams == self._session
+
+    def _notice(self, text: str) -> None:
+        self._screen.say(NoticeItem(text))
+
+    def _error(self, text: str) -> None:
+        self._screen.say(ErrorItem(text))
 
     # ---- what the person wants
 
@@ -270,14 +274,11 @@ class Chat:
     async def _leave(self) -> int:
         if not self._client.is_held and (left := await self._unsettled()):
             at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
-            self._screen.say(
-                NoticeItem(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
-            )
+            self._notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
         return 0
 
     async def _unsettled(self) -> int:
-        rows = await self._client.call("sessions.list", kinds=["main", "named"], limit=PAGE)
-        return next((row.unsettled for row in from_wire(list[SessionRow], rows) if row.key == self._session), 0)
+        return next((row.unsettled for row in await self._conversations() if row.key == self._session), 0)
 
     async def _type(self) -> None:
         while True:
@@ -291,7 +292,7 @@ class Chat:
         try:
             await deed
         except FledgeError as error:
-            self._screen.say(ErrorItem(str(error)))
+            self._error(str(error))
 
     async def _take(self, sent: WordsSent) -> None:
         """What the person typed: a command, or words for the agent that is talked with."""
@@ -306,24 +307,24 @@ class Chat:
         if order is None and slash.is_command(line):
             await self._slash(line)
             return
-        given: dict[str, Any] = {"message": line}
+        given: WireObject = {"message": line}
         attached = ""
         if order is not None:
             given, attached = await asyncio.to_thread(_with_file, order)
         run_id = await self._say(given, sent)
         if attached:
-            self._screen.say(NoticeItem(attached))
+            self._notice(attached)
         if self._screen.in_turns:
             await self._answered(run_id)
 
     async def _slash(self, line: str) -> None:
         done = await self._client.call("slash.run", session=self._session, line=line, address=HERE)
-        self._screen.say(NoticeItem(done["text"]))
+        self._notice(done["text"])
         if done["verb"] == "help":
-            self._screen.say(NoticeItem(chat_commands.help_text()))
+            self._notice(chat_commands.help_text())
         await self._turn_to_bound()
 
-    async def _say(self, given: dict[str, Any], sent: WordsSent) -> str:
+    async def _say(self, given: WireObject, sent: WordsSent) -> str:
         await self._turn_to_bound()
         # Where this process drives, the model is the one it has opened the folder with.
         given |= {"defaultModel": self._model if self._client.is_held else "", "idempotencyKey": RandomIds().unique()}
@@ -351,7 +352,7 @@ class Chat:
 
     async def _turn_to_bound(self) -> None:
         """Talk with whom `/focus` has bound this place to, else with the conversation's agent."""
-        bound = await self._open()
+        bound = await self._open(address=HERE)
         if bound["sessionKey"] != self._channel.streams:
             async with self._showing:
                 self._talk_with(bound)
@@ -364,8 +365,8 @@ class Chat:
         name = "" if self._session == self._where.session else conversation_name(self._session)
         self._screen.talks_to(name if self._is_talked_with else bound["name"])
 
-    async def _open(self) -> Any:
-        return await self._client.call("sessions.open", once=False, session=self._session, address=HERE)
+    async def _open(self, **given: Any) -> Any:
+        return await self._client.call("sessions.open", once=False, session=self._session, **given)
 
     async def _answered(self, run_id: str) -> None:
         """Wait until what was said is answered, and shown."""
@@ -376,7 +377,7 @@ class Chat:
                 break
         await self._show()
         if reply["status"] == "stopped":
-            self._screen.say(ErrorItem(reply["error"]))
+            self._error(reply["error"])
 
     async def _come_to_rest(self) -> None:
         """The input is over: what was asked is still answered, unless a person must say something first."""
@@ -392,7 +393,7 @@ class Chat:
     async def _stop(self) -> None:
         """Stop the turn; words that it has not read go back into the input."""
         if not self._is_talked_with:
-            self._screen.say(NoticeItem("a subagent is not stopped by this: /kill ends it, /unfocus goes back"))
+            self._notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
             return
         asked = list(self._unread)
         done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
@@ -400,7 +401,7 @@ class Chat:
         self._answers.forget()
         self._activity.stop()
         self._show_turn()
-        self._screen.say(NoticeItem("stopped; subagents go on (/stop stops them too)"))
+        self._notice("stopped; subagents go on (/stop stops them too)")
         back = [self._unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in self._unread]
         self._show_queued()
         if back:
@@ -423,7 +424,7 @@ class Chat:
 
     async def _answer_question(self, asked: Question, answered: QuestionAnswered) -> None:
         call = f"{call_line(asked.tool, asked.arguments)}, for {self._who(asked.session_key)}"
-        about: dict[str, Any] = {"id": asked.id, "digest": asked.digest}
+        about: WireObject = {"id": asked.id, "digest": asked.digest}
         match answered.verdict:
             case "once":
                 await self._client.call("approvals.approve", **about)
@@ -434,10 +435,10 @@ class Chat:
             case _:
                 await self._client.call("approvals.deny", **about, words=answered.words)
                 said = f"denied: {call}" + (f": {answered.words}" if answered.words else "")
-        self._screen.say(NoticeItem(said))
+        self._notice(said)
 
     async def _answer_plan(self, plan: Plan, answered: QuestionAnswered) -> None:
-        target: dict[str, Any] = {"target": plan.session_key, "requester": self._session, "run": plan.run_id}
+        target: WireObject = {"target": plan.session_key, "requester": self._session, "run": plan.run_id}
         match answered.verdict:
             case "carry out":
                 await self._client.call("plans.approve", **target)
@@ -447,7 +448,7 @@ class Chat:
                 reason = answered.words or "the person gave no reason"
                 await self._client.call("plans.reject", **target, reason=reason)
         done = {"carry out": "approved", "edited": "approved, as you have edited it"}.get(answered.verdict, "rejected")
-        self._screen.say(NoticeItem(f"the plan of {self._who(plan.session_key)} is {done}"))
+        self._notice(f"the plan of {self._who(plan.session_key)} is {done}")
 
     def _who(self, key: str) -> str:
         return THE_AGENT if key == self._session else self._names.get(key, "a subagent")
@@ -461,10 +462,10 @@ class Chat:
             case "expand":
                 await self._expand(rest)
             case "cost":
-                below = from_wire(Below, await self._client.call("sessions.below", session=self._session))
-                told = await self._client.call("runs.tree", requester=self._session, limit=PAGE)
-                lines = chat_commands.cost_lines(below, from_wire(list[RunInfo], told["runs"]))
-                self._screen.say(NoticeItem("\n".join(lines)))
+                below = await self._client.value(Below, "sessions.below", session=self._session)
+                forest = await self._client.value(Forest, "runs.tree", requester=self._session, limit=PAGE)
+                lines = chat_commands.cost_lines(below, forest.runs)
+                self._notice("\n".join(lines))
             case "copy":
                 self._copy()
             case "new":
@@ -478,30 +479,29 @@ class Chat:
             case "clear":
                 self._screen.clear()
             case "quit":
-                self._screen.say(NoticeItem("write it like this: /quit"))
+                self._notice("write it like this: /quit")
 
     async def _open_result(self, word: str) -> None:
         """Show the whole result of a subagent."""
         named = [run.session_key for run in await self._runs() if run_name(run) == word]  # of several the newest
         target = named[-1] if named else word or "last"
-        story = from_wire(Story, await self._client.call("runs.info", target=target, requester=self._session))
+        story = await self._story(target)
         name = run_name(story.run)
         if not story.text:
-            self._screen.say(NoticeItem(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}"))
+            self._notice(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}")
             return
-        self._screen.say(NoticeItem(f"{name} · the whole result"))
+        self._notice(f"{name} · the whole result")
         self._screen.say(shown.AnswerItem(story.text))
 
     async def _expand(self, word: str) -> None:
         """Show what the last tool call gave back, here or in a subagent."""
         session = self._channel.streams
         if word:
-            told = await self._client.call("runs.info", target=word, requester=self._session)
-            session = told["run"]["sessionKey"]
+            session = (await self._story(word)).run.session_key
         entries = await self._entries(session, 0, tools=True)
         last = next((one for one in reversed(entries) if one.role == "tool"), None)
         if last is None:
-            self._screen.say(NoticeItem("no tool has given anything back"))
+            self._notice("no tool has given anything back")
         else:
             self._screen.say(OutputItem(last.kind, last.text, is_asked_for=True))
 
@@ -509,7 +509,7 @@ class Chat:
         """Put the last answer into the clipboard, and into a file: nobody can know whether the terminal did it."""
         text = self._answers.last_answer
         if not text:
-            self._screen.say(NoticeItem("nothing was answered yet"))
+            self._notice("nothing was answered yet")
             return
         is_asked = self._screen.copy(text)
         words = "the terminal was asked to copy the last answer" if is_asked else "the terminal cannot copy this"
@@ -520,13 +520,12 @@ class Chat:
                 words += f"; it is also in {file}"
             except OSError as error:
                 words += f"; it could not be written to {file}: {error.strerror}"
-        self._screen.say(NoticeItem(words))
+        self._notice(words)
 
     # ---- conversations
 
     async def _conversations(self) -> list[SessionRow]:
-        told = await self._client.call("sessions.list", kinds=["main", "named"], limit=PAGE)
-        return from_wire(list[SessionRow], told)
+        return await self._client.value(list[SessionRow], "sessions.list", kinds=["main", "named"], limit=PAGE)
 
     async def _resume(self, word: str) -> None:
         """List the conversations, or go on with one."""
@@ -534,11 +533,11 @@ class Chat:
         choices = chat_commands.conversations(rows, time.time())
         if not word:
             lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
-            self._screen.say(NoticeItem("\n".join([*lines, "/resume and a name or number goes on with one"])))
+            self._notice("\n".join([*lines, "/resume and a name or number goes on with one"]))
             return
         key = chat_commands.resumed(word, rows, agent_of(self._session))
         if key is None:
-            self._screen.say(ErrorItem(f"there is no conversation {word}: /resume lists them, /new {word} begins it"))
+            self._error(f"there is no conversation {word}: /resume lists them, /new {word} begins it")
             return
         await self._switch(key)
 
@@ -572,8 +571,7 @@ class Chat:
             try:
                 await asyncio.wait([following])
             finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+                await end_tasks([following])
             if not following.cancelled():
                 following.result()
 
@@ -582,13 +580,13 @@ class Chat:
             async for event in feed:
                 await self._hear(event)
 
-    async def _hear(self, event: dict[str, Any]) -> None:
+    async def _hear(self, event: WireEvent) -> None:
         match event["type"]:
             case "from" if not self._sits.is_set():
                 await self._sit_down()
             case "from":
                 who = "another one answers" if self._client.is_held else "this one goes on with it"
-                self._screen.say(NoticeItem(f"the process that held the folder has left; {who}"))
+                self._notice(f"the process that held the folder has left; {who}")
                 await self._heal()
             case "closing":
                 self._answers.miss()
@@ -605,11 +603,9 @@ class Chat:
                 return
             case "turn" if event["sessionKey"] != self._session:
                 self._activity.hear_below(event)
-            case _:
-                pass
         self._changed.set()
 
-    def _hear_run(self, event: dict[str, Any]) -> None:
+    def _hear_run(self, event: WireEvent) -> None:
         if event["endedReason"] is not None and event["requester"] == self._session:
             self._news.add("ends")
         if event["phase"] == "awaiting_approval" or self._asked.has_plan_of(event["sessionKey"]):
@@ -620,7 +616,7 @@ class Chat:
         await self._show()
         self._news |= {"ends", "questions", "plans"}
 
-    async def _hear_turn(self, event: dict[str, Any]) -> None:
+    async def _hear_turn(self, event: WireEvent) -> None:
         kind, text, turn = event["kind"], event.get("text", ""), event.get("turn", 0)
         if self._is_talked_with:
             self._turn = turn
@@ -639,10 +635,8 @@ class Chat:
             case "error":
                 self._answers.forget()
                 if text != self._trouble:
-                    self._screen.say(ErrorItem(one_line(text, ERROR_CHARS)))
+                    self._error(one_line(text, ERROR_CHARS))
                 self._trouble = text
-            case _:
-                pass
         if kind in ("assistant:text", "end"):
             self._trouble = ""
         self._hear_tool(event)
@@ -651,7 +645,7 @@ class Chat:
         if kind in ("end", "error"):
             self._changed.set()
 
-    def _hear_tool(self, event: dict[str, Any]) -> None:
+    def _hear_tool(self, event: WireEvent) -> None:
         call = event.get("call", "")
         if event["kind"] == "tool:start":
             self._calls[call] = call_line(event.get("text", ""), event.get("arguments", ""))
@@ -676,21 +670,19 @@ class Chat:
             self._show_queued()
 
     async def _entries(self, session: str, after: int, tools: bool = False) -> list[Entry]:
-        told = await self._client.call("sessions.history", session=session, after=after, limit=PAGE, tools=tools)
-        return from_wire(list[Entry], told)
+        return await self._client.value(
+            list[Entry], "sessions.history", session=session, after=after, limit=PAGE, tools=tools
+        )
 
     async def _sit_down(self) -> None:
         """Greet, with the last words of the sitting before, if there was one."""
-        own = await self._client.call("sessions.open", once=False, session=self._session)
-        bound = await self._open()
+        own, bound = await self._open(), await self._open(address=HERE)
         entries = await self._entries(self._session, max(0, own["entry"] - LOOK_BACK_ENTRIES))
         is_asked = self._client.is_held and not self._where.store
         held = " · held by another process, which answers" if is_asked else ""
         name = conversation_name(self._session)
         place = self._where.words if self._session == main_key() else f"{self._where.words} · {name}"
-        self._screen.say(
-            NoticeItem(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave")
-        )
+        self._notice(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave")
         for item in [item for one in entries if (item := _earlier(one)) is not None][-LOOK_BACK:]:
             self._screen.say(item)
         self._talk_with(bound)
@@ -698,15 +690,18 @@ class Chat:
             self._answers.begin(entries[-1].seq if entries else own["entry"])
             self._answers.last_answer = next((one.text for one in reversed(entries) if _is_answer(one)), "")
         else:
-            self._screen.say(NoticeItem(f"messages from here go to {bound['name']}; /unfocus ends that"))
+            self._notice(f"messages from here go to {bound['name']}; /unfocus ends that")
         self._ended = {run.run_id for run in await self._runs() if run.ended_at is not None}
         self._completions.conversations = chat_commands.conversations(await self._conversations(), time.time())
         await self._look()
         self._news |= {"questions", "plans"}
         self._sits.set()
 
+    async def _story(self, target: str) -> Story:
+        return await self._client.value(Story, "runs.info", target=target, requester=self._session)
+
     async def _runs(self) -> list[RunInfo]:
-        return from_wire(list[RunInfo], await self._client.call("runs.list", requester=self._session))
+        return await self._client.value(list[RunInfo], "runs.list", requester=self._session)
 
     async def _watch(self) -> None:
         """Tell ends, plans and questions as they come, and look at what goes on, not more than once a second."""
@@ -718,15 +713,13 @@ class Chat:
             if self._screen.now() - looked_at >= LOOK_S:
                 looked_at = self._screen.now()
                 goes_on = await self._look()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(looked_at + LOOK_S - self._screen.now() if goes_on else IDLE_S):
-                    await self._changed.wait()
-                    goes_on = True
+            next_s = looked_at + LOOK_S - self._screen.now() if goes_on else IDLE_S
+            goes_on = await wait_for_event(self._changed, next_s) or goes_on
 
     async def _look(self) -> bool:
         """Show what goes on below the conversation, and what may be completed; False if nothing does."""
         session, heard = self._session, self._activity.heard
-        below = from_wire(Below, await self._client.call("sessions.below", session=session))
+        below = await self._client.value(Below, "sessions.below", session=session)
         if session != self._session:
             return True
         self._names |= {child.session_key: child.label or "a subagent" for child in below.children}
@@ -736,7 +729,7 @@ class Chat:
         self._screen.children(children)
         self._show_turn()
         if below.unanswered and not self._late:
-            self._screen.say(ErrorItem(f"{below.unanswered}; it is tried again by itself, Esc stops that"))
+            self._error(f"{below.unanswered}; it is tried again by itself, Esc stops that")
         self._late = below.unanswered
         return bool(children) or self._activity.turn is not None
 
@@ -748,15 +741,14 @@ class Chat:
                 self._names[run.session_key] = run_name(run)
                 if run.ended_at is not None and run.run_id not in self._ended:
                     self._ended.add(run.run_id)
-                    told = await self._client.call("runs.info", target=run.session_key, requester=self._session)
-                    self._screen.say(card_of(from_wire(Story, told)))
+                    self._screen.say(card_of(await self._story(run.session_key)))
         if news & {"questions", "plans"}:
             await self._look()
         if "questions" in news:
-            told = from_wire(list[Question], await self._client.call("approvals.list"))
+            told = await self._client.value(list[Question], "approvals.list")
             self._asked.questions = [one for one in told if one.id in self._asked.open]
         if "plans" in news:
-            told_plans = from_wire(list[Plan], await self._client.call("plans.list"))
+            told_plans = await self._client.value(list[Plan], "plans.list")
             self._asked.plans = [one for one in told_plans if one.session_key in self._names]
         if news & {"questions", "plans"}:
             self._screen.ask(self._asked.shown(self._who))
@@ -766,7 +758,7 @@ def _is_answer(entry: Entry) -> bool:
     return entry.role == "assistant" and not entry.calls and is_worth_sending(entry.text)
 
 
-def _with_file(order: slash.Order) -> tuple[dict[str, Any], str]:
+def _with_file(order: slash.Order) -> tuple[WireObject, str]:
     """A message with the image or the file that the person named, and the line that shows the file. BadInput: it cannot
     be read."""
     if order.verb == "image":

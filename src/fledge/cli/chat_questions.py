@@ -4,11 +4,12 @@ Kept apart from the chat: what is open comes from the feed, what was answered fr
 anybody.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 from fledge.api.values import Plan, Question
 from fledge.cli.term import shown
-from fledge.cli.term.shown import OpenQuestion
+from fledge.cli.term.shown import OpenQuestions
 from fledge.core.doing import whole_call_text
 
 
@@ -22,13 +23,13 @@ class Questions:
         """Ids of the calls that wait, as the feed tells them."""
         self.questions: list[Question] = []
         self.plans: list[Plan] = []
-        self._times: dict[str, int] = {}
+        self._times: Counter[str] = Counter()
 
     def has_plan_of(self, session_key: str) -> bool:
         """True if this subagent's plan waits."""
         return any(plan.session_key == session_key for plan in self.plans)
 
-    def shown(self, who: Callable[[str], str]) -> tuple[OpenQuestion, ...]:
+    def shown(self, who: Callable[[str], str]) -> OpenQuestions:
         """All of them for the screen, the oldest first, plans last."""
         return (
             *(
@@ -47,16 +48,15 @@ class Questions:
 
     def answered(self, shown_id: str) -> Question | Plan | None:
         """What was answered; None if it is not open any more."""
-        known = {self._id(one.id): one for one in self.questions}
-        plans = {self._id(one.run_id): one for one in self.plans}
-        found: Question | Plan | None = known.get(shown_id) or plans.get(shown_id)
-        if found is not None:
-            key = found.id if isinstance(found, Question) else found.run_id
-            self._times[key] = self._times.get(key, 0) + 1
-        return found
+        waiting: dict[str, Question | Plan] = {one.id: one for one in self.questions}
+        waiting |= {one.run_id: one for one in self.plans}
+        key = next((key for key in waiting if self._id(key) == shown_id), "")
+        if key:
+            self._times[key] += 1
+        return waiting.get(key)
 
     def _id(self, key: str) -> str:
-        return f"{key}#{self._times.get(key, 0)}"
+        return f"{key}#{self._times[key]}"
 
 
 def from_home(folder: str, home: str) -> str:

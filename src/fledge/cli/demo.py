@@ -29,7 +29,7 @@ from fledge.cli.term.shown import EndedItem
 from fledge.commands import lines
 from fledge.commands.looking import story
 from fledge.core.keys import main_key
-from fledge.core.transcript import Replied, Told, from_body
+from fledge.core.transcript import Body, Replied, Told, from_body
 from fledge.errors import BadInput
 from fledge.models.scripted import ScriptedModel
 from fledge.store.base import Tx
@@ -61,10 +61,7 @@ async def play(state: str, half_way: int) -> None:
         ended = {run.run_id for run in await fl.runs(requester=MAIN) if run.ended_at is not None}
         while not await chat.settled(timeout=0):
             live.show(await _tree(fl))
-            for message in await chat.history():
-                if message.role == "assistant" and message.seq not in told and message.text:
-                    told.append(message.seq)
-                    live.say(f"main   {message.text}")
+            await _tell_answers(chat, live, told)
             await _tell_ends(fl, live, ended)
             await _direct(fl, live, is_second)
             if half_way and await fl.engine.store.read(_is_half_way):
@@ -73,14 +70,20 @@ async def play(state: str, half_way: int) -> None:
             await fl.engine.clock.wait_until(fl.engine.clock.now() + LOOK_S, waiting)
         live.show(await _tree(fl))
         await _tell_ends(fl, live, ended)
-        for message in await chat.history():
-            if message.role == "assistant" and message.seq not in told and message.text:
-                live.say(f"main   {message.text}")
+        await _tell_answers(chat, live, told)
 
 
 async def _tree(fl: fledge.Fledge) -> list[str]:
     runs = await fl.tree("main")
     return ["", *(f"  {line}" for line in ["main", *lines.tree(runs, fl.engine.clock.now())])]
+
+
+async def _tell_answers(chat: fledge.Conversation, live: LiveLines, told: list[int]) -> None:
+    """Answers of the main agent, each once."""
+    for message in await chat.history():
+        if message.role == "assistant" and message.seq not in told and message.text:
+            told.append(message.seq)
+            live.say(f"main   {message.text}")
 
 
 async def _tell_ends(fl: fledge.Fledge, live: LiveLines, ended: set[str]) -> None:
@@ -192,15 +195,17 @@ def _story(tx: Tx) -> tuple[list[str], bool]:
 
 def _told(tx: Tx) -> list[str]:
     """The runs whose outcome is in the conversation, as often as it is."""
-    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
-    rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
+    rows = [item for body in _bodies(tx) if isinstance(body, Told) for item in body.completions]
     return [item.run or "" for item in rows if not item.row.endswith((":plan", ":expired", ":late"))]
+
+
+def _bodies(tx: Tx) -> list[Body]:
+    return [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
 
 
 def answers(tx: Tx) -> list[str]:
     """What the main agent said."""
-    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
-    return [body.text for body in bodies if isinstance(body, Replied) and body.text]
+    return [body.text for body in _bodies(tx) if isinstance(body, Replied) and body.text]
 
 
 if __name__ == "__main__":

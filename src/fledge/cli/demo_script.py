@@ -6,7 +6,7 @@ It has no memory: what it says follows from the request alone, so a restarted pr
 import asyncio
 import re
 
-from fledge.models.base import AssistantMessage, Request, ToolMessage, UserMessage
+from fledge.models.base import Request, ToolMessage, UserMessage
 from fledge.models.scripted import ScriptedReply, use
 
 SURVEY, QUESTIONS, TIDY = "survey", "open questions", "tidy-up"
@@ -51,10 +51,15 @@ def _main(request: Request) -> ScriptedReply:
     return ScriptedReply(" ".join(found) or "NO_REPLY")
 
 
+def _listed(result: str) -> list[str]:
+    """The names in what the tool `list` answered."""
+    return [line.split()[0] for line in result.splitlines() if line and not line.startswith("[")]
+
+
 def _survey(results: list[str]) -> ScriptedReply:
     if not results:
         return ScriptedReply(calls=(use("list", depth=1),))
-    names = [line.split()[0] for line in results[-1].splitlines() if line and not line.startswith("[")]
+    names = _listed(results[-1])
     folders = [name for name in names if name.endswith("/")]
     counted = f"{len(names)} entries, {len(folders)} of them folders"
     return ScriptedReply(f"In the folder: {', '.join(names[:12])}.\n\nSUMMARY: There are {counted} here.")
@@ -76,7 +81,7 @@ def _tidy(request: Request, results: list[str]) -> ScriptedReply:
         return ScriptedReply(calls=(use("list", depth=1),))
     if not any(isinstance(said, UserMessage) and said.text.startswith("APPROVED") for said in request.messages):
         return ScriptedReply(f"1. Look at files at the top.\n2. Name those that could move.\n\nSUMMARY: {PLAN}")
-    names = [line.split()[0] for line in results[-1].splitlines() if line and not line.startswith("[")]
+    names = _listed(results[-1])
     files = [name for name in names if not name.endswith("/") and not name.startswith(".")]
     return ScriptedReply(
         f"At the top: {', '.join(files[:8])}.\n\nSUMMARY: {len(files)} files at the top, none that must move."
@@ -91,6 +96,4 @@ def _results(request: Request) -> list[str]:
             found.insert(0, message.text)
         elif isinstance(message, UserMessage) and not message.text.startswith("APPROVED"):
             break
-        elif isinstance(message, AssistantMessage) and not message.calls and not found:
-            continue
     return found

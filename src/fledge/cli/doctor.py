@@ -7,9 +7,11 @@ only that shows every refusal. Nothing is changed, and no key is shown.
 import asyncio
 import os
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal
@@ -21,11 +23,12 @@ from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
 from fledge.core.cluster import Member, differences, is_alive
 from fledge.core.protected import is_broad
-from fledge.egress import proxy_for, tls_context
+from fledge.egress import Environment, Headers, proxy_for, tls_context
 from fledge.errors import FledgeError, Refused, StoreLocked
 from fledge.models.anthropic import access_headers
 from fledge.models.base import Broke, ProviderErrorKind, Request, ToolSpec, Usage, UserMessage
 from fledge.models.catalog import Catalog
+from fledge.models.keys import bearer
 from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
 from fledge.runtime.model_choice import choose_by_key, settled_model
@@ -70,7 +73,7 @@ class Finding(Struct, frozen=True):
 async def examine(
     folder: Path,
     state: Path,
-    env: Mapping[str, str],
+    env: Environment,
     model: str | None = None,
     *,
     offline: bool = False,
@@ -98,7 +101,7 @@ async def examine(
     return findings
 
 
-def _workspace(folder: Path, config: Config | None, env: Mapping[str, str]) -> Iterable[Finding]:
+def _workspace(folder: Path, config: Config | None, env: Environment) -> Iterable[Finding]:
     """Whether agents may work here at all: not in the whole home folder, unless somebody has said yes."""
     named = None if config is None else config.agents.defaults.workspace
     place = os.path.realpath(Path(named or folder).expanduser())
@@ -117,7 +120,7 @@ def _workspace(folder: Path, config: Config | None, env: Mapping[str, str]) -> I
         yield Finding("workspace", "fail", words, f"{ELSEWHERE}: fledge trust --workspace {shlex.quote(place)}")
 
 
-async def _models(config: Config, env: Mapping[str, str], model: str | None, offline: bool) -> list[Finding]:
+async def _models(config: Config, env: Environment, model: str | None, offline: bool) -> list[Finding]:
     registry, catalog = configured_registry(config, env), configured_catalog(config)
     try:
         chosen = settled_model(config, env, model)
@@ -168,7 +171,7 @@ async def _call(registry: Registry, catalog: Catalog, name: str, provider: Provi
     return Finding("call", "ok", f"{name} answers ({given} tokens in, {usage.output_tokens} out; {price})")
 
 
-async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | None, offline: bool) -> list[Finding]:
+async def _provider(provider: Provider, env: Environment, ca_file: str | None, offline: bool) -> list[Finding]:
     key = None
     findings: list[Finding] = []
     try:
@@ -187,19 +190,17 @@ async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | N
             findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
     if offline:
         return findings
-    headers = {} if key is None else {"Authorization": f"Bearer {key.reveal()}"}
-    if provider.api == "anthropic":
-        headers = access_headers(key)
+    headers = access_headers(key) if provider.api == "anthropic" else bearer(key)
     return findings + await _reach(provider, base_url, {**headers, **provider.headers}, env, ca_file)
 
 
-def _address_remedy(provider: Provider, env: Mapping[str, str]) -> str:
+def _address_remedy(provider: Provider, env: Environment) -> str:
     given = next((variable for variable in provider.base_url_env if env.get(variable)), None)
     return f"correct {given}, or unset it" if given else f"set models.providers.{provider.name}.baseUrl"
 
 
 async def _reach(
-    provider: Provider, base_url: str, headers: Mapping[str, str], env: Mapping[str, str], ca_file: str | None
+    provider: Provider, base_url: str, headers: Headers, env: Environment, ca_file: str | None
 ) -> list[Finding]:
     import aiohttp
 
@@ -259,11 +260,16 @@ async def _store(state: Path) -> list[Finding]:
         wrong = await store.read(lambda tx: tx.lists.miscounted())
     finally:
         await store.close()
-    if wrong:
-        words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
-        return [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
     words = f"{state / DATABASE} opens" + ("" if newest is None else ", with work that is due")
-    return [Finding("store", "ok", words)]
+    return [_counted(wrong, words)]
+
+
+def _counted(wrong: Sequence[str], words: str) -> Finding:
+    """A store that opens, and whether its counts are right."""
+    if not wrong:
+        return Finding("store", "ok", words)
+    words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
+    return Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")
 
 
 async def _server(url: str, state: Path) -> list[Finding]:
@@ -275,23 +281,30 @@ async def _server(url: str, state: Path) -> list[Finding]:
     sql = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
     try:
         wrong = await store.read(lambda tx: tx.lists.miscounted())
-        now, members = await store.read(lambda tx: (float(tx.unit.one(sql)[0]), tx.engines.all()))
+        now, members, drivers = await store.read(
+            lambda tx: (float(tx.unit.one(sql)[0]), tx.engines.all(), tx.drivers.all())
+        )
     finally:
         await store.close()
-    findings = [Finding("store", "ok", f"{shown(url)} opens, with its files in {state}")]
-    if wrong:
-        words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
-        findings = [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
+    findings = [_counted(wrong, f"{shown(url)} opens, with its files in {state}")]
     off = time.time() - now
     if abs(off) > SERVER_SKEW_S:
         words = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server of the store"
         findings.append(Finding("clock", "warn", words, "set the clocks of both machines (NTP)"))
-    return [*findings, *_workers([one for one in members if is_alive(one, now)])]
+    return [*findings, *_workers(members, Counter(one.owner for one in drivers), now)]
 
 
-def _workers(alive: Sequence[Member]) -> Iterable[Finding]:
-    """Who runs the agents of a store on a server, and whether they do it with the same settings."""
-    drive = [one for one in alive if one.drives and not one.drains]
+def _workers(members: Sequence[Member], driven: Counter[str], now: float) -> Iterable[Finding]:
+    """The processes of a store on a server, whether any runs its agents, and whether they have the same settings."""
+    drive = [one for one in members if one.drives and not one.drains and is_alive(one, now)]
+    for one in members:
+        if not is_alive(one, now):
+            seen = f"it was last seen {now - one.seen_at:.0f} s ago"
+            follows = "a worker takes over from it" if drive else "start one with `fledge worker`, which takes over"
+            yield Finding("processes", "warn", f"{one.shown} is dead: {seen}, and drives {driven[one.id]}", follows)
+        else:
+            what = f"drives {driven[one.id]}" if one.drives else "runs no agents"
+            yield Finding("processes", "ok", f"{one.shown} ({one.name}, fledge {one.version}) {what}")
     if not drive:
         yield Finding("workers", "warn", "no process runs the agents of this store", "start one with `fledge worker`")
         return
@@ -314,8 +327,7 @@ def _places(state: Path) -> Iterable[Finding]:
         yield Finding("permissions", "warn", f"{state} can be entered by others ({mode})", f"chmod 700 {state}")
     else:
         yield Finding("permissions", "ok", f"{existing} is yours")
-    room = os.statvfs(existing)
-    free = room.f_bavail * room.f_frsize
+    free = shutil.disk_usage(existing).free
     low = free < LOW_SPACE
     yield Finding("space", "warn" if low else "ok", f"{free // 2**20} MB free", "free some space" if low else "")
 
@@ -327,11 +339,11 @@ def _sandbox() -> Finding:
     return Finding("sandbox", "warn", words, "install bubblewrap and allow user namespaces")
 
 
-def lines(findings: Iterable[Finding], mark: Callable[[str], str] = lambda word: word) -> list[str]:
+def lines(findings: Iterable[Finding]) -> list[str]:
     """The findings as people read them."""
     shown = []
     for one in findings:
-        shown.append(f"{mark(one.state):<4}  {one.name:<11}  {one.words}")
+        shown.append(f"{one.state:<4}  {one.name:<11}  {one.words}")
         if one.remedy:
             shown.append(f"{'':<4}  {'':<11}  → {one.remedy}")
     return shown

@@ -1,4 +1,4 @@
-"""How a command that waits is called off: Ctrl-C and SIGTERM cancel it, and it ends in order.
+"""How a command that waits ends: by the first of its parts that has an exit code, or by Ctrl-C and SIGTERM, in order.
 
 Python's own answer to a second Ctrl-C is an exception in whatever runs at that moment, which cuts short the code that
 gives the terminal and the folder back.
@@ -6,13 +6,25 @@ gives the terminal and the folder back.
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Final
+
+from fledge.cancellation import end_tasks
 
 TERMINATED: Final = 128 + signal.SIGTERM
 PATIENCE_S: Final = 5.0
 """How long after the first signal another one changes nothing: a command that is called off has ended by then."""
+
+
+async def first_code(parts: Iterable[Awaitable[int | None]]) -> int:
+    """Run the parts of a command at once; the exit code of the first that has one ends the others."""
+    tasks = [asyncio.ensure_future(one) for one in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(code for task in done if (code := task.result()) is not None)
+    finally:
+        await end_tasks(tasks)
 
 
 async def until_ended(running: Coroutine[Any, Any, int]) -> int:

@@ -4,12 +4,13 @@ Models of vendors are those of the catalogue; servers that people run themselves
 that costs anything.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fledge.cli.printing import CommandOutput
+from fledge.config import SingleSettings
 from fledge.config.places import discover
+from fledge.egress import Environment
 from fledge.models.catalog import Card
 from fledge.models.choosing import ServiceStanding
 from fledge.runtime.model_settings import configured_catalog, configured_registry
@@ -17,9 +18,7 @@ from fledge.runtime.model_settings import configured_catalog, configured_registr
 WIDTH = 44
 
 
-async def usable_models(
-    folder: Path, env: Mapping[str, str], settings: tuple[str, ...], everything: bool
-) -> CommandOutput:
+async def usable_models(folder: Path, env: Environment, settings: SingleSettings, everything: bool) -> CommandOutput:
     """The models that can be used here now; `everything`: also those of services that cannot, with what is missing."""
     config = discover(folder, settings).loaded.config
     catalog = configured_catalog(config)
@@ -33,10 +32,10 @@ async def usable_models(
             continue
         one = service.standing
         lines.append(f"{one.provider.name}: {service.reason or f'not usable: {one.missing}'}")
-        lines += [f"  {_line(name, catalog.find(name), name == service.default)}" for name in service.models]
-        rows += [
-            _row(name, one, service.reason, catalog.find(name), name == service.default) for name in service.models
-        ]
+        for name in service.models:
+            card, is_default = catalog.find(name), name == service.default
+            lines.append(f"  {_line(name, card, is_default)}")
+            rows.append(_row(name, one, service.reason, card, is_default))
     if left_out:
         lines.append(f"{left_out} more providers are not usable: fledge models --all says what is missing")
     return CommandOutput(lines, rows)
@@ -58,7 +57,7 @@ def _line(name: str, card: Card | None, is_default: bool) -> str:
 
 
 def _row(name: str, one: ServiceStanding, reason: str, card: Card | None, is_default: bool) -> dict[str, Any]:
-    price = None if card is None or card.price is None else card.price
+    price = card and card.price
     return {
         "name": name,
         "provider": one.provider.name,
@@ -66,8 +65,8 @@ def _row(name: str, one: ServiceStanding, reason: str, card: Card | None, is_def
         "because": reason,
         "missing": "" if reason else one.missing,
         "default": is_default,
-        "window": None if card is None else card.window,
-        "maxOutput": None if card is None else card.max_output,
-        "images": None if card is None else card.images,
-        "price": None if price is None else {"input": price.input, "output": price.output},
+        "window": card and card.window,
+        "maxOutput": card and card.max_output,
+        "images": card and card.images,
+        "price": price and {"input": price.input, "output": price.output},
     }

@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import fledge
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
-from fledge.cli.settings import confirm_workspace, settings_here
-from fledge.config import Config
+from fledge.cli.settings import settings_to_drive
+from fledge.config import Config, SingleSettings
 from fledge.core.route import TERMINAL
 from fledge.runtime.model_choice import choose_model
 from fledge.store.ways import CONTROL_SOCKET
@@ -18,7 +19,7 @@ from fledge.store.ways import CONTROL_SOCKET
 def opening(
     state: Path,
     model: str | None,
-    settings: tuple[str, ...],
+    settings: SingleSettings,
     terminal: Channel,
     tell: Callable[[str], None],
     goes_on: Callable[[], bool] = lambda: False,
@@ -29,23 +30,20 @@ def opening(
     """What opens the folder here, when it comes to that. Refused, and nothing is made: no model is set, or it cannot be
     used. `tell` is told what is odd about the settings, and of a model that nobody named; `goes_on` says whether what
     is unfinished is finished. The settings are read once."""
-    read: list[Config] = []
+
+    @cache
+    def config() -> Config:
+        return settings_to_drive(settings, tell).config
 
     async def opened() -> fledge.Fledge:
-        if not read:
-            loaded = settings_here(Path.cwd(), settings)
-            for warning in loaded.warnings:
-                tell(warning)
-            confirm_workspace(loaded.config)
-            read.append(loaded.config)
-        chosen = await choose_model(read[0], os.environ, model, state=state, goes_on=goes_on())
+        chosen = await choose_model(config(), os.environ, model, state=state, goes_on=goes_on())
         if chosen.is_new:
             tell(chosen.words)
         named = None if chosen.by == "settings" else chosen.model
         # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
         channel = terminal if store is None else NoTerminal()
         given: dict[str, Any] = {"channels": {TERMINAL: channel}, "address": CONTROL_SOCKET, "store": store, **options}
-        fl = fledge.open(state, model=named, config=read[0], **given)
+        fl = fledge.open(state, model=named, config=config(), **given)
         fl.check()
         return fl
 

@@ -11,13 +11,13 @@ import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fledge.cli.term.figures import next_try
 from fledge.cli.term.opening import wants_colour
 from fledge.cli.term.outputs import Output, Outputs, draws_on, opened_outputs, stray_lines
 from fledge.cli.term.plain import card_line
-from fledge.cli.term.shown import Called, EndedItem, NoticeItem, TurnShown, Verbatim, WorkingChild
+from fledge.cli.term.shown import Called, EndedItem, NoticeItem, TurnShown, Verbatim, WorkingChildren
 from fledge.core.printable import printable
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ TAIL_CHARS: Final = 4000
 """How much of an answer on its way is looked at for its last rows."""
 
 
-class ProgressView(Protocol):
-    """Shows what goes on. Nothing here waits."""
+class ProgressView:
+    """Shows what goes on, or as much of it as there is room for. Nothing here waits."""
 
-    looks: bool
+    looks = False
     """True if it wants to be told all subagents at work, again and again (`children`)."""
 
-    def now(self) -> float:
+    def __init__(self) -> None:
+        self.now = asyncio.get_running_loop().time
         """The time that turns and children are told in."""
 
     def words(self, text: str) -> None:
@@ -42,6 +43,7 @@ class ProgressView(Protocol):
 
     def answer(self, text: str) -> None:
         """A whole answer, for standard output."""
+        self.print(text)
 
     def print(self, line: str) -> None:
         """Another line for standard output."""
@@ -52,7 +54,7 @@ class ProgressView(Protocol):
     def turn(self, turn: TurnShown | None) -> None:
         """The conversation's turn; None between turns."""
 
-    def children(self, children: tuple[WorkingChild, ...]) -> None:
+    def children(self, children: WorkingChildren) -> None:
         """All subagents at work."""
 
     def called(self, who: str, call: str, *, by_child: bool) -> None:
@@ -71,22 +73,13 @@ class ProgressView(Protocol):
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 
-class ProgressLines:
+class ProgressLines(ProgressView):
     """A line for each event. Without `events`, only answers and notes."""
 
-    looks = False
-
     def __init__(self, out: Output, err: Output, *, events: bool) -> None:
+        super().__init__()
         self._out, self._err, self._events = out, err.writer, events
-        self.now = asyncio.get_running_loop().time
         self._tried: tuple[str, int] | None = None
-
-    def words(self, text: str) -> None:
-        """Answers are printed whole."""
-
-    def answer(self, text: str) -> None:
-        """Print it."""
-        self.print(text)
 
     def print(self, line: str) -> None:
         """Print it."""
@@ -102,9 +95,6 @@ class ProgressLines:
         if turn is not None and tried is not None and tried != self._tried:
             self._tell(turn.tool, next_try(turn.attempt, turn.retry_at, self.now()))
         self._tried = tried
-
-    def children(self, children: tuple[WorkingChild, ...]) -> None:
-        """Nothing is redrawn."""
 
     def called(self, who: str, call: str, *, by_child: bool) -> None:
         """A line."""
@@ -131,8 +121,8 @@ class ProgressLines:
 # ---- a region --------------------------------------------------------------------------------------------------------
 
 
-class Region:
-    """The chat's live region, without its input. It is `inplace.Rows`."""
+class Region(ProgressView):
+    """The chat's live region, without its input. It is `inplace.Rows`. What a subagent does stands in its row."""
 
     looks = True
 
@@ -140,12 +130,12 @@ class Region:
         """`out`: standard output, if it is not the same terminal."""
         from fledge.cli.term.scrollback import Scrollback
 
-        self.now = asyncio.get_running_loop().time
+        super().__init__()
         self._theme, self._out = theme, out
         self._scrollback = Scrollback(theme, lambda label: f"fledge log {shlex.quote(label) if label else ''}")
         self._place: InPlace | None = None
         self._turn: TurnShown | None = None
-        self._children: tuple[WorkingChild, ...] = ()
+        self._children: WorkingChildren = ()
         self._words = ""
 
     def draw_in(self, place: "InPlace") -> None:
@@ -185,7 +175,7 @@ class Region:
     def answer(self, text: str) -> None:
         """Print it: above the region, or where standard output leads."""
         self._words = ""
-        self.print(text)
+        super().answer(text)
 
     def print(self, line: str) -> None:
         """The same."""
@@ -204,7 +194,7 @@ class Region:
         self._turn = turn
         self._change()
 
-    def children(self, children: tuple[WorkingChild, ...]) -> None:
+    def children(self, children: WorkingChildren) -> None:
         """A row for each."""
         self._children = children
         self._change()
@@ -213,12 +203,6 @@ class Region:
         """Calls of the conversation stay; those of a subagent stand in its row."""
         if not by_child:
             self._say(Called(call))
-
-    def started(self, who: str) -> None:
-        """It gets a row."""
-
-    def state(self, who: str, words: str) -> None:
-        """It stands in the row."""
 
     def ended(self, card: EndedItem, *, is_direct: bool) -> None:
         """A card."""

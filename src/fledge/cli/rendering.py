@@ -1,7 +1,7 @@
 """What verbs answered, as lines for people. `--json` needs nothing of this file."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from fledge.api.values import GivenUp, Message
 from fledge.cli.columns import table, terminal_width
@@ -9,10 +9,12 @@ from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Ends, Overview, RunPage, RunRow, SessionRow, Story
 from fledge.core.permission import Permission
+from fledge.core.printable import printable
 from fledge.core.run import Instant
 
 if TYPE_CHECKING:
     from fledge.cli.verbs import RunsPage
+    from fledge.commands.system import EngineView
 
 NAME, STATE, _, MODEL, TOKENS, COST, _ = range(7)
 """The columns of a row."""
@@ -22,8 +24,7 @@ def ps(seen: "RunsPage", around: Any) -> list[str]:
     """`fledge ps`: rows in columns; with the overview, what else goes on and waits for a person."""
     found = from_wire(RunPage, seen.page)
     cells = [lines.row_cells(row, found.now_at, seen.own) for row in found.rows]
-    shown = table(cells, terminal_width(), cut=(STATE, NAME), drop=(MODEL, COST, TOKENS))
-    shown += _more(found, seen.total)
+    shown = _table(cells, found, seen.total)
     return (shown or ["no runs"]) if around is None else lines.overview(from_wire(Overview, around), shown)
 
 
@@ -44,8 +45,7 @@ def tree(seen: "RunsPage") -> list[str]:
         elif session != own:
             cells.append((session, *[""] * 6))
         cells += _branches(below, session, found.now_at, own)
-    shown = table(cells, terminal_width(), cut=(STATE, NAME), drop=(MODEL, COST, TOKENS))
-    shown += _more(found, seen.total)
+    shown = _table(cells, found, seen.total)
     if shown and not found.is_driven and any(row.now is not None and row.now.kind == "undriven" for row in found.rows):
         shown.append(lines.NOBODY_DRIVES)
     return shown or ["no runs"]
@@ -62,27 +62,32 @@ def _branches(
         yield from _branches(below, row.session_key, now, own, indent + ("   " if is_last else "│  "))
 
 
-def _more(page: RunPage, total: int | None) -> list[str]:
-    """That there is more, and how to see it."""
-    if not page.next:
-        return []
-    return ["and more: --limit N" if total is None else f"and {total - len(page.rows)} more: --limit {total}"]
+def _table(cells: Sequence[Sequence[str]], page: RunPage, total: int | None) -> list[str]:
+    """The rows as a table; and that there is more, and how to see it."""
+    shown = table(cells, terminal_width(), cut=(STATE, NAME), drop=(MODEL, COST, TOKENS))
+    if page.next:
+        more = f"and {total - len(page.rows)} more: --limit {total}" if total is not None else "and more: --limit N"
+        shown.append(more)
+    return shown
 
 
-def ends(told: Any) -> list[str]:
-    """`fledge kill --dry-run`."""
-    return lines.ends(from_wire(Ends, told))
+def answer(method: str, told: Any) -> list[str]:
+    """What a verb that shows something answered."""
+    if method == "health":
+        return health(told)
+    kind, to_lines = SHOWN[method]
+    return to_lines(from_wire(kind, told))
 
 
-def story(told: Any) -> list[str]:
-    """`fledge info`."""
-    found = from_wire(Story, told)
-    return lines.story(found, found.now_at)
-
-
-def log(told: Any) -> list[str]:
-    """`fledge log`."""
-    return lines.log(from_wire(list[Message], told))
+SHOWN: Final[Mapping[str, tuple[Any, Callable[[Any], list[str]]]]] = {
+    "runs.info": (Story, lines.story),
+    "runs.ends": (Ends, lines.ends),
+    "sessions.history": (list[Message], lines.log),
+    "sessions.list": (list[SessionRow], lines.sessions),
+    "undelivered.list": (list[GivenUp], lines.undelivered),
+    "permissions.list": (list[Permission], lines.permissions),
+}
+"""By verb: the type of its answer, and what makes lines of it."""
 
 
 def health(told: Any) -> list[str]:
@@ -91,6 +96,7 @@ def health(told: Any) -> list[str]:
 
     found = from_wire(Health, told)
     store, mb, up_s = found.store, 2**20, found.now_at - found.started_at
+    free = f" {store.free_bytes / mb:.0f} MB free,"
     waits = [f"{one.queued} queued, oldest {one.oldest_wait_s:.0f} s" if one.queued else "" for one in found.lanes]
     return [
         f"status    {found.status}: fledge {found.version}, pid {found.pid}, up {up_s:.0f} s",
@@ -98,25 +104,19 @@ def health(told: Any) -> list[str]:
             f"lane      {one.name}: {one.used} of {one.width} in use{f', {wait}' if wait else ''}"
             for one, wait in zip(found.lanes, waits, strict=True)
         ),
-        f"store     {store.folder}: {store.bytes / mb:.1f} MB, {store.free_bytes / mb:.0f} MB free,"
+        f"store     {store.server or store.folder}: {store.bytes / mb:.1f} MB,{'' if store.server else free}"
         f" commit {store.commit_ms:.1f} ms (95 %: {store.commit_p95_ms:.1f} ms)",
+        *([f"files     {store.folder}:{free[:-1]}"] if store.server else []),
         f"rows      {store.runs} runs, {store.sessions} sessions, {store.events} events",
         f"waits     {found.questions} questions, {found.plans} plans, {found.undelivered} undelivered",
         f"steps     {found.steps[-2]} in the last minute",
+        *(f"process   {_engine(one, found.now_at)}" for one in found.engines),
         *(f"wrong     {one.kind}: {one.words}, {one.session_key}" for one in found.errors[:10]),
     ]
 
 
-def undelivered(told: Any) -> list[str]:
-    """`fledge undelivered`."""
-    return lines.undelivered(from_wire(list[GivenUp], told))
-
-
-def permissions(told: Any) -> list[str]:
-    """`fledge permissions`."""
-    return lines.permissions(from_wire(list[Permission], told))
-
-
-def sessions(told: Any) -> list[str]:
-    """`fledge sessions`."""
-    return lines.sessions(from_wire(list[SessionRow], told))
+def _engine(one: "EngineView", now: float) -> str:
+    what = f"drives {one.sessions}" if one.drives else "runs no agents"
+    words = [f"{one.name} {one.pid} on {one.host}", f"fledge {one.version}", what, one.state]
+    seen = f"seen {max(0.0, now - one.seen_at):.0f} s ago"
+    return printable(", ".join([*words, seen, *(["this process"] if one.is_this else [])]))

@@ -19,15 +19,19 @@ from fledge.channels.terminal import HERE
 from fledge.cli import stream
 from fledge.cli.activity import Activity, card_of, waits_for_model
 from fledge.cli.answers import may_be_silence
+from fledge.cli.ending import first_code
 from fledge.cli.opening import opening
 from fledge.cli.printing import note
 from fledge.cli.progress import ProgressView, progress_here
 from fledge.cli.where import OWN_CONVERSATION, Where
+from fledge.client.connection import WireEvent
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Below, Story
+from fledge.commands.wire import WireObject
+from fledge.config import SingleSettings
 from fledge.core.asking import CUT, is_worth_waiting
 from fledge.core.attachments import Attachment
 from fledge.core.doing import call_line
@@ -193,7 +197,7 @@ class RunChannel:
         """Nothing is held."""
 
 
-async def converse(where: Where, request: RunRequest, settings: tuple[str, ...] = (), **options: Any) -> int:
+async def converse(where: Where, request: RunRequest, settings: SingleSettings = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
     request = replace(request, session=request.session or where.session)
@@ -258,13 +262,8 @@ class PromptRun:
 
     async def run(self) -> int:
         """0, 1 after an error, 3 if a person is awaited."""
-        listening = asyncio.ensure_future(self._listen())
-        waiting = asyncio.ensure_future(self._converse())
-        looking = asyncio.ensure_future(self._look_around())
-        tasks = (listening, waiting, looking)
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return next(code for task in done if (code := task.result()) is not None)
+            return await first_code((self._listen(), self._converse(), self._look_around()))
         except FledgeError as error:
             if not self._run_id:
                 raise
@@ -272,10 +271,6 @@ class PromptRun:
             goes_on = "it is answered there: `fledge log` shows it" if self._client.is_held else _CONTINUE
             self._told.note(f"nothing is lost: {goes_on}")
             return FAILED
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _converse(self) -> int | None:
         await self._heard.wait()
@@ -304,7 +299,7 @@ class PromptRun:
         given = {"message": prompt, "session": self._request.session, "defaultModel": model, **files}
         return await self._client.call("agent", once=False, address=HERE, idempotencyKey=key, **given)
 
-    async def _come_to_rest(self, rest: dict[str, Any]) -> int:
+    async def _come_to_rest(self, rest: WireObject) -> int:
         if rest["settled"] and self._run_id:
             reply = await self._client.call("reply", session=self._request.session, run=self._run_id, timeoutMs=0)
             if reply["status"] in ("error", "stopped"):
@@ -334,7 +329,7 @@ class PromptRun:
                     return FAILED
         raise AssertionError("a feed goes on with the next holder")
 
-    async def _hear(self, event: dict[str, Any]) -> bool:
+    async def _hear(self, event: WireEvent) -> bool:
         """True if the conversation is not waited for any longer."""
         match event["type"]:
             case "from" | "lost":
@@ -348,19 +343,17 @@ class PromptRun:
                 await self._hear_run(event)
             case "approvals":
                 await self._print_new()
-                told = from_wire(list[Question], await self._client.call("approvals.list"))
+                told = await self._client.value(list[Question], "approvals.list")
                 self._tell_asked([one for one in told if one.id in event["open"]], ())
             case "turn":
                 self._told.event(stream.of_turn(event, self._request.session))
                 if event["sessionKey"] == self._request.session:
                     return await self._hear_turn(event)
                 self._hear_below(event)
-            case _:
-                pass
         self._changed.set()
         return False
 
-    async def _hear_turn(self, event: dict[str, Any]) -> bool:
+    async def _hear_turn(self, event: WireEvent) -> bool:
         if event.get("entry"):
             self._printed.hear(event["entry"])
         match event["kind"]:
@@ -406,12 +399,12 @@ class PromptRun:
         async with self._printing:
             if self._printed.has_begun.is_set():
                 session, after = self._request.session, self._printed.last
-                told = await self._client.call("sessions.history", session=session, after=after, limit=PAGE)
-                self._printed.add(from_wire(list[Entry], told))
+                new = self._client.value(list[Entry], "sessions.history", session=session, after=after, limit=PAGE)
+                self._printed.add(await new)
 
     # ---- subagents
 
-    async def _hear_run(self, event: dict[str, Any]) -> None:
+    async def _hear_run(self, event: WireEvent) -> None:
         """Something happened to a subagent: it is told when it begins, waits for a person, and ends."""
         key, run_id, phase = event["sessionKey"], event["runId"], event["phase"]
         is_over = event["endedReason"] is not None and run_id not in self._ended
@@ -422,16 +415,16 @@ class PromptRun:
             self._begun.add(key)
             self._told.progress.started(self._names[key])
         if phase == "awaiting_approval":
-            plans = from_wire(list[Plan], await self._client.call("plans.list"))
+            plans = await self._client.value(list[Plan], "plans.list")
             self._tell_asked((), [plan for plan in plans if plan.session_key == key])
         if story is not None and is_over:
             self._ended.add(run_id)
             self._tell_end(story, event)
 
     async def _story(self, key: str) -> Story:
-        return from_wire(Story, await self._client.call("runs.info", target=key, requester=self._request.session))
+        return await self._client.value(Story, "runs.info", target=key, requester=self._request.session)
 
-    def _tell_end(self, story: Story, event: dict[str, Any]) -> None:
+    def _tell_end(self, story: Story, event: WireEvent) -> None:
         card = card_of(story)
         self._told.progress.ended(card, is_direct=event["requester"] == self._request.session)
         self._told.event(
@@ -452,7 +445,7 @@ class PromptRun:
         session = self._request.session
         return agent_of(session) if key == session else self._names.get(key, "a subagent")
 
-    def _hear_below(self, event: dict[str, Any]) -> None:
+    def _hear_below(self, event: WireEvent) -> None:
         self._activity.hear_below(event)
         who = self._who(event["sessionKey"])
         match event["kind"]:
@@ -461,8 +454,6 @@ class PromptRun:
                 self._told.progress.called(who, call, by_child=True)
             case "retry" | "error":
                 self._told.progress.state(who, waits_for_model(event))
-            case _:
-                pass
 
     def _tell_asked(self, questions: Sequence[Question], plans: Sequence[Plan]) -> None:
         """Questions and plans that wait for a person, each once."""
@@ -477,8 +468,8 @@ class PromptRun:
                 self._asked.add(plan.run_id)
                 name = self._names.get(plan.session_key, plan.label)
                 self._told.progress.state(name, "waits for you")
-                about = {"run_id": plan.run_id, "session_key": plan.session_key}
-                self._told.event(stream.Planned(**about, label=name, text=plan.text))
+                run_id, key = plan.run_id, plan.session_key
+                self._told.event(stream.Planned(run_id=run_id, session_key=key, label=name, text=plan.text))
 
     async def _look_around(self) -> None:
         """Show all subagents at work, not more than once a second, where there is a place for them."""
@@ -487,7 +478,7 @@ class PromptRun:
             await self._changed.wait()
             self._changed.clear()
             session, heard = self._request.session, self._activity.heard
-            below = from_wire(Below, await self._client.call("sessions.below", session=session))
+            below = await self._client.value(Below, "sessions.below", session=session)
             now = self._told.progress.now()
             self._told.progress.children(self._activity.look(below, now, heard, is_talked_with=True))
             self._told.progress.turn(self._activity.turn)

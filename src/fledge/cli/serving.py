@@ -1,16 +1,15 @@
 """`fledge serve`: the gateway from the command line."""
 
 import asyncio
+import gc
 import logging
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
-from fledge.cli.printing import note, say
-from fledge.cli.settings import confirm_workspace, settings_here
+from fledge.cli.printing import say
+from fledge.cli.settings import settings_to_drive
 from fledge.cli.where import Where
-from fledge.config import Config, model_for_conversation, with_default_model
+from fledge.config import Config, SingleSettings, model_for_conversation, with_default_model
 from fledge.errors import StoreError
 from fledge.runtime.model_choice import settled_model
 from fledge.runtime.model_settings import configured_registry
@@ -21,7 +20,7 @@ LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def serve(
     where: Where,
     model: str | None,
-    settings: tuple[str, ...],
+    settings: SingleSettings,
     host: str | None,
     port: int | None,
     *,
@@ -35,17 +34,23 @@ def serve(
         raise StoreError(f"{error.name} is not installed: pip install 'fledge[gateway]'") from None
     logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    loaded = settings_here(Path.cwd(), settings)
-    for warning in loaded.warnings:
-        note(f"{warning}")
-    confirm_workspace(loaded.config)
+    loaded = settings_to_drive(settings)
     config = gateway.with_options(loaded.config, host, port)
 
     def ready(address: str, gateway: object) -> None:
+        gc.freeze()  # what the start made stays until the end: no need to look through it for garbage again and again
         say(f"fledge serves {where.words} at {address}; the token is in {where.state / 'gateway.token'}")
 
-    options: dict[str, Any] = {"model": usable_model(config, model), "store": where.store or None, "drives": drives}
-    asyncio.run(gateway.serve(where.state, config, ready=ready, layers=loaded.layers, **options))
+    serving = gateway.serve(
+        where.state,
+        config,
+        model=usable_model(config, model),
+        store=where.store or None,
+        drives=drives,
+        ready=ready,
+        layers=loaded.layers,
+    )
+    asyncio.run(serving)
     return 0
 
 

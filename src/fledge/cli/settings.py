@@ -4,14 +4,18 @@ trusted; and a person's yes to a workspace that holds the whole home folder."""
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fledge.cli.printing import CommandOutput, note, say, says_yes
 from fledge.config import (
     Config,
     Loaded,
+    SingleSettings,
     as_document,
     describe,
+    merge,
     model_for_conversation,
     sandbox_for,
     spawnable,
@@ -19,9 +23,12 @@ from fledge.config import (
     with_default_model,
     workspaces,
 )
+from fledge.config.layers import nested
 from fledge.config.places import FILE, difference, discover, is_trusted, read_written, revoke, trust, trusted_projects
+from fledge.config.reference import Setting
 from fledge.config.shown import DEFAULT, SettingShown, shown
 from fledge.core.protected import is_broad
+from fledge.core.schema import JsonObject
 from fledge.errors import BadInput, Refused
 
 _HEAD = """// Settings of fledge for this folder. JSON5: comments and trailing commas are fine.
@@ -35,7 +42,6 @@ _TOOLS = """    // Ask a person before each call of a tool:
     // exec: { approval: "ask" },
 """
 WIDTH = 46
-REQUIRED = "<required>"
 
 
 def init(folder: Path) -> list[str]:
@@ -56,17 +62,10 @@ def init(folder: Path) -> list[str]:
 
 def template() -> str:
     """The text of a settings file in which everything is at its default and says what it means."""
-    tree: dict[str, object] = {}
+    tree: JsonObject = {}
     for one in describe():
-        if "[]" in one.key or "<" in one.key:
-            continue
-        at = tree
-        *blocks, key = one.key.split(".")
-        for block in blocks:
-            below = at.setdefault(block, {})
-            assert isinstance(below, dict)
-            at = below
-        at[key] = f"{_value(one.default)}|{one.meaning} ({one.allowed})"
+        if "[]" not in one.key and "<" not in one.key:
+            tree = merge(tree, nested(one.key.split("."), one))
     return _HEAD + "{\n" + "".join(_lines(tree, 1)) + "}\n"
 
 
@@ -74,7 +73,7 @@ def _value(default: str) -> str:
     if default == "not set":
         return "…"
     if default == "required":
-        return REQUIRED
+        return "<required>"
     try:
         json.loads(default)
     except ValueError:
@@ -82,18 +81,18 @@ def _value(default: str) -> str:
     return default
 
 
-def _lines(tree: dict[str, object], depth: int) -> list[str]:
+def _lines(tree: Mapping[str, Any], depth: int) -> list[str]:
     pad = "  " * depth
     lines: list[str] = []
     for key, value in tree.items():
         if isinstance(value, dict):
             extra = {"agents": _AGENTS, "tools": _TOOLS}.get(key, "") if depth == 1 else ""
             # A block with a key that must be given stays out as a whole.
-            off = "// " if any(str(one).startswith(f"{REQUIRED}|") for one in value.values()) else ""
+            off = "// " if any(isinstance(one, Setting) and one.default == "required" for one in value.values()) else ""
             lines += [f"{pad}{off}{key}: {{\n", *_lines(value, depth + 1), extra, f"{pad}{off}}},\n"]
         else:
-            shown, _, meaning = str(value).partition("|")
-            lines.append(f"{pad}// {key}: {shown},".ljust(WIDTH) + f" // {meaning}\n")
+            setting = f"{pad}// {key}: {_value(value.default)},"
+            lines.append(f"{setting:<{WIDTH}} // {value.meaning} ({value.allowed})\n")
     return lines
 
 
@@ -102,7 +101,7 @@ def _row(one: SettingShown) -> str:
     return f"{one.key}: {one.value}  ({one.source}{default})"
 
 
-def show(folder: Path, settings: tuple[str, ...], key: str | None, everything: bool = False) -> list[str]:
+def show(folder: Path, settings: SingleSettings, key: str | None, everything: bool = False) -> list[str]:
     """The settings that apply in this folder, or one of them, and where they come from. `everything`: every setting
     there is, without secrets."""
     found = discover(folder, settings)
@@ -155,7 +154,7 @@ def show_trust(folder: Path) -> list[str]:
     return [*difference(folder, written=written), head, *would, "`fledge trust` trusts it as it is"]
 
 
-def load_settings(folder: Path, settings: tuple[str, ...]) -> Config:
+def load_settings(folder: Path, settings: SingleSettings) -> Config:
     """The settings that apply in this folder; their warnings are printed."""
     loaded = discover(folder, settings).loaded
     for warning in loaded.warnings:
@@ -163,7 +162,7 @@ def load_settings(folder: Path, settings: tuple[str, ...]) -> Config:
     return loaded.config
 
 
-def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> CommandOutput:
+def agents(project: Path, model: str | None, settings: SingleSettings) -> CommandOutput:
     """The configured agents, and what each may spawn."""
     config = load_settings(project, settings)
     config = config if model is None else with_default_model(config, model)
@@ -190,7 +189,7 @@ def _agent(config: Config, agent_id: str) -> dict[str, object]:
     }
 
 
-def settings_here(folder: Path, settings: tuple[str, ...]) -> Loaded:
+def settings_here(folder: Path, settings: SingleSettings) -> Loaded:
     """The settings that apply in this folder. If the project has changed since it was trusted, whoever sits at the
     terminal is shown the difference and asked to trust it again, exactly as it was read."""
     written = read_written(folder)
@@ -203,6 +202,16 @@ def settings_here(folder: Path, settings: tuple[str, ...]) -> Loaded:
         return found.loaded
     trust(folder, written=written)
     return discover(folder, settings, written=written).loaded
+
+
+def settings_to_drive(settings: SingleSettings, tell: Callable[[str], None] = note) -> Loaded:
+    """The settings here for a process that drives: `tell` hears their warnings. Refused: a workspace that nobody said
+    yes to."""
+    loaded = settings_here(Path.cwd(), settings)
+    for warning in loaded.warnings:
+        tell(warning)
+    confirm_workspace(loaded.config)
+    return loaded
 
 
 def distrust(folder: Path) -> list[str]:

@@ -8,25 +8,25 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
-
-from msgspec import Struct
+from typing import Final
 
 from fledge.api import spawn_options as spawning_api
 from fledge.api.fledge import Fledge
 from fledge.cli.printing import CommandOutput
 from fledge.cli.settings import confirm_workspace, load_settings
-from fledge.cli.verbs import ask, with_client
+from fledge.cli.verbs import ask
 from fledge.cli.where import Where
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.client.opening import open as open_folder
-from fledge.config import Config
+from fledge.commands.wire import WireObject
+from fledge.config import Config, SingleSettings
 from fledge.core.keys import short_id
 from fledge.core.params import as_written
 from fledge.errors import BadInput, FledgeError
 from fledge.ids import RandomIds
 from fledge.runtime.model_choice import settled_model
+from fledge.store.ways import CONTROL_SOCKET
 
 PROGRAM = "cli"
 """The program that is told of what `fledge spawn` started."""
@@ -45,63 +45,60 @@ OPTIONS: Final = {
 WRITTEN: Final = {name: option for option, name in OPTIONS.items()} | {"agent": "--agent"}
 
 
-class SpawnTask(Struct, frozen=True, kw_only=True):
-    """What `fledge spawn` was asked."""
-
-    task: str
-    label: str = ""
-    agent_id: str = "main"
-    timeout: float = 0.0
-    plan: bool = False
-    runtime: str = "subagent"
-
-
-def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: SpawnTask) -> CommandOutput:
+def spawn(
+    where: Where,
+    model: str | None,
+    settings: SingleSettings,
+    *,
+    task: str,
+    label: str,
+    agent: str,
+    timeout: float,
+    plan: bool,
+    runtime: str,
+) -> CommandOutput:
     """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
-    params = spawning_api.read(_given(asked), OPTIONS)
+    asked = {
+        "task": task,
+        "--label": label,
+        "--agent": None if agent == "main" else agent,
+        "--timeout": timeout or None,
+        "--plan": plan,
+        "--runtime": runtime,
+        # Asked again under the same key it is the same run.
+        "idempotencyKey": RandomIds().unique(),
+    }
+    params = spawning_api.read(asked, OPTIONS)
     run_id = ""
 
-    async def spawning(client: Client) -> CommandOutput:
+    async def spawning() -> CommandOutput:
         nonlocal run_id
         given = {"program": PROGRAM, "defaultModel": model or "", "folder": where.project}
-        told = await client.call("runs.spawn", once=False, **given, **spawning_api.on_wire(params))
-        run_id = told["runId"]
-        while True:
-            result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
-            if result["status"] != "pending":
-                return _came_of(result)
-            plans = await client.call("plans.list") if result["phase"] == "awaiting_approval" else ()
-            for plan in plans:
-                if plan["sessionKey"] == result["sessionKey"]:
-                    words = [plan["text"], "", f"approve it with: fledge approve {short_id(plan['runId'])}"]
-                    return CommandOutput(words, plan, AWAITS_A_PERSON)
+        async with _driven(where, model, settings, check) as client:
+            told = await client.call("runs.spawn", once=False, **given, **spawning_api.on_wire(params))
+            run_id = told["runId"]
+            while True:
+                result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
+                if result["status"] != "pending":
+                    return _came_of(result)
+                plans = await client.call("plans.list") if result["phase"] == "awaiting_approval" else ()
+                for made in plans:
+                    if made["sessionKey"] == result["sessionKey"]:
+                        words = [made["text"], "", f"approve it with: fledge approve {short_id(made['runId'])}"]
+                        return CommandOutput(words, made, AWAITS_A_PERSON)
 
     def check(fl: Fledge) -> None:
         if run_id:  # another process began; whether this one can go on is known at once
-            fl.check(asked.agent_id)
+            fl.check(agent)
             return
         spawning_api.check(params, fl.config, fl.profiles, fl.program, model or "")
 
     try:
-        return asyncio.run(with_client(_driven(where, model, settings, check), spawning))
+        return asyncio.run(spawning())
     except FledgeError as error:
         if run_id:
             return _left_behind(where, run_id, str(error))
         raise as_written(error, WRITTEN) if isinstance(error, BadInput) else error from None
-
-
-def _given(asked: SpawnTask) -> dict[str, object]:
-    """What was asked, by the names of the options."""
-    return {
-        "task": asked.task,
-        "--label": asked.label,
-        "--agent": None if asked.agent_id == "main" else asked.agent_id,
-        "--timeout": asked.timeout or None,
-        "--plan": asked.plan,
-        "--runtime": asked.runtime,
-        # Asked again under the same key it is the same run.
-        "idempotencyKey": RandomIds().unique(),
-    }
 
 
 def _left_behind(where: Where, run_id: str, error: str) -> CommandOutput:
@@ -118,52 +115,48 @@ def _left_behind(where: Where, run_id: str, error: str) -> CommandOutput:
     return CommandOutput([words, how], result, FAILED)
 
 
-def _came_of(result: dict[str, Any]) -> CommandOutput:
+def _came_of(result: WireObject) -> CommandOutput:
     if result["status"] == "ok" and result["valueError"] is None:
         return CommandOutput([result["text"]], result)
     status = "killed" if result["endedReason"] == "killed" else result["status"]
     return CommandOutput([f"{status}: {result['error'] or result['text'] or 'no output'}"], result, FAILED)
 
 
-def send(where: Where, model: str | None, settings: tuple[str, ...], name: str | None, message: str) -> CommandOutput:
+def send(where: Where, model: str | None, settings: SingleSettings, name: str | None, message: str) -> CommandOutput:
     """Say something to a run, or to a conversation (None: that of this folder), and wait for the answer, whoever holds
     the folder meanwhile."""
     key = RandomIds().unique()
 
-    async def sending(client: Client) -> CommandOutput:
-        if name is None:
-            begun = await client.call("sessions.open", once=False, session=where.session, folder=where.project)
-            session = begun["sessionKey"]
-        else:
-            shown = (await client.call("overview", session=where.session))["sessionKey"]
-            session = (await client.call("sessions.find", target=name, requester=shown))["sessionKey"]
-        given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
-        run_id = (await client.call("agent", once=False, session=session, **given))["runId"]
-        while True:
-            reply = await client.call("reply", session=session, run=run_id, timeoutMs=LOOK_MS)
-            if reply["status"] != "pending" or reply["questions"]:
-                return _answered(reply)
+    async def sending() -> CommandOutput:
+        async with _driven(where, model, settings, check) as client:
+            if name is None:
+                begun = await client.call("sessions.open", once=False, session=where.session, folder=where.project)
+                session = begun["sessionKey"]
+            else:
+                shown = (await client.call("overview", session=where.session))["sessionKey"]
+                session = (await client.call("sessions.find", target=name, requester=shown))["sessionKey"]
+            given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
+            run_id = (await client.call("agent", once=False, session=session, **given))["runId"]
+            while True:
+                reply = await client.call("reply", session=session, run=run_id, timeoutMs=LOOK_MS)
+                if reply["status"] != "pending" or reply["questions"]:
+                    return _answered(reply)
 
     def check(fl: Fledge) -> None:
-        if model is not None and name in (
-            None,
-            "main",
-        ):  # it is for the agent main; whose a run is, only the folder knows
+        if model is not None and name in (None, "main"):  # it is for main; whose a run is, only the folder knows
             fl.check()
 
-    return asyncio.run(with_client(_driven(where, model, settings, check), sending))
+    return asyncio.run(sending())
 
 
-def _answered(reply: dict[str, Any]) -> CommandOutput:
+def _answered(reply: WireObject) -> CommandOutput:
     status, words = reply["status"], reply["text"] or "(nothing to say)"
     if status != "ok":
         words = f"{status}: {reply['error'] or 'a person is asked'}"
     return CommandOutput([words], reply, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
 
 
-def _driven(
-    where: Where, model: str | None, settings: tuple[str, ...], check: Callable[[Fledge], None] = lambda fl: None
-) -> Client:
+def _driven(where: Where, model: str | None, settings: SingleSettings, check: Callable[[Fledge], None]) -> Client:
     """A client; the folder is driven here if no other process does and `check` has nothing against it. The settings are
     read once."""
 
@@ -176,7 +169,14 @@ def _driven(
     def opened() -> Fledge:
         settled = settled_model(config(), os.environ, model)
         named = None if settled is None or settled.by == "settings" else settled.model
-        fl = open_folder(where.state, model=named, config=config(), program=PROGRAM, **where.opening)
+        fl = open_folder(
+            where.state,
+            model=named,
+            config=config(),
+            program=PROGRAM,
+            address=CONTROL_SOCKET,
+            store=where.store or None,
+        )
         check(fl)
         return fl
 

@@ -6,7 +6,7 @@ same words; `run` and `lost` are the feed's own. The page for programs is docs/p
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -126,9 +126,6 @@ StreamEvent = (
     | Settled
 )
 
-_TOOL: Final[Mapping[str, Literal["tool:start", "tool:end"]]] = {"tool:start": "tool:start", "tool:end": "tool:end"}
-_FAILURE: Final[Mapping[str, Literal["retry", "error"]]] = {"retry": "retry", "error": "error"}
-
 
 def line(event: StreamEvent) -> str:
     """The event as one line of JSON, which can be printed on a terminal."""
@@ -145,16 +142,16 @@ def of_turn(event: Mapping[str, Any], conversation: str) -> StreamEvent | None:
     key, kind, text = event["sessionKey"], event["kind"], event.get("text", "")
     if kind == "assistant:text":
         return TextLine(session_key=key, text=text) if key == conversation else None
-    if kind in _TOOL:
+    if kind in ("tool:start", "tool:end"):
         call, arguments = event.get("call", ""), event.get("arguments", "")
-        return ToolLine(session_key=key, kind=_TOOL[kind], call=call, text=text, arguments=arguments)
+        return ToolLine(session_key=key, kind=kind, call=call, text=text, arguments=arguments)
     if kind == "usage":
-        used = {"tokens_in": event.get("tokensIn", 0), "tokens_out": event.get("tokensOut", 0)}
-        return UsageLine(session_key=key, **used, cost_usd=event.get("costUsd"))
-    if kind in _FAILURE:
+        tokens_in, tokens_out = event.get("tokensIn", 0), event.get("tokensOut", 0)
+        return UsageLine(session_key=key, tokens_in=tokens_in, tokens_out=tokens_out, cost_usd=event.get("costUsd"))
+    if kind in ("retry", "error"):
         return FailureLine(
             session_key=key,
-            kind=_FAILURE[kind],
+            kind=kind,
             text=event.get("cause") or text,
             remedy=event.get("remedy", ""),
             retry_in_s=event.get("retryInS", 0.0),

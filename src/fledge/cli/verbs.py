@@ -7,17 +7,14 @@ somebody does: `fledge run --continue`, or chat. What only some of them need is 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from fledge.cli.printing import CommandOutput
 from fledge.cli.where import Where
 from fledge.client.folder import Client
 from fledge.client.local import AtRest
 from fledge.errors import BadInput, HolderLeft, StoreError
-
-T = TypeVar("T")
 
 GOES_ON = "`fledge run --continue` goes on with it"
 MOST_RUNS = 1000
@@ -47,19 +44,19 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> Ve
     With `once=False` it may be carried out twice without harm, because the request carries a key of its own.
     """
 
-    async def asking(client: Client) -> VerbAnswer:
-        return VerbAnswer(await client.call(method, once=once, **params), client.is_held)
+    async def asking() -> VerbAnswer:
+        async with looking_client(where) as client:
+            return VerbAnswer(await client.call(method, once=once, **params), client.is_held)
 
     try:
-        return asyncio.run(with_client(where.client(AtRest(where.state, _settings, where.store)), asking))
+        return asyncio.run(asking())
     except HolderLeft as left:
         raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
 
 
-async def with_client(client: Client, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """What the work comes to with this client."""
-    async with client:
-        return await work(client)
+def looking_client(where: Where) -> Client:
+    """A client for commands that drive nothing: of a folder without a holder they only open the store."""
+    return where.client(AtRest(where.state, _settings, where.store))
 
 
 def _settings() -> Any:
@@ -133,100 +130,68 @@ async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
 
 
 def _look(where: Where, wanted: RunsWanted, *, everywhere: bool) -> RunsPage:
-    async def looking(client: Client) -> RunsPage:
-        return await look(client, where, wanted, everywhere=everywhere)
+    async def looking() -> RunsPage:
+        async with looking_client(where) as client:
+            return await look(client, where, wanted, everywhere=everywhere)
 
-    return asyncio.run(with_client(where.client(AtRest(where.state, _settings, where.store)), looking))
+    return asyncio.run(looking())
 
 
 def ps(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
     """What goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs that
     are wanted, alone."""
     seen = _look(where, wanted, everywhere=False)
-
-    def render() -> list[str]:
-        from fledge.cli import rendering
-
-        return rendering.ps(seen, None if wanted.is_narrowed else seen.around)
-
-    return CommandOutput(render, seen.page["rows"])
+    return CommandOutput(lambda: _rendering().ps(seen, None if wanted.is_narrowed else seen.around), seen.page["rows"])
 
 
 def tree(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
     """The runs as trees: of the conversation of this folder, then of others and of programs."""
     seen = _look(where, wanted, everywhere=True)
-
-    def render() -> list[str]:
-        from fledge.cli import rendering
-
-        return rendering.tree(seen)
-
-    return CommandOutput(render, seen.page["rows"])
+    return CommandOutput(lambda: _rendering().tree(seen), seen.page["rows"])
 
 
 def info(where: Where, name: str) -> CommandOutput:
     """One run in full."""
-    told = ask(where, "runs.info", target=name, folder=where.project).value
-
-    def render() -> list[str]:
-        from fledge.cli import rendering
-
-        return rendering.story(told)
-
-    return CommandOutput(
-        render, told["run"] | {name: value for name, value in told.items() if name not in ("run", "nowAt")}
-    )
+    shown = _show(where, "runs.info", target=name, folder=where.project)
+    told = shown.value
+    return shown._replace(value=told["run"] | {name: told[name] for name in told if name not in ("run", "nowAt")})
 
 
 def log(where: Where, name: str | None, last: int, tools: bool) -> CommandOutput:
     """The newest of a transcript; None: of the conversation that `ps` shows."""
+    limit = _limit(last)
     key = _session(where, name or "", begins=False)
-    told = ask(where, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
-
-    def render() -> list[str]:
-        from fledge.cli import rendering
-
-        return rendering.log(told)
-
-    return CommandOutput(render, told)
+    return _show(where, "sessions.history", session=key, limit=limit, tools=tools)
 
 
 def health(where: Where) -> CommandOutput:
     """How the process that drives the folder is."""
-    told = ask(where, "health").value
-
-    def render() -> list[str]:
-        from fledge.cli import rendering
-
-        return rendering.health(told)
-
-    return CommandOutput(render, told)
+    return _show(where, "health")
 
 
-def undelivered(where: Where) -> CommandOutput:
-    """Results and messages that found nobody."""
-    told = ask(where, "undelivered.list").value
-
-    def render() -> list[str]:
-        from fledge.cli import rendering
-
-        return rendering.undelivered(told)
-
-    return CommandOutput(render, told)
-
-
-def sessions(where: Where, limit: int) -> CommandOutput:
+def sessions(where: Where, last: int) -> CommandOutput:
     """Every session, the latest active first."""
-    if limit < 1:
-        raise BadInput("-n", "must be 1 or more", limit)
-    told = ask(where, "sessions.list", limit=min(limit, MOST_RUNS)).value
+    return _show(where, "sessions.list", limit=_limit(last))
 
-    def render() -> list[str]:
-        from fledge.cli import rendering
 
-        return rendering.sessions(told)
+def _limit(last: int) -> int:
+    """What a verb takes for `-n`."""
+    if last < 1:
+        raise BadInput("-n", "must be 1 or more", last)
+    return min(last, MOST_RUNS)
 
-    return CommandOutput(render, told)
+
+def _show(where: Where, method: str, **params: Any) -> CommandOutput:
+    """Call a verb, and show what it answers."""
+    told = ask(where, method, **params).value
+    return CommandOutput(lambda: _rendering().answer(method, told), told)
+
+
+def _rendering() -> Any:
+    """What makes lines for people, which `--json` does not need."""
+    from fledge.cli import rendering
+
+    return rendering
 
 
 # ---- deciding --------------------------------------------------------------------------------------------------------
@@ -234,24 +199,19 @@ def sessions(where: Where, limit: int) -> CommandOutput:
 
 def steer(where: Where, name: str, message: str) -> CommandOutput:
     """Redirect a run."""
-    told = ask(where, "runs.steer", target=name, message=message, folder=where.project)
-    return CommandOutput([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
+    return _next_attempt("steered", ask(where, "runs.steer", target=name, message=message, folder=where.project))
 
 
-def would_end(where: Where, name: str) -> CommandOutput:
-    """What a kill would end."""
-    told = ask(where, "runs.ends", target=name, folder=where.project).value
-
-    def render() -> list[str]:
-        from fledge.cli import rendering
-
-        return rendering.ends(told)
-
-    return CommandOutput(render, told["rows"])
+def _next_attempt(done: str, told: VerbAnswer) -> CommandOutput:
+    return CommandOutput([f"{done}: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
-def kill(where: Where, name: str) -> CommandOutput:
-    """End a run and everything below it; `all` ends every one of the conversation of this folder."""
+def kill(where: Where, name: str, dry_run: bool = False) -> CommandOutput:
+    """End a run and everything below it; `all` ends every one of the conversation of this folder. `dry_run`: only show
+    what would end."""
+    if dry_run:
+        shown = _show(where, "runs.ends", target=name, folder=where.project)
+        return shown._replace(value=shown.value["rows"])
     told = ask(where, "runs.kill", target=name, folder=where.project)
     killed, stopping = told.value["killed"], told.value["stopping"]
     return CommandOutput([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
@@ -259,8 +219,7 @@ def kill(where: Where, name: str) -> CommandOutput:
 
 def resume(where: Where, name: str, words: str) -> CommandOutput:
     """Let a killed run go on."""
-    told = ask(where, "runs.resume", target=name, words=words, folder=where.project)
-    return CommandOutput([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
+    return _next_attempt("resumed", ask(where, "runs.resume", target=name, words=words, folder=where.project))
 
 
 def again(where: Where, name: str) -> CommandOutput:
@@ -289,31 +248,30 @@ def answer(
     return CommandOutput([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
 
 
-def permissions(where: Where) -> CommandOutput:
-    """The rules by which commands run without a question."""
-    told = ask(where, "permissions.list").value
-    return CommandOutput(lambda: _rules(told), told)
-
-
-def revoke(where: Where, name: str) -> CommandOutput:
-    """Remove a rule, by the beginning of its id."""
+def permissions(where: Where, action: str | None = None, name: str | None = None) -> CommandOutput:
+    """The rules by which commands run without a question; or remove one, by the beginning of its id."""
+    if action is None:
+        return _show(where, "permissions.list")
+    if name is None:
+        raise BadInput("id", f"must be named: fledge permissions {action} ID")
     told = ask(where, "permissions.revoke", id=name).value
     return CommandOutput(lambda: _rules([told], "asks again: "), told)
 
 
-def _rules(told: Any, before: str = "") -> list[str]:
-    from fledge.cli import rendering
-
-    return [f"{before}{line}" for line in rendering.permissions(told)]
+def _rules(told: Any, before: str) -> list[str]:
+    return [f"{before}{line}" for line in _rendering().answer("permissions.list", told)]
 
 
-def take_up(where: Where, action: str, name: str) -> CommandOutput:
-    """Retry or dismiss an undelivered result, or a message by its key."""
+def undelivered(where: Where, action: str | None = None, name: str | None = None) -> CommandOutput:
+    """Results and messages that were not delivered; or retry or dismiss one, a message by its key."""
+    if action is None:
+        return _show(where, "undelivered.list")
+    if name is None:
+        raise BadInput("run", f"must be named: fledge undelivered {action} RUN")
     told = ask(where, f"undelivered.{action}", target=name, folder=where.project)
     key = told.value["key"]
-    return CommandOutput(
-        [f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value
-    )
+    words = f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"
+    return CommandOutput([words], told.value)
 
 
 def event(where: Where, name: str | None, text: str) -> CommandOutput:

@@ -9,20 +9,19 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from fledge.cancellation import end_tasks
 from fledge.cli import rendering, verbs
 from fledge.cli.ending import until_ended
 from fledge.cli.term.outputs import Outputs, draws_on, opened_outputs, stray_lines
 from fledge.cli.verbs import RunsWanted
 from fledge.cli.where import Where
 from fledge.client.folder import Client
-from fledge.client.local import AtRest
+from fledge.clock import wait_for_event
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Overview, RunPage, RunRow
-from fledge.config import Config
 from fledge.core.printable import printable
 from fledge.errors import Refused
 
@@ -41,6 +40,9 @@ class WatchedLook(NamedTuple):
     runs: Sequence[RunRow]
     is_over: bool
     """Nothing is left to do, and nothing waits for a person."""
+
+
+Looks = AsyncGenerator[WatchedLook, None]
 
 
 async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> WatchedLook:
@@ -63,58 +65,44 @@ def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -
 
 
 async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> int:
-    async with where.client(AtRest(where.state, _settings, where.store)) as client:
+    async with verbs.looking_client(where) as client:
         first = await look(client, where, what, wanted)  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
-            watched = Watched(lambda: look(client, where, what, wanted), client)
+            looks = _follow(first, lambda: look(client, where, what, wanted), client)
             if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
-                    await _in_place(outputs, watched, first)
+                    await _in_place(outputs, looks)
                     return 0
-            await _in_lines(outputs, watched, first)
+            await _in_lines(outputs, looks)
             return 0
 
 
-def _settings() -> Config:
-    from fledge.cli.settings import load_settings
+async def _follow(seen: WatchedLook, again: Callable[[], Awaitable[WatchedLook]], client: Client) -> Looks:
+    """How everything stands, looked at again whenever something has happened, until it is over."""
+    changed = asyncio.Event()
+    listening = asyncio.ensure_future(_listen(client, changed))
+    try:
+        yield seen
+        while not seen.is_over:
+            await wait_for_event(changed, LOOK_S)
+            if listening.done():
+                listening.result()
+            changed.clear()
+            seen = await again()
+            yield seen
+            await asyncio.sleep(PAUSE_S)
+    finally:
+        await end_tasks([listening])
 
-    return load_settings(Path.cwd(), ())
 
-
-class Watched:
-    """A folder, looked at whenever something has happened."""
-
-    def __init__(self, look: Callable[[], Awaitable[WatchedLook]], client: Client) -> None:
-        self._look, self._client = look, client
-        self._changed = asyncio.Event()
-
-    async def follow(self, first: WatchedLook) -> AsyncGenerator[WatchedLook, None]:
-        """How everything stands, again and again, until it is over."""
-        listening = asyncio.ensure_future(self._listen())
+async def _listen(client: Client, changed: asyncio.Event) -> None:
+    while True:
         try:
-            yield first
-            while not first.is_over:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await self._changed.wait()
-                if listening.done():
-                    listening.result()
-                self._changed.clear()
-                first = await self._look()
-                yield first
-                await asyncio.sleep(PAUSE_S)
-        finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async with aclosing(self._client.events(live=False)) as feed:
-                    async for _ in feed:
-                        self._changed.set()
-            except Refused:
-                await asyncio.sleep(LOOK_S)  # nobody drives the folder; somebody may, by then
+            async with aclosing(client.events(live=False)) as feed:
+                async for _ in feed:
+                    changed.set()
+        except Refused:
+            await asyncio.sleep(LOOK_S)  # nobody drives the folder; somebody may, by then
 
 
 # ---- in a terminal ---------------------------------------------------------------------------------------------------
@@ -141,7 +129,7 @@ class Picture:
         """Only a look changes it."""
 
 
-async def _in_place(outputs: Outputs, watched: Watched, first: WatchedLook) -> None:
+async def _in_place(outputs: Outputs, looks: Looks) -> None:
     """Draw the lines anew at each look; the last ones stay. ImportError: what it takes is not installed."""
     from fledge.cli.term.inplace import in_place
 
@@ -152,7 +140,7 @@ async def _in_place(outputs: Outputs, watched: Watched, first: WatchedLook) -> N
             place.above([printable(line)])
 
         try:
-            async with stray_lines(say), aclosing(watched.follow(first)) as looks:
+            async with stray_lines(say), aclosing(looks):
                 async for seen in looks:
                     picture.lines = seen.lines
                     place.change()
@@ -163,10 +151,10 @@ async def _in_place(outputs: Outputs, watched: Watched, first: WatchedLook) -> N
 # ---- in a pipe -------------------------------------------------------------------------------------------------------
 
 
-async def _in_lines(outputs: Outputs, watched: Watched, first: WatchedLook) -> None:
+async def _in_lines(outputs: Outputs, looks: Looks) -> None:
     """A line for each run whose state has changed."""
     known: Mapping[str, str] = {}
-    async with aclosing(watched.follow(first)) as looks:
+    async with aclosing(looks):
         async for seen in looks:
             stands = states(seen.runs)
             for key, state in stands.items():

@@ -5,7 +5,7 @@ that reads these options and their environment variables."""
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fledge.client.connection import Gateway
 from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
@@ -13,7 +13,7 @@ from fledge.core.keys import main_key, project_key
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput
 from fledge.store.addresses import folder_of, is_address, shown
-from fledge.store.ways import CONTROL_SOCKET, token_in
+from fledge.store.ways import token_in
 
 OWN_CONVERSATION: Final = "this folder has a conversation of its own now"
 """Said once, in a folder whose conversation begins, where there is an earlier one for all folders."""
@@ -51,11 +51,6 @@ class Where(NamedTuple):
             return self.gateway.address
         return shown(self.store) if self.store else str(self.state)
 
-    @property
-    def opening(self) -> dict[str, Any]:
-        """What `fledge.open` is given besides the folder."""
-        return {"address": CONTROL_SOCKET, "store": self.store or None}
-
 
 def state_folder(given: str | None, env: Mapping[str, str]) -> Path:
     """Where state is kept: as given, else `$FLEDGE_STATE`, else `~/.fledge`."""
@@ -65,15 +60,23 @@ def state_folder(given: str | None, env: Mapping[str, str]) -> Path:
 def folder_or_store(state: str | None, store: str | None, env: Mapping[str, str]) -> Where:
     """The folder or the store that the options name, else `$FLEDGE_STORE`, else `$FLEDGE_STATE`. A folder that is named
     beside a store has the files of that store. Refused, without being repeated: what is no address of a server."""
+    if store == "":
+        raise BadInput("--store", "is empty: give the address of a server, or leave it out")  # a variable that is unset
     address = store or ("" if state else env.get("FLEDGE_STORE", ""))
     if not address:
         return Where(state_folder(state, env), project=project_here(env))
     if not is_address(address):
         name = "--store" if store else "FLEDGE_STORE"
-        raise BadInput(name, "must be an address that begins with postgresql://")  # it may hold a password
+        words = "must be an address that begins with postgresql://; a folder is given by --state"
+        raise BadInput(name, words)  # without repeating it: it may hold a password
     shown(address)
     folder = folder_of(address) if state is None else state_folder(state, env)
     return Where(folder, project=project_here(env), store=address)
+
+
+def ignored_store(env: Mapping[str, str]) -> str:
+    """Words about a variable that a person may have relied on, for errors of commands that need a store; else empty."""
+    return "; FLEDGE_STORE does not count beside --state: give --store too" if env.get("FLEDGE_STORE") else ""
 
 
 def project_here(env: Mapping[str, str]) -> str:

@@ -5,19 +5,19 @@ end it with exit code 0.
 """
 
 import asyncio
+import gc
 import json as jsons
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import Final
 
 import fledge
-from fledge.cli.printing import note, say
+from fledge.cli.printing import say
 from fledge.cli.serving import LOG, usable_model
-from fledge.cli.settings import confirm_workspace, settings_here
-from fledge.cli.where import Where
-from fledge.config import Config
+from fledge.cli.settings import settings_to_drive
+from fledge.cli.where import Where, ignored_store
+from fledge.config import Config, SingleSettings
 from fledge.errors import BadInput
 from fledge.signals import set_on_signals
 
@@ -27,17 +27,14 @@ NEEDS_STORE: Final = (
 )
 
 
-def work(where: Where, model: str | None, settings: tuple[str, ...], *, json: bool = False) -> int:
+def work(where: Where, model: str | None, settings: SingleSettings, *, json: bool = False) -> int:
     """Run agents until told to end. Refused: no store, or no model that can be used."""
     logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
-    loaded = settings_here(Path.cwd(), settings)
-    for warning in loaded.warnings:
-        note(warning)
-    confirm_workspace(loaded.config)
-    named = usable_model(loaded.config, model)
+    config = settings_to_drive(settings).config
+    named = usable_model(config, model)
     if not where.store:
-        raise BadInput("--store", f"{NEEDS_STORE} ({where.state})")
-    asyncio.run(_work(where, loaded.config, named, json))
+        raise BadInput("--store", f"{NEEDS_STORE} ({where.state}){ignored_store(os.environ)}")
+    asyncio.run(_work(where, config, named, json))
     return 0
 
 
@@ -55,6 +52,7 @@ async def _work(where: Where, config: Config, model: str | None, json: bool) -> 
                 f"lanes: {', '.join(f'{name} {width}' for name, width in lanes.items())}",
                 f"agents: {', '.join(dict.fromkeys(agents))}",
             ]
+            gc.freeze()  # what the start made stays until the end: no need to look through it for garbage again
             _say(ready, told | {"lanes": lanes, "agents": [*dict.fromkeys(agents)]}, json)
             await stop.wait()
     _say(["ended; other workers go on with its sessions"], {"type": "ended"}, json)

@@ -7,13 +7,13 @@ go on with the next holder. A wait never trusts the feed: woken or not, it asks.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from fledge.cancellation import is_stop
+from fledge.cancellation import BackgroundTasks
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
-from fledge.commands.reading import from_wire
+from fledge.clock import wait_for_event
 from fledge.commands.wire import camel
 from fledge.errors import BadInput, FledgeError, Refused
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
@@ -41,44 +41,25 @@ class VerbCaller:
         self._turns = Feed()
         self._hears_runs, self._hears_turns = asyncio.Event(), asyncio.Event()
         self._follows_turns = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_open = False
+        self.background = BackgroundTasks(log, lambda: self._is_open)
         self.asks = False
         """Somebody here answers questions to a person."""
 
     async def start(self) -> None:
         """Hear what happens from here on."""
         self._is_open = True
-        self.begin(self._follow(False, self._hears_runs, self._ran))
+        self.background.start(self._follow(False, self._hears_runs, self._ran))
         if self._follows_turns:
-            self.begin(self._follow(True, self._hears_turns, self._turned))
+            self._follow_turns()
         await self._hears_runs.wait()
 
     async def close(self) -> None:
         """Ask nothing more; whoever waits is told."""
         self._is_open = False
-        for task in (*self._tasks,):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.background.end()
         self._wake(None)
         await self._client.close()
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside, as long as this is open; its own trouble is logged."""
-
-        async def doing() -> None:
-            try:
-                await work
-            except BaseException as error:
-                if is_stop(error):
-                    raise
-                if self._is_open:
-                    log.exception("background task failed")
-
-        task = asyncio.ensure_future(doing())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: work.close())  # it may never have begun
 
     async def call(self, kind: type[T], method: str, *, once: bool = True, **params: object) -> T:
         """What a verb answers, as a value of the library."""
@@ -86,7 +67,7 @@ class VerbCaller:
             raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
         if self._follows_turns:
             await self._hears_turns.wait()  # so that nothing of what this sets going is missed
-        return from_wire(kind, await self._client.call(method, once=once, **params))
+        return await self._client.value(kind, method, once=once, **params)
 
     # ---- waiting
 
@@ -103,11 +84,7 @@ class VerbCaller:
                 moved.clear()
                 if (found := await look()) is not None:
                     return found
-                left = None if ends_at is None else ends_at - time.monotonic()
-                try:
-                    async with asyncio.timeout(left):
-                        await moved.wait()
-                except TimeoutError:
+                if not await wait_for_event(moved, None if ends_at is None else ends_at - time.monotonic()):
                     return None
                 self.check_heard()
         finally:
@@ -128,9 +105,8 @@ class VerbCaller:
         if self._trouble is not None:
             raise self._trouble
 
-    async def in_slices(self, look: Callable[[int], Awaitable[T | None]], timeout: float | None) -> T | None:
-        """What `look` finds, given so many milliseconds to wait at a time; None if time runs out first."""
-        ends_at = deadline(timeout)
+    async def in_slices(self, look: Callable[[int], Awaitable[T | None]], ends_at: float | None) -> T | None:
+        """What `look` finds, given so many milliseconds to wait at a time; None if the deadline passes first."""
         while True:
             left_ms = SLICE_MS if ends_at is None else round(max(0.0, ends_at - time.monotonic()) * 1000)
             if (found := await look(min(SLICE_MS, left_ms))) is not None:
@@ -145,12 +121,15 @@ class VerbCaller:
         if not self._follows_turns:
             self._follows_turns = True
             if self._is_open:
-                self.begin(self._follow(True, self._hears_turns, self._turned))
+                self._follow_turns()
         return self._turns.listen(size, poke)
 
     def on_event(self, told: Callable[[WireEvent], None]) -> None:
         """Be told every event of the feed of runs. Must not raise or block."""
         self._told.append(told)
+
+    def _follow_turns(self) -> None:
+        self.background.start(self._follow(True, self._hears_turns, self._turned))
 
     async def _follow(self, live: bool, hears: asyncio.Event, take: Callable[[WireEvent], None]) -> None:
         """Hear a feed for ever. While it cannot be heard, whoever waits is told why."""
@@ -173,11 +152,7 @@ class VerbCaller:
                 await asyncio.sleep(TROUBLE_S)
 
     def _ran(self, event: WireEvent) -> None:
-        match event["type"]:
-            case "run":
-                self._wake(event["sessionKey"])
-            case _:
-                self._wake(None)
+        self._wake(event["sessionKey"] if event["type"] == "run" else None)
         for told in self._told:
             told(event)
 

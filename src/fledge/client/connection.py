@@ -8,14 +8,15 @@ import asyncio
 import contextlib
 import io
 import itertools
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from fledge.cancellation import end_tasks
+from fledge.commands.line_pipe import LinePipe
 from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
 from fledge.store.lock import holder_of
 from fledge.store.ways import CONTROL_SOCKET, reached, read_token
@@ -33,40 +34,36 @@ what was refused."""
 MOST_HEARD: Final = 10_000
 """How many events wait for a slow reader of a feed before what turns tell is dropped."""
 
+VerbParams = Mapping[str, object]
+"""The parameters of a verb, by their names on the wire."""
 WireEvent = dict[str, Any]
 WireFeed = AsyncGenerator[WireEvent, None]
 """Events, as they look on the wire."""
 
 
-class ClientPipe(ABC):
+class ClientPipe(Protocol):
     """Carries whole messages."""
 
-    @abstractmethod
     async def send(self, message: bytes) -> None:
         """Send one; ConnectionError if the other side is gone."""
 
-    @abstractmethod
     async def receive(self) -> bytes | None:
         """The next one; None once the other side is gone."""
 
-    @abstractmethod
     async def close(self) -> None:
         """Leave."""
 
 
-class VerbServer(ABC):
+class VerbServer(Protocol):
     """Where a process can be asked."""
 
-    @abstractmethod
     async def reach(self) -> ClientPipe:
         """A new connection. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
 
-    @abstractmethod
     async def alone(self, request: WireEvent, wait_s: float) -> WireEvent:
         """The answer to one request, which is large."""
 
     @property
-    @abstractmethod
     def left(self) -> str:
         """That the process there is gone, in words."""
 
@@ -95,11 +92,10 @@ class Connection:
 
     async def close(self) -> None:
         """Leave. Whoever still waits is told that the other side left."""
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        await end_tasks([self._reading])
         await self._end()
 
-    async def call(self, method: str, params: Mapping[str, object]) -> Any:
+    async def call(self, method: str, params: VerbParams) -> Any:
         """What the method answers. Raises what it refused, as the library would; HolderLeft if the other side leaves
         before it has answered, StoreError if it does not answer in time."""
         number, wait_s = next(self._numbers), _patience(params)
@@ -197,7 +193,7 @@ async def connect(place: VerbServer) -> Connection:
     return Connection(place, await place.reach())
 
 
-def _patience(params: Mapping[str, object]) -> float:
+def _patience(params: VerbParams) -> float:
     wait_s = ANSWER_S
     for name, seconds in (("timeoutSeconds", 1.0), ("timeoutMs", 0.001)):
         given = params.get(name)
@@ -257,7 +253,7 @@ def error_of(error: dict[str, Any]) -> FledgeError:
 # ---- the two ways ----------------------------------------------------------------------------------------------------
 
 
-class ControlSocket(VerbServer):
+class ControlSocket:
     """The socket of the process that holds a folder."""
 
     def __init__(self, state: Path) -> None:
@@ -293,36 +289,15 @@ class ControlSocket(VerbServer):
             await own.close()
 
 
-class _Lines(ClientPipe):
+class _Lines(LinePipe):
     """A message a line."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._rest = b""
-
-    async def send(self, message: bytes) -> None:
-        self._writer.write(message + b"\n")
-        await self._writer.drain()
-
-    async def receive(self) -> bytes | None:
-        kept, piece = bytearray(), self._rest
-        while (end := piece.find(b"\n")) < 0:
-            kept += piece
-            try:
-                piece = await self._reader.read(1 << 18)
-            except ConnectionError:
-                return None
-            if not piece:
-                return None
-        self._rest = piece[end + 1 :]
-        return bytes(kept) + piece[:end]
 
     async def close(self) -> None:
         self._writer.transport.abort()  # nobody waits for what was not sent
         await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next
 
 
-class Gateway(VerbServer):
+class Gateway:
     """A gateway, by its address and token."""
 
     def __init__(self, address: str, token: str) -> None:
@@ -414,7 +389,7 @@ _MEANT: Final = {
 }
 
 
-class _Messages(ClientPipe):
+class _Messages:
     """The messages of a WebSocket."""
 
     def __init__(self, session: "aiohttp.ClientSession", websocket: "aiohttp.ClientWebSocketResponse") -> None:

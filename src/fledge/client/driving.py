@@ -4,16 +4,15 @@ So values, errors and words are the same, whoever answers.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 from fledge.api.fledge import Fledge
-from fledge.api.views import session_key
-from fledge.client.connection import EventBuffer, WireFeed
+from fledge.client.connection import EventBuffer, VerbParams, WireFeed
 from fledge.client.resting import asked
 from fledge.commands.control_socket import control_socket
-from fledge.commands.feed import LIVE, FeedEvent, FeedWanted
+from fledge.commands.feed import LIVE, FeedEvent, Subscribe
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.talk import Telling, watched
 from fledge.commands.wire import to_wire
@@ -46,12 +45,12 @@ class Driving:
                 fl = opened if isinstance(opened, Fledge) else await opened
                 self._early = fl.listen(LIVE)
                 await self._stack.enter_async_context(fl)
-                self._gateway = GatewayState(fl, fl.config.gateway)
+                self._gateway = GatewayState(fl)
                 if not self._on_server:
                     await self._stack.enter_async_context(control_socket(fl, self._gateway))
             return self._gateway
 
-    async def call(self, method: str, params: Mapping[str, object]) -> Any:
+    async def call(self, method: str, params: VerbParams) -> Any:
         """What the method answers. What happened before that was told by then on the feeds."""
         gateway = await self.opened()
         try:
@@ -64,9 +63,8 @@ class Driving:
     async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
         """What happens, from the cursor on, until closed."""
         gateway = await self.opened()
-        key = session_key(session, "session") if session else ""
         early, self._early = self._early, None
-        watch = await watched(gateway, FeedWanted(cursor=cursor, session_key=key, live=live, rows=rows), early)
+        watch = await watched(gateway, Subscribe(cursor=cursor, session=session, live=live, rows=rows), early)
         heard = EventBuffer()
 
         async def put(event: FeedEvent) -> None:

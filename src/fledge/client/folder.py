@@ -6,15 +6,16 @@ it may have done only if it may be repeated. A feed goes on with the next holder
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from fledge.client.connection import Connection, VerbServer, WireFeed, connect, find
+from fledge.client.connection import Connection, VerbParams, VerbServer, WireFeed, connect, find
 from fledge.commands.index import READS
 from fledge.errors import BadInput, HolderLeft, StoreError, StoreLocked
 from fledge.store.lock import holder_of
+
+T = TypeVar("T")
 
 MOVES_S = 30.0
 """How long a process may take to come or to leave: it has the folder's lock then, and cannot be asked."""
@@ -24,13 +25,11 @@ PAUSE_S = 0.05
 class Way(Protocol):
     """Somebody who answers."""
 
-    async def call(self, method: str, params: Mapping[str, object]) -> Any:
+    async def call(self, method: str, params: VerbParams) -> Any:
         """What the method answers."""
-        ...
 
     def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
         """What happens, from the cursor on."""
-        ...
 
 
 class Local(Way, Protocol):
@@ -39,11 +38,9 @@ class Local(Way, Protocol):
     @property
     def is_open(self) -> bool:
         """This process holds the folder."""
-        ...
 
     async def close(self) -> None:
         """Let go of the folder."""
-        ...
 
 
 class Client:
@@ -55,6 +52,8 @@ class Client:
     def __init__(self, patience_s: float = MOVES_S) -> None:
         self._patience_s = patience_s
         """How long somebody who comes or leaves is waited for."""
+        self._connection: Connection | None = None
+        self._reaching = asyncio.Lock()
 
     async def __aenter__(self) -> "Client":
         return self
@@ -69,14 +68,19 @@ class Client:
         that only reads always may. Raises HolderLeft if another process may have done it and has not answered, and
         StoreLocked if the holder cannot be asked, or neither comes nor leaves in time.
         """
-        may_repeat = not once or method in READS
-        patience = _Patience(lambda: self._patience_s, may_repeat)
+        patience = _Patience(self, may_repeat=not once or method in READS)
         while True:
             patience.begin()
             try:
                 return await (await self.reach()).call(method, params)
             except (StoreLocked, HolderLeft) as error:
-                await patience.after(error, self._moves)
+                await patience.after(error)
+
+    async def value(self, kind: type[T], method: str, /, *, once: bool = True, **params: object) -> T:
+        """What the method answers, as a value of the library. Raises as `call` does."""
+        from fledge.commands.reading import from_wire
+
+        return from_wire(kind, await self.call(method, once=once, **params))
 
     async def events(
         self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False
@@ -84,7 +88,7 @@ class Client:
         """What happens, from the cursor on (from now on, without one): the events of the gateway's feeds, as they look
         on the wire; with `rows`, rows of runs in place of their events. Where the holder leaves there is one of type
         `closing`; what turns told meanwhile is missed."""
-        patience = _Patience(lambda: self._patience_s, may_repeat=True)
+        patience = _Patience(self, may_repeat=True)
         while True:
             patience.begin()
             try:
@@ -93,7 +97,7 @@ class Client:
                         cursor = event.get("cursor", cursor)
                         yield event
             except (StoreLocked, HolderLeft) as error:
-                await patience.after(error, self._moves)
+                await patience.after(error)
             else:
                 await asyncio.sleep(PAUSE_S)
 
@@ -103,7 +107,8 @@ class Client:
 
     async def close(self) -> None:
         """Ask nobody any more."""
-        raise NotImplementedError
+        if self._connection is not None:
+            await self._connection.close()
 
     def _moves(self) -> bool:
         """True if whoever holds the folder is about to come or to leave; False if they can never be asked."""
@@ -116,8 +121,6 @@ class Folder(Client):
     def __init__(self, state: Path, local: Local, *, settings: tuple[str, ...] = ()) -> None:
         super().__init__()
         self._state, self._local, self._settings = state, local, settings
-        self._connection: Connection | None = None
-        self._reaching = asyncio.Lock()
 
     async def reach(self) -> Way:
         """Another process that holds the folder, or this one."""
@@ -151,8 +154,7 @@ class Folder(Client):
 
     async def close(self) -> None:
         """Ask nobody any more, and let go of the folder."""
-        if self._connection is not None:
-            await self._connection.close()
+        await super().close()
         await self._local.close()
 
     def _moves(self) -> bool:
@@ -165,8 +167,6 @@ class Elsewhere(Client):
     def __init__(self, place: VerbServer, patience_s: float = MOVES_S) -> None:
         super().__init__(0.0)
         self._place, self._returns_s = place, patience_s
-        self._connection: Connection | None = None
-        self._reaching = asyncio.Lock()
         self.is_held = True
 
     async def reach(self) -> Way:
@@ -176,11 +176,6 @@ class Elsewhere(Client):
                 self._connection = await connect(self._place)
                 self._patience_s = self._returns_s
             return self._connection
-
-    async def close(self) -> None:
-        """Ask nobody any more."""
-        if self._connection is not None:
-            await self._connection.close()
 
 
 class Server(Client):
@@ -207,8 +202,8 @@ class Server(Client):
 class _Patience:
     """How long somebody who comes or leaves is waited for."""
 
-    def __init__(self, patience_s: Callable[[], float], may_repeat: bool) -> None:
-        self._patience_s, self._may_repeat = patience_s, may_repeat
+    def __init__(self, client: Client, may_repeat: bool) -> None:
+        self._client, self._may_repeat = client, may_repeat
         self._until: float | None = None
         """Since the first failure: when patience is over."""
         self._began = 0.0
@@ -217,14 +212,14 @@ class _Patience:
         """One more try."""
         self._began = time.monotonic()
 
-    async def after(self, error: StoreError, moves: Callable[[], bool]) -> None:
+    async def after(self, error: StoreError) -> None:
         """Wait a moment before the next try; raises the error if there is to be none."""
         if isinstance(error, HolderLeft) and error.acted and not self._may_repeat:
             raise error
         now = time.monotonic()
         if self._until is None or now - self._began > 1.0:
-            self._until = now + self._patience_s()  # it was there for a while, and leaves only now
-        if self._began > self._until or (isinstance(error, StoreLocked) and not moves()):
+            self._until = now + self._client._patience_s  # it was there for a while, and leaves only now
+        if self._began > self._until or (isinstance(error, StoreLocked) and not self._client._moves()):
             raise error
         await asyncio.sleep(PAUSE_S)
 

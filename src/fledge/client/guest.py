@@ -5,8 +5,7 @@ Handles, waits and what is listened to go on through that. What needs the folder
 """
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack
 
@@ -15,19 +14,20 @@ from msgspec import to_builtins
 from fledge.api import spawn_options, views
 from fledge.api.agents import Agent
 from fledge.api.carried import GivenFile, GivenImage, for_wire, read_files
-from fledge.api.fledge import Approver, EndListener, Fledge, Which, wanted
+from fledge.api.fledge import Approver, EndListener, Fledge, Which, called, check_timeout_ms, wanted
 from fledge.api.handle import Handle
 from fledge.api.identity import Identity, agent_differences
 from fledge.api.spawn_options import SpawnOptions
 from fledge.api.values import Accepted, Forest, GivenUp, Plan, Question, Result, RunInfo, Waited
-from fledge.client.asking import VerbCaller
+from fledge.client.asking import VerbCaller, deadline
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
 from fledge.client.guest_conversation import GuestConversation
-from fledge.client.guest_run import GuestHandle, as_library
+from fledge.client.guest_run import GuestHandle
 from fledge.commands.people import Approved, TakenUp
 from fledge.commands.runs import NextAttempt
 from fledge.commands.sessions import Done
+from fledge.commands.wire import WireObject
 from fledge.config import Config
 from fledge.core.params import as_written
 from fledge.core.permission import Permission
@@ -52,6 +52,7 @@ class Guest(Fledge):
     def __init__(self, client: Client, program: str, own: Fledge | None = None) -> None:
         self._client, self._named, self._own = client, program, own
         self._asking = VerbCaller(client)
+        self._background = self._asking.background
         self._holder: Identity | None = None
 
     async def __aenter__(self) -> Self:
@@ -174,8 +175,8 @@ class Guest(Fledge):
         try:
             if self._own is not None and not ({"model", "runtime"} & options.keys()):
                 self._own.check(asked.params.agent_id or "main")
-            told: dict[str, Any] = await self._asking.call(
-                dict[str, Any], "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
+            told: WireObject = await self._asking.call(
+                WireObject, "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
             )
         except BadInput as error:
             raise as_written(error, {**spawn_options.WRITTEN, "agent": "agent_id"}) from None
@@ -198,8 +199,8 @@ class Guest(Fledge):
 
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
         """Start a new run with the task and the options of an earlier one, however that one ended."""
-        told: dict[str, Any] = await self._asking.call(
-            dict[str, Any],
+        told: WireObject = await self._asking.call(
+            WireObject,
             "runs.again",
             once=False,
             target=_target(which),
@@ -208,13 +209,9 @@ class Guest(Fledge):
         kind, label = (which.output_type, which.label) if isinstance(which, Handle) else (None, "")
         return self._handle(told["childSessionKey"], told["runId"], kind, label)
 
-    async def run(self, run_id: str, *, output_type: Any = None, result_type: Any = None) -> Handle[Any]:
-        """A handle on a run that exists: by any run id it ever had, or its session key."""
-        if not isinstance(run_id, str):
-            raise BadInput("run_id", "must be a run id or a session key", run_id)
-        kind = spawn_options.one_type(output_type, result_type)
+    async def _found(self, run_id: str) -> tuple[str, str]:
         found = await self._asking.call(Result[Any], "runs.result", run=run_id, peek=True)
-        return self._handle(found.session_key, run_id, kind, found.label)
+        return found.session_key, found.label
 
     async def gather(
         self,
@@ -244,12 +241,12 @@ class Guest(Fledge):
         """The runs of a requester (this program, if none is named), oldest first."""
         whose = self._named if requester is None else requester
         found = await self._asking.call(list[RunInfo], "runs.list", requester=whose, status=status or "")
-        return [as_library(run) for run in found]
+        return [views.with_kills_as(run, "killed") for run in found]
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
         """Everything below a session, each run with its children; without a name, below all."""
         found = await self._asking.call(Forest, "runs.tree", requester=root or "", limit=ALL_RUNS)
-        return [as_library(run) for run in found.runs]
+        return [views.with_kills_as(run, "killed") for run in found.runs]
 
     def on_end(self, told: EndListener) -> None:
         """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async."""
@@ -257,17 +254,12 @@ class Guest(Fledge):
             raise BadInput("told", "must be a function that takes a handle", told)
         heard: set[tuple[str, str]] = set()
 
-        async def tell(key: str, run_id: str) -> None:
-            answer = told(GuestHandle(self._asking, key, run_id))
-            if inspect.isawaitable(answer):
-                await answer
-
         def ended(event: WireEvent) -> None:
             if event["type"] == "run" and event["endedReason"] is not None:
                 run = (event["sessionKey"], event["runId"])
                 if run not in heard:
                     heard.add(run)
-                    self._asking.begin(tell(*run))
+                    self._background.start(called(told, GuestHandle(self._asking, *run)))
 
         self._asking.on_event(ended)
 
@@ -324,18 +316,18 @@ class Guest(Fledge):
 
     async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
         """Wait for what `agent` accepted, or for any run: how it ended, or `pending` if it has not by then."""
-        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
-            raise BadInput("timeout_ms", "must be milliseconds, 0 or more", timeout_ms)
+        check_timeout_ms(timeout_ms)
 
         async def look(wait_ms: int) -> Waited | None:
             found = await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=wait_ms)
             return found if found.status != "pending" else None
 
-        waited = await self._asking.in_slices(look, timeout_ms / 1000)
+        waited = await self._asking.in_slices(look, deadline(timeout_ms / 1000))
         return await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=0) if waited is None else waited
 
-    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
-        """Hear what happens inside turns from now on. What a holder that leaves told meanwhile is `lost`."""
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
+        """Hear what happens inside turns from now on, of all sessions: the holder drives them all. What a holder that
+        leaves told meanwhile is `lost`."""
         return self._asking.listen(size, poke)
 
     # ---- what waits for an answer
@@ -346,28 +338,14 @@ class Guest(Fledge):
 
     def on_approval(self, answer: Approver) -> None:
         """Ask this function about each tool call that waits for a person, awaited if it is async."""
-        if not callable(answer):
-            raise BadInput("answer", "must be a function that takes a question", answer)
+        super().on_approval(answer)
         self._asking.asks = True
-        self._asking.begin(self._ask(answer))
 
-    async def _ask(self, answer: Approver) -> None:
-        asked: set[str] = set()
-
+    async def _not_asked(self, asked: Collection[str]) -> list[Question] | None:
         async def new() -> list[Question] | None:
             return [one for one in await self.approvals() if one.id not in asked] or None
 
-        while True:
-            for question in await self._asking.until(None, new) or ():
-                asked.add(question.id)
-                self._asking.begin(self._ask_about(question, answer))
-
-    async def _ask_about(self, question: Question, answer: Approver) -> None:
-        said = answer(question)
-        if inspect.isawaitable(said):
-            said = await said
-        if isinstance(said, bool):
-            await (self.approve if said else self.deny)(question.id, digest=question.digest)
+        return await self._asking.until(None, new)
 
     async def approve(
         self,
@@ -405,27 +383,17 @@ class Guest(Fledge):
         """Plans that await an answer, oldest first."""
         return await self._asking.call(list[Plan], "plans.list")
 
-    async def approve_plan(self, which: Which, words: str = "APPROVED: proceed") -> str:
-        """Let the plan be carried out; answers the new attempt's run id."""
-        return (await self._asking.call(NextAttempt, "plans.approve", target=_target(which), words=words)).run_id
-
-    async def reject_plan(self, which: Which, reason: str) -> str:
-        """Let it plan again, with the reason; answers the new attempt's run id."""
-        if not isinstance(reason, str) or not reason.strip():
-            raise BadInput("reason", "must say why the plan is rejected", reason)
-        return (await self._asking.call(NextAttempt, "plans.reject", target=_target(which), reason=reason)).run_id
+    async def _answer_plan(self, which: Which, approve: bool, words: str) -> str:
+        verb = "plans.approve" if approve else "plans.reject"
+        given: WireObject = {"words": words} if approve else {"reason": words}
+        return (await self._asking.call(NextAttempt, verb, target=_target(which), **given)).run_id
 
     async def undelivered(self) -> list[GivenUp]:
         """Results and messages that were given up on, each kind oldest first."""
         return await self._asking.call(list[GivenUp], "undelivered.list")
 
-    async def retry(self, which: Which) -> None:
-        """Offer a given-up result, or a message by its key, again."""
-        await self._asking.call(TakenUp, "undelivered.retry", target=_target(which))
-
-    async def dismiss(self, which: Which) -> None:
-        """Take a given-up result, or a message by its key, off the list."""
-        await self._asking.call(TakenUp, "undelivered.dismiss", target=_target(which))
+    async def _take_up(self, action: Literal["retry", "dismiss"], which: Which) -> None:
+        await self._asking.call(TakenUp, f"undelivered.{action}", target=_target(which))
 
 
 _WRITTEN = {

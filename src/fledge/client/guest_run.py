@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from fledge.api.handle import Handle, HandleSeen, shown
-from fledge.api.streams import RunEvent, RunLook, run_events
+from fledge.api.streams import RunLook
 from fledge.api.values import Message, Plan, Reply, Result, RunInfo
-from fledge.api.views import read_value
+from fledge.api.views import read_value, with_kills_as
 from fledge.client.asking import VerbCaller
 from fledge.commands.runs import NextAttempt
 from fledge.commands.values import Story
@@ -64,16 +64,37 @@ class GuestHandle(Handle[T]):
 
     async def info(self) -> RunInfo:
         """Where it is in its life."""
-        found = as_library((await self._story()).run)
+        found = with_kills_as((await self._story()).run, "killed")
         self._seen = HandleSeen(found.status, found.created_at, found.ended_at)
         return found
 
     async def _story(self) -> Story:
         return await self._asking.call(Story, "runs.info", target=self.session_key)
 
-    def events(self) -> AsyncGenerator[RunEvent, None]:
-        """Everything that happened to it and will, until it has settled."""
-        return run_events(_Verbs(self._asking, self.session_key), self.session_key)
+    def _listen(self, poke: Callable[[], None]) -> Subscription:
+        return self._asking.listen(poke=poke)
+
+    def _watch(self, moved: asyncio.Event) -> None:
+        self._asking.watch(self.session_key, moved)
+
+    def _unwatch(self, moved: asyncio.Event) -> None:
+        self._asking.unwatch(self.session_key, moved)
+
+    async def _look(self, told: int, after: int) -> RunLook:
+        self._asking.check_heard()
+        replies = await self._replies(after)  # first, so that the story tells of the turns that they are of
+        story = await self._story()
+        run = story.run
+        is_over = (run.ended_at is not None or run.phase == "awaiting_approval") and run.unsettled == 0
+        return RunLook(story.timeline[told:], await self._replies(after) if is_over else replies, is_over)
+
+    async def _replies(self, after: int) -> list[Message]:
+        try:
+            return await self._asking.call(
+                list[Message], "sessions.history", session=self.session_key, limit=MOST_REPLIES, after=after
+            )
+        except NotFound:
+            return []  # its session is gone
 
     async def plan(self, timeout: float | None = None) -> Plan | None:
         """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first."""
@@ -107,41 +128,3 @@ class GuestHandle(Handle[T]):
     async def resume(self, words: str = "") -> str:
         """Let it go on after it was killed, with these words to it; answers the new attempt's run id."""
         return (await self._asking.call(NextAttempt, "runs.resume", target=self.session_key, words=words)).run_id
-
-
-class _Verbs:
-    """What the stream of a run is made of, for a process that asks another one."""
-
-    def __init__(self, asking: VerbCaller, key: str) -> None:
-        self._asking, self._key = asking, key
-
-    def listen(self, poke: Callable[[], None]) -> Subscription:
-        return self._asking.listen(poke=poke)
-
-    def watch(self, key: str, moved: asyncio.Event) -> None:
-        self._asking.watch(key, moved)
-
-    def unwatch(self, key: str, moved: asyncio.Event) -> None:
-        self._asking.unwatch(key, moved)
-
-    async def look(self, told: int, after: int) -> RunLook:
-        self._asking.check_heard()
-        replies = await self._replies(after)  # first, so that the story tells of the turns that they are of
-        story = await self._asking.call(Story, "runs.info", target=self._key)
-        run = story.run
-        is_over = (run.ended_at is not None or run.phase == "awaiting_approval") and run.unsettled == 0
-        return RunLook(story.timeline[told:], await self._replies(after) if is_over else replies, is_over)
-
-    async def _replies(self, after: int) -> list[Message]:
-        try:
-            return await self._asking.call(
-                list[Message], "sessions.history", session=self._key, limit=MOST_REPLIES, after=after
-            )
-        except NotFound:
-            return []  # its session is gone
-
-
-def as_library(run: RunInfo) -> RunInfo:
-    """As the library tells it: on the wire a kill is an error whose reason is `killed`."""
-    status = "killed" if run.ended_reason == "killed" else run.status
-    return replace(run, status=status, children=tuple(map(as_library, run.children)))

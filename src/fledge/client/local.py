@@ -1,11 +1,11 @@
 """The verbs of `commands` in a folder that nobody drives. What carries them out is imported only then: whoever asks
 another process does not pay for it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fledge.client.connection import WireFeed
+from fledge.client.connection import VerbParams, WireFeed
 from fledge.errors import Refused
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class AtRest:
         self._state, self._settings, self._store = state, settings, store
         self.is_open = False
 
-    async def call(self, method: str, params: Mapping[str, object]) -> Any:
+    async def call(self, method: str, params: VerbParams) -> Any:
         """What the method answers."""
         from fledge.client.resting import answer_at_rest, answer_on_server
 

@@ -15,6 +15,7 @@ from fledge.api.agents import Agent as Value
 from fledge.api.agents import with_those_they_name
 from fledge.api.fledge import Fledge, Parts
 from fledge.api.identity import identity
+from fledge.api.spawn_options import program_key
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
 from fledge.client.connection import ControlSocket, Gateway, VerbServer
@@ -25,7 +26,6 @@ from fledge.clock import Clock
 from fledge.config import Config, check, load, with_agents, with_default_model
 from fledge.config.places import discover
 from fledge.context_engine import ContextEngine
-from fledge.core.keys import AGENT_ID, SessionKey
 from fledge.core.route import TERMINAL, check_channel
 from fledge.errors import BadInput, Refused
 from fledge.hooks import Hooks
@@ -147,8 +147,7 @@ def open(
     elif model is not None:
         registry.add_model(GIVEN, _model(model, "model"))
         settings = with_default_model(settings, GIVEN)
-    if not AGENT_ID.fullmatch(program):
-        raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
+    session = program_key(program)
     given_tools = _tools(tools)
     profiles = ConfiguredProfiles(
         settings,
@@ -166,7 +165,6 @@ def open(
         given_agents={one.name: one.functions for one in values},
     )
     shares = control and not address and store is None
-    session = str(SessionKey("main", "named", program))
     parts = Parts(
         state=folder,
         config=settings,
@@ -203,9 +201,7 @@ def connect(where: str | Path, *, token: str = "", program: str = "program") -> 
     ...     print((await (await there.spawn("Say hello"))).text)
     echo: Say hello
     """
-    if not AGENT_ID.fullmatch(program):
-        raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
-    own = str(SessionKey("main", "named", program))
+    own = program_key(program)
     if isinstance(where, str) and "://" in where:
         place: VerbServer = Gateway(where, token or os.environ.get("FLEDGE_GATEWAY_TOKEN", ""))
     else:
@@ -290,30 +286,30 @@ def _given(agent: Value[Any]) -> str:
     return "" if agent.model is None or isinstance(agent.model, str) else f"given/{agent.name}"
 
 
+def _has_methods(value: object, *names: str) -> bool:
+    return all(callable(getattr(value, name, None)) for name in names)
+
+
 def _model(value: object, field: str) -> Model:
-    if not callable(getattr(value, "stream", None)) or not callable(getattr(value, "close", None)):
+    if not _has_methods(value, "stream", "close"):
         raise BadInput(field, "must have the methods stream(request) and close(), or be a model's name", value)
     return value  # type: ignore[return-value]
 
 
 def _runtime(value: Runtime | Carries, field: str) -> Runtime:
-    if callable(getattr(value, "run", None)):
+    if _has_methods(value, "run"):
         return value  # type: ignore[return-value]
     if not callable(value):
         raise BadInput(field, "must be an async function that takes a Work, or a CommandRuntime", value)
     return CallableRuntime(function=value)
 
 
-def _channel(value: Channel, name: str) -> Channel:
-    if not callable(getattr(value, "send", None)) or not callable(getattr(value, "close", None)):
-        raise BadInput(f"channels.{name}", "must have the methods send(message) and close()", value)
-    return value
-
-
 def _channels(given: Mapping[str, Channel]) -> dict[str, Channel]:
     found: dict[str, Channel] = {TERMINAL: NoTerminal()}
     for name, one in given.items():
-        found[check_channel(name, f"channels.{name}")] = _channel(one, name)
+        if not _has_methods(one, "send", "close"):
+            raise BadInput(f"channels.{name}", "must have the methods send(message) and close()", one)
+        found[check_channel(name, f"channels.{name}")] = one
     return found
 
 

@@ -5,14 +5,14 @@ could drive it; so that is imported where it is used.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from fledge.client.connection import error_of
+from fledge.client.connection import VerbParams, error_of
 from fledge.clock import SystemClock
 from fledge.commands import rpc
 from fledge.commands.dispatch import call
@@ -31,31 +31,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def answer_at_rest(
-    state: Path, settings: "Callable[[], Config]", method: str, params: Mapping[str, object]
-) -> Any:
+async def answer_at_rest(state: Path, settings: "Callable[[], Config]", method: str, params: VerbParams) -> Any:
     """What the method answers. A verb that only reads is answered beside a process that cannot be asked, too."""
     if not (state / DATABASE).exists():
         raise StoreError(f"{state}: no {DATABASE} there; name the folder that holds it with --state")
     if method in QUERIES and _is_readable(state):
         return await asked(_Rows(_Beside(state)), method, params)
     async with _store(state, is_needed=method not in READS) as store:
-        if method in QUERIES:
-            return await asked(_Rows(store), method, params)
-        return await _decided(state, settings, store, method, params)
+        return await _answered(state, settings, store, method, params)
 
 
 async def answer_on_server(
-    url: str, state: Path, settings: "Callable[[], Config]", method: str, params: Mapping[str, object]
+    url: str, state: Path, settings: "Callable[[], Config]", method: str, params: VerbParams
 ) -> Any:
     """What the method answers of a store on a server. A query needs no files; whatever is decided may make some, so the
     folder must be the one with the files of the store."""
-    is_query = method in QUERIES
-    store = await asyncio.to_thread(open_server, url, None if is_query else state, drives=False)
+    store = await asyncio.to_thread(open_server, url, None if method in QUERIES else state, drives=False)
     try:
-        if is_query:
-            return await asked(_Rows(store), method, params)
-        return await _decided(state, settings, store, method, params)
+        return await _answered(state, settings, store, method, params)
     finally:
         await store.close()
 
@@ -70,19 +63,21 @@ def _is_readable(state: Path) -> bool:
     return True
 
 
-async def _decided(
-    state: Path, settings: "Callable[[], Config]", store: Store, method: str, params: Mapping[str, object]
+async def _answered(
+    state: Path, settings: "Callable[[], Config]", store: Store, method: str, params: VerbParams
 ) -> Any:
+    if method in QUERIES:
+        return await asked(_Rows(store), method, params)
     from fledge.client.opening import open as open_folder
     from fledge.commands.gateway_state import GatewayState
     from fledge.config import Config
 
     config = Config() if method in READS - OF_SETTINGS else settings()
     async with open_folder(state, config=config, drives=False, store=store) as fl:
-        return await asked(GatewayState(fl, fl.config.gateway), method, params)
+        return await asked(GatewayState(fl), method, params)
 
 
-async def asked(gateway: Reader, method: str, params: Mapping[str, object]) -> Any:
+async def asked(gateway: Reader, method: str, params: VerbParams) -> Any:
     """What the method answers here, as it is asked for from elsewhere: values, errors and words are the same."""
     request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
     answer = await rpc.answer(request, lambda name, given: call(gateway, name, given))

@@ -15,6 +15,7 @@ from typing import Self, cast
 
 from fledge.api.fledge import Fledge, Parts
 from fledge.api.identity import Identity, differences
+from fledge.cancellation import end_tasks
 from fledge.client.connection import Connection
 from fledge.client.driving import Driving
 from fledge.client.folder import PAUSE_S, Folder, moves
@@ -101,8 +102,7 @@ class SharedFolder(Folder):
         try:
             yield
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await end_tasks([keeping])
 
     async def _keep(self) -> None:
         while not self._driving.is_open:

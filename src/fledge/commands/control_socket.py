@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from fledge.api.fledge import Fledge
+from fledge.cancellation import end_tasks
 from fledge.commands import rpc
 from fledge.commands.gateway_state import GatewayState
+from fledge.commands.line_pipe import LinePipe
 from fledge.commands.talk import talk
 from fledge.store.unforked import forget, keep_from_children
 from fledge.store.ways import CONTROL_SOCKET, reached
@@ -40,7 +42,7 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
         log.warning("%s: cannot be made (%s); other commands cannot ask this process", fl.state / CONTROL_SOCKET, error)
         yield
         return
-    gateway = gateway or GatewayState(fl, fl.config.gateway)
+    gateway = gateway or GatewayState(fl)
     asked: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,7 +55,8 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
         # prints a traceback of a cancelled one.
         try:
             with contextlib.suppress(asyncio.CancelledError):
-                await _answer(gateway, reader, writer)
+                if _is_ours(writer):
+                    await talk(gateway, _Lines(reader, writer, gateway.limits.max_body_kb))
         finally:
             forget(descriptor)
             writer.close()
@@ -72,47 +75,19 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
         server.close()
         if asked:
             await asyncio.wait(asked, timeout=DRAIN_S)
-        for task in (*asked,):
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await end_tasks(asked)
 
 
-async def _answer(gateway: GatewayState, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    if _is_ours(writer):
-        await talk(gateway, _Lines(reader, writer, gateway.limits.max_body_kb))
-
-
-class _Lines:
-    """A message a line."""
+class _Lines(LinePipe):
+    """A message a line, at most as long as the settings say."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_kb: int) -> None:
-        self._reader, self._writer, self._most_kb = reader, writer, most_kb
-        self._rest = b""
+        super().__init__(reader, writer, most_kb * 1024)
+        self._most_kb = most_kb
         writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for all of it: the process may leave next
 
-    async def receive(self) -> bytes | None:
-        """The next line. One that is longer than may be is read to its end, and its writer told why it is refused."""
-        most = self._most_kb * 1024
-        while True:
-            kept, is_long, piece = bytearray(), False, self._rest
-            while (end := piece.find(b"\n")) < 0:
-                is_long = is_long or len(kept) + len(piece) > most
-                kept += b"" if is_long else piece
-                try:
-                    piece = await self._reader.read(65536)
-                except ConnectionError:
-                    return None
-                if not piece:
-                    return None
-            self._rest = piece[end + 1 :]
-            if not is_long and len(kept) + end <= most:
-                return bytes(kept) + piece[:end]
-            await self.send(rpc.refusal(f"at most {self._most_kb} KiB: gateway.maxBodyKb"))
-
-    async def send(self, told: bytes) -> None:
-        """Send one line, and wait until it is taken."""
-        self._writer.write(told + b"\n")
-        await self._writer.drain()
+    async def refuse(self) -> None:
+        await self.send(rpc.refusal(f"at most {self._most_kb} KiB: gateway.maxBodyKb"))
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:

@@ -7,16 +7,16 @@ from typing import Any
 from fledge.commands.index import HOMES
 from fledge.commands.rpc import NO_METHOD, RpcFault
 from fledge.commands.table import FORMER, METHODS, Method, Reader, carry_out, log
-from fledge.commands.wire import to_wire
+from fledge.commands.wire import WireObject, to_wire
 from fledge.core.params import near
 
 
-async def call(gateway: Reader, name: str, given: dict[str, Any]) -> object:
+async def call(gateway: Reader, name: str, given: WireObject) -> object:
     """Carry out a verb, and answer as it stands on the wire. Raises as `value_of` does."""
     return to_wire(await value_of(gateway, name, given))
 
 
-async def value_of(gateway: Reader, name: str, given: dict[str, Any]) -> Any:
+async def value_of(gateway: Reader, name: str, given: WireObject) -> Any:
     """Carry out a verb; every verb but a query needs a whole `Desk`. Raises Fault for a name that no verb has, and
     BadInput for parameters that do not fit."""
     found = _find(name)

@@ -4,22 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from fledge.api.views import session_key
+from fledge.commands.feed import Subscribe
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.rpc import REFUSED, RpcFault
 from fledge.commands.table import Params, method
-from fledge.core.params import formerly
-
-
-class Subscribe(Params, frozen=True, kw_only=True):
-    """`events.subscribe`."""
-
-    cursor: Annotated[int, Meta(ge=0, description="only what came after; without it, from now on")] | None = None
-    session: Annotated[
-        str, Meta(max_length=256, description="only of this session and below"), formerly("sessionKey")
-    ] = ""
-    live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
-    rows: Annotated[bool, Meta(description="rows of runs, as `runs.query` has them, in place of their events")] = False
-    entries: Annotated[bool, Meta(description="also new entries of transcripts, as values")] = False
 
 
 class Subscribed(Struct, frozen=True, kw_only=True):
@@ -35,13 +24,33 @@ class Unsubscribe(Params, frozen=True, kw_only=True):
     subscription: Annotated[int, Meta(ge=1)]
 
 
-@method("events.subscribe", Subscribed)
+class WatchSession(Params, frozen=True, kw_only=True):
+    """`events.watch`."""
+
+    session: Annotated[str, Meta(min_length=1, max_length=256, description="the session that is shown")]
+
+
+class Watching(Struct, frozen=True, kw_only=True):
+    """What a session's turns tell is heard, whichever process drives them."""
+
+    again_s: float
+    """Call again within so many seconds, as long as the session is shown; 0: there is no need to."""
+
+
+@method("events.watch", reads=True)
+async def events_watch(gateway: GatewayState, params: WatchSession) -> Watching:
+    """Show a session for a while: feeds of all sessions then tell what its turns tell, also if another process drives
+    them. A feed of one session does so by itself."""
+    return Watching(again_s=gateway.watch_session(session_key(params.session, "session")))
+
+
+@method("events.subscribe")
 async def events_subscribe(gateway: GatewayState, params: Subscribe) -> Subscribed:
     """Be told events from a cursor on, as notifications `event` on this WebSocket. Elsewhere: GET /events."""
     raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")
 
 
-@method("events.unsubscribe", dict[str, bool])
+@method("events.unsubscribe")
 async def events_unsubscribe(gateway: GatewayState, params: Unsubscribe) -> dict[str, bool]:
     """Be told no more of a feed."""
     raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")

@@ -10,18 +10,22 @@ wait holds the cursor back, so the last state of a run is never missed.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from fledge.api import entries
 from fledge.api.fledge import Fledge
-from fledge.commands.listing import RowReader
+from fledge.api.views import session_key
+from fledge.clock import wait_for_event
+from fledge.commands.listing import RowReader, wire_status
+from fledge.commands.table import Params
 from fledge.commands.values import RunRow
 from fledge.core.entries import HistoryEntry, LineEntry
-from fledge.core.run import EndedReason, Instant, on_wire
+from fledge.core.live import is_late
+from fledge.core.params import formerly
+from fledge.core.run import EndedReason, Instant
 from fledge.errors import BadInput
 from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Happened, Tx
@@ -108,27 +112,26 @@ class RowEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="row"):
 FeedEvent = RunHappened | Live | NewEntry | ApprovalsChanged | Lost | FeedClosing | RowEvent
 
 
-class FeedWanted(Struct, frozen=True, kw_only=True):
-    """What a watcher wants to hear."""
+class Subscribe(Params, frozen=True, kw_only=True):
+    """`events.subscribe`."""
 
-    cursor: int | None = None
-    """Only what came after; None: from now on."""
-    session_key: str = ""
-    """Only of this session and what is below it; empty: of all."""
-    live: bool = True
-    """Also what turns tell."""
-    rows: bool = False
-    """Rows in place of the numbered events."""
-    entries: bool = False
-    """Also new entries of transcripts: of the session that is watched, and of each whose turn tells something."""
+    cursor: Annotated[int, Meta(ge=0, description="only what came after; without it, from now on")] | None = None
+    session: Annotated[
+        str, Meta(max_length=256, description="only of this session and below"), formerly("sessionKey")
+    ] = ""
+    live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
+    rows: Annotated[bool, Meta(description="rows of runs, as `runs.query` has them, in place of their events")] = False
+    entries: Annotated[bool, Meta(description="also new entries of transcripts, as values")] = False
+    """Of the session that is watched, and of each whose turn tells something."""
 
 
 class Watch:
     """One watcher's view. Use it in `async with`, then ask for what is next, again and again. `early` has listened for
     it until it begins."""
 
-    def __init__(self, fl: Fledge, wanted: FeedWanted, early: Subscription | None = None) -> None:
-        self._fl, self._wanted = fl, wanted
+    def __init__(self, fl: Fledge, wanted: Subscribe, early: Subscription | None = None) -> None:
+        self._fl, self._store, self._wanted = fl, fl.engine.store, wanted
+        self._root = session_key(wanted.session, "session") if wanted.session else ""
         self._ready = asyncio.Event()
         self._within: dict[str, bool] = {}
         self._asked: tuple[str, ...] = ()
@@ -146,13 +149,14 @@ class Watch:
     async def __aenter__(self) -> "Watch":
         """Begin to watch. Refused: a cursor that no event has told."""
         wanted = self._wanted.cursor
-        last = await self._fl.engine.store.read(lambda tx: tx.events.last())
+        last = await self._store.read(lambda tx: tx.events.last())
         if wanted is not None and not 0 <= wanted <= last:
             raise BadInput("cursor", f"must be the cursor of an event, 0 to {last}", wanted)
         self.cursor = self._looked_at = last if wanted is None else wanted
         if self._wanted.rows and wanted is not None:
-            await self._fl.engine.store.read(self._all_driven)
-        self._heard = self._fl.listen(LIVE, self._ready.set)
+            await self._store.read(self._all_driven)
+        named = self._root if self._wanted.live else ""
+        self._heard = self._fl.listen(LIVE, self._ready.set, session=named)
         self._fl.watch(self._ready)
         if self._early is not None:
             self._before = self._early.waiting()
@@ -192,7 +196,7 @@ class Watch:
             live += self._new_entries(tx, [event.session for event in told])
             return page[-1].seq if page else self._looked_at, wanted, events, asked, live
 
-        self._looked_at, happened, events, asked, live = await self._fl.engine.store.read(look)
+        self._looked_at, happened, events, asked, live = await self._store.read(look)
         if self._wanted.rows:
             events = await self._rows(happened, told)
         self.cursor = self._changed.safe(self._looked_at)
@@ -207,7 +211,7 @@ class Watch:
             self._changed.note(one.run, one.seq)
         for event in told:
             if event.kind == "lost":
-                await self._fl.engine.store.read(self._all_driven)
+                await self._store.read(self._all_driven)
             elif event.kind in ROW_KINDS:
                 self._changed.note(event.session)
         due = self._changed.due(asyncio.get_running_loop().time())
@@ -218,7 +222,7 @@ class Watch:
             runs = [tx.lists.run(key) for key in due if self._is_wanted(tx, key)]
             return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
 
-        return await self._fl.engine.store.read(look) if due else []
+        return await self._store.read(look) if due else []
 
     def _all_driven(self, tx: Tx) -> None:
         """Every run at work may have changed without an event."""
@@ -228,16 +232,14 @@ class Watch:
     async def wait(self, quiet_s: float) -> None:
         """Wait until something may have happened, or a row that waits may be told; not longer than this."""
         next_s = self._changed.next_s(asyncio.get_running_loop().time())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(quiet_s if next_s is None else min(quiet_s, next_s)):
-                await self._ready.wait()
+        await wait_for_event(self._ready, quiet_s if next_s is None else min(quiet_s, next_s))
 
     def _new_entries(self, tx: Tx, active: list[str]) -> list[FeedEvent]:
         """Entries that were not told yet, of the sessions in which something goes on."""
         if not self._wanted.entries:
             return []
         found: list[FeedEvent] = []
-        for session in dict.fromkeys((self._wanted.session_key, *active)):
+        for session in dict.fromkeys((self._root, *active)):
             if not session or not self._is_wanted(tx, session):
                 continue
             if session not in self._entries:
@@ -251,11 +253,10 @@ class Watch:
         return found
 
     def _is_wanted(self, tx: Tx, session: str) -> bool:
-        root = self._wanted.session_key
-        if not root:
+        if self._root in ("", session):  # also before there is such a session
             return True
         if session not in self._within:
-            self._within[session] = any(above.key == root for above in tx.sessions.lineage(session))
+            self._within[session] = any(above.key == self._root for above in tx.sessions.lineage(session))
         return self._within[session]
 
     def _live(self, tx: Tx, event: TurnEvent) -> FeedEvent | None:
@@ -263,6 +264,8 @@ class Watch:
             return Lost(count=event.count)
         if not self._wanted.live or not self._is_wanted(tx, event.session):
             return None
+        if event.elsewhere and is_late(event, tx.transcripts.last(event.session)):
+            return None  # a newer entry may be told already
         return Live(
             session_key=event.session,
             kind=event.kind,
@@ -322,6 +325,7 @@ def _last_before(tx: Tx, session: str, since: Instant) -> int:
 
 def _told(tx: Tx, happened: Happened) -> RunHappened:
     run, spec = tx.runs.load(happened.run), tx.runs.spec(happened.run)
+    status, ended_reason = wire_status(run)
     return RunHappened(
         cursor=happened.seq,
         session_key=run.key,
@@ -330,8 +334,8 @@ def _told(tx: Tx, happened: Happened) -> RunHappened:
         version=happened.version,
         at=happened.event.at,
         phase=run.phase.name,
-        status=run.phase.name if run.ended is None else on_wire(run.ended.outcome)[0],
-        ended_reason=None if run.ended is None else on_wire(run.ended.outcome)[1],
+        status=status,
+        ended_reason=ended_reason,
         requester=run.terms.parent,
         label=spec.label,
     )

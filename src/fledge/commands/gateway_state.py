@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
 
@@ -10,14 +10,18 @@ from fledge.api.fledge import Fledge
 from fledge.commands.feed import Watch
 from fledge.commands.rpc import TOO_MANY, RpcFault
 from fledge.config.layers import Layers
-from fledge.config.schema import GatewayBlock
 from fledge.core.run import Instant
+from fledge.orchestrator.commit import Commit
+from fledge.runtime.feed import Subscription
 from fledge.store.base import Tx
 
 if TYPE_CHECKING:
     from fledge.commands.login import LoginCodes
 
 T = TypeVar("T")
+
+SHOWN_S: Final = 20.0
+"""How long a session counts as shown after a client said so."""
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -39,13 +43,12 @@ class GatewayState:
     def __init__(
         self,
         fl: Fledge,
-        limits: GatewayBlock,
         patience: Patience | None = None,
         *,
         client: str = "gateway",
         layers: Layers = (),
     ) -> None:
-        self.fl, self.limits, self.patience = fl, limits, patience or Patience()
+        self.fl, self.limits, self.patience = fl, fl.config.gateway, patience or Patience()
         self.client = client
         """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
         self.layers = layers
@@ -56,6 +59,8 @@ class GatewayState:
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""
         self.watches: set[Watch] = set()
+        self._shown: dict[str, tuple[Subscription, asyncio.TimerHandle]] = {}
+        """By session that a client shows: what watches it, and when that ends."""
         self.old_names: set[tuple[str, str]] = set()
         """Methods and old parameters of theirs that callers have used: each is logged once."""
         self.requests = 0
@@ -78,6 +83,10 @@ class GatewayState:
         """What `look` finds in the rows, at one moment."""
         return await self.fl.engine.store.read(look)
 
+    async def commit(self, decide: Callable[[Commit], T]) -> T:
+        """Commit a decision."""
+        return await self.fl.engine.commit(decide)
+
     def subscribe(self, watch: Watch) -> None:
         """One more feed is watched. Refused: there are too many."""
         if len(self.watches) >= self.limits.max_subscriptions:
@@ -88,8 +97,30 @@ class GatewayState:
         """One feed fewer."""
         self.watches.discard(watch)
 
+    def watch_session(self, session: str) -> float:
+        """Hear what other processes drive of this session, for a while; answers in how many seconds to say so again, 0
+        if no other process drives anything. Refused: too many sessions are shown."""
+        if self.fl.engine.store.cluster is None:
+            return 0.0
+        if session in self._shown:
+            watch, timer = self._shown[session]
+            timer.cancel()
+        elif len(self._shown) >= self.limits.max_subscriptions:
+            raise RpcFault(TOO_MANY, f"{len(self._shown)} sessions are shown already: gateway.maxSubscriptions")
+        else:
+            watch = self.fl.listen(1, session=session)
+        self._shown[session] = watch, asyncio.get_running_loop().call_later(SHOWN_S, self._unwatch, session)
+        return SHOWN_S / 2
+
+    def _unwatch(self, session: str) -> None:
+        watch, timer = self._shown.pop(session)
+        watch.close()
+        timer.cancel()
+
     def close(self) -> None:
         """Take no more requests, answer those that wait, end the feeds."""
         self.closing.set()
+        for session in (*self._shown,):
+            self._unwatch(session)
         for watch in self.watches:
             watch.poke()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _NAMES: Final[Mapping[str, str]] = {
-    "events": "events.subscribe events.unsubscribe",
+    "events": "events.subscribe events.unsubscribe events.watch",
     "login": "page.link",
     "people": """
         answer approvals.approve approvals.deny documents.accept identity permissions.list permissions.revoke
@@ -30,16 +30,16 @@ _NAMES: Final[Mapping[str, str]] = {
     """,
 }
 
+_READS: Final = """
+    agent.wait agents.list config.shown events.watch health identity models.list permissions.list
+    reply runs.result sessions.below sessions.wait slash.list
+"""
+
 HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() for name in names.split()}
 """The module of each verb, by the verb's name."""
 QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['rows']}".split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
-READS: Final = QUERIES | frozenset(
-    [
-        *("agent.wait", "agents.list", "config.shown", "health", "identity", "models.list", "permissions.list"),
-        *("reply", "runs.result", "sessions.below", "sessions.wait", "slash.list"),
-    ]
-)
+READS: Final = QUERIES | frozenset(_READS.split())
 """The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""
 OF_SETTINGS: Final = frozenset(["agents.list", "config.shown", "models.list"])
 """The verbs that tell of settings: these are read for them, though they change nothing."""

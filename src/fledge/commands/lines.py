@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, TimelineEvent
-from fledge.commands.values import Ends, Overview, RunRow, SessionRow, SessionStanding, Story, Try, UnansweredTurn
+from fledge.commands.values import Ends, Overview, RunRow, SessionRow, SessionStanding, Story, Try
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.figures import count_text, elapsed, money
@@ -17,6 +17,7 @@ from fledge.core.keys import conversation_name, short_id
 from fledge.core.permission import Permission
 from fledge.core.printable import printable, quoted_lines, whole_call
 from fledge.core.run import Instant
+from fledge.core.standing import UnansweredTurn
 
 if TYPE_CHECKING:  # `fledge ps` needs nothing of these
     from fledge.config.effective_settings import AgentView
@@ -31,13 +32,13 @@ LONG_WAIT_S = 2.0
 NOBODY_DRIVES = "no process is at work here: `fledge run --continue` continues"
 
 
-def name_of(run: RunInfo) -> str:
+def name_of(run: RunInfo | RunRow) -> str:
     """What a run is called: its label, else the beginning of its task."""
     return one_line(run.label or run.task or run.session_key, LABEL_CHARS)
 
 
 def tree(runs: Sequence[RunInfo], now: Instant | None = None, left_out: int = 0, indent: str = "") -> list[str]:
-    """Runs with what is below them, one line each; with `now`, who waits long for a slot says so."""
+    """Runs with what is below them, one line each; with `now`, a run that waits long for a slot says so."""
     lines = []
     for at, run in enumerate(runs):
         last = at == len(runs) - 1 and not left_out
@@ -54,7 +55,7 @@ def _waited(run: RunInfo, now: Instant | None) -> str:
 
 
 def status(run: RunInfo, now: Instant | None = None) -> str:
-    """Where a run is, in a few words; with `now`, when one that pauses goes on."""
+    """The phase and outcome of a run, in a few words; with `now`, when a paused one goes on."""
     words = run.phase.replace("_", " ")
     if now is not None and run.retry_at is not None:
         words = retry_text(run.retry_at, one_line(run.retry_reason, REASON_CHARS), now)
@@ -72,7 +73,7 @@ def status(run: RunInfo, now: Instant | None = None) -> str:
 
 def row_name(row: RunRow, numbered_for: str = "") -> str:
     """What a run is called: its label, else the beginning of its task; with its number, where that means it."""
-    name = printable(one_line(row.label or row.task or row.session_key, LABEL_CHARS))
+    name = printable(name_of(row))
     return f"#{row.number} {name}" if row.number and row.requester == numbered_for else name
 
 
@@ -140,7 +141,7 @@ def _happened(event: TimelineEvent, start: Instant) -> str:
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
 
-def story(told: Story, now: Instant | None = None) -> list[str]:
+def story(told: Story) -> list[str]:
     """A run in full: what was asked, how it stands, what it used, and its story."""
     run, stats = told.run, told.stats
     lines = [
@@ -148,7 +149,7 @@ def story(told: Story, now: Instant | None = None) -> list[str]:
         f"run       {run.run_id} (attempt {run.attempt})",
         f"label     {one_line(run.label, LINE_CHARS)}",
         f"task      {one_line(run.task, LINE_CHARS)}",
-        f"status    {status(run, now)}",
+        f"status    {status(run, told.now_at)}",
         f"parent    {run.requester}",
     ]
     if run.error:
@@ -194,17 +195,8 @@ def log(messages: Sequence[Message]) -> list[str]:
 
 
 def _said(one: Message) -> str:
-    match one.role:
-        case "user":
-            return f"{one.kind or 'user'}: {one.text}"
-        case "event":
-            return f"told: {one.text}"
-        case "assistant":
-            return f"assistant: {one.text}" + "".join(f" [{call}]" for call in one.calls)
-        case "tool":
-            return f"{one.kind}: {one.text}"
-        case "note":
-            return f"note: {one.text}"
+    by = {"user": one.kind or "user", "event": "told", "tool": one.kind}.get(one.role, one.role)
+    return f"{by}: {one.text}" + "".join(f" [{call}]" for call in one.calls)
 
 
 def killing(done: "Killing", names: Mapping[str, str]) -> str:

@@ -5,22 +5,28 @@ early and says where to go on.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, TypeVar
+from functools import partial
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta
 from msgspec.structs import replace
 
 from fledge.api import views as api
+from fledge.commands.params import Count
+from fledge.commands.table import Params
 from fledge.commands.values import BudgetUse, Ends, FilterCounts, RunDelivery, RunPage, RunRow, SessionPage, SessionRow
 from fledge.core.announce import announce_key
 from fledge.core.doing import Doing, DoingFacts, OpenToolCall, doing, error_words
 from fledge.core.freeze import one_line
+from fledge.core.params import also_called, formerly
 from fledge.core.prompts import is_stuck
 from fledge.core.run import (
     AnnounceDeferred,
     AwaitingApproval,
+    EndedReason,
     Instant,
     Run,
     Running,
@@ -32,7 +38,7 @@ from fledge.core.spans import marks
 from fledge.core.transcript import Line, from_body, open_calls
 from fledge.errors import BadInput
 from fledge.orchestrator import views
-from fledge.store.base import Approval, ListedRun, RunFilter, RunMark, RunWalk, Session, Tx
+from fledge.store.base import Approval, ListedRun, ListedSession, RunMark, RunWalk, Session, Tx
 
 TASK_CHARS: Final = 200
 FIRST_CHARS: Final = 80
@@ -49,56 +55,68 @@ MARKS: Final = 20
 STEP_ENTRIES: Final = 64
 """How many of the newest entries are looked at for calls under way."""
 UNREAD: Final = 1000
-SortOrder = Literal["created", "active"]
-"""`created`: the newest first. `active`: the active ones first, then the others, each the newest first."""
+PageCursor = Annotated[str, Meta(max_length=400, description="`next` of the page before")]
+EpochMs = Annotated[int, Meta(ge=0, le=10**15, description="milliseconds since the epoch")]
 _CURSOR: Final = re.compile(r"([ad]?)(?:(\d{1,12}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?):(\d{1,18}))?")
 T = TypeVar("T")
+M = TypeVar("M")
 
 
 # ---- which runs ------------------------------------------------------------------------------------------------------
 
 
-class RunsWantedOnPage(Struct, frozen=True, kw_only=True):
-    """Which runs a page shows."""
+class RunsQuery(Params, frozen=True, kw_only=True):
+    """`runs.query`."""
 
-    filter: RunFilter = "all"
-    root: str = ""
-    """A session key: what is below this conversation, program or run; empty: everything."""
-    requester: str = ""
-    """A session key: only its own runs; empty: everybody's."""
-    agent: str = ""
-    search: str = ""
-    since: Instant | None = None
-    until: Instant | None = None
-    order: SortOrder = "created"
-    cursor: str = ""
-    limit: int = 50
+    filter: Annotated[
+        Literal["all", "active", "waiting", "stuck", "failed", "undelivered"],
+        Meta(description="`waiting`: for a person"),
+    ] = "all"
+    search: Annotated[str, Meta(max_length=256, description="words in label or task, whatever their case")] = ""
+    below: Annotated[
+        str, Meta(max_length=256, description="only below this session, at any depth"), also_called("root")
+    ] = ""
+    requester: Annotated[str, Meta(max_length=256, description="only runs of this session's own")] = ""
+    agent: Annotated[str, Meta(max_length=64, description="only of this agent"), also_called("agentId")] = ""
+    since: Annotated[EpochMs | None, Meta(description="only admitted then or later")] = None
+    until: Annotated[EpochMs | None, Meta(description="only admitted earlier")] = None
+    sort: Annotated[
+        Literal["created", "active"], Meta(description="the newest first; `active`: the active ones before the others")
+    ] = "created"
+    cursor: PageCursor = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-def page_of_runs(tx: Tx, wanted: RunsWantedOnPage, now: Instant, is_driven: bool) -> RunPage:
-    """The runs that are wanted, from the cursor on."""
-    above = tx.lists.run(wanted.root) if wanted.root else None
+def page_of_runs(tx: Tx, wanted: RunsQuery, now: Instant, drives: bool) -> RunPage:
+    """The runs that are wanted, from the cursor on. `drives`: this process drives them."""
+    below = api.session_key(wanted.below, "below") if wanted.below else ""
+    above = tx.lists.run(below) if below else None
     walk = RunWalk(
         filter=wanted.filter,
-        root=wanted.root if above is None else above.root,
-        requester=wanted.requester,
-        since=wanted.since,
-        until=wanted.until,
+        root=below if above is None else above.root,
+        requester=api.session_key(wanted.requester, "requester") if wanted.requester else "",
+        since=_instant(wanted.since),
+        until=_instant(wanted.until),
     )
-    found, following = _ordered(tx, wanted, walk, _fitting(tx, wanted, "" if above is None else wanted.root))
-    rows = RowReader(tx, now, is_driven, max(NUMBERED, wanted.limit))
+    found, following = _ordered(tx, wanted, walk, _fitting(tx, wanted, "" if above is None else below))
+    rows = RowReader(tx, now, drives, max(NUMBERED, wanted.limit))
     counts = tx.lists.counts(walk.root, walk.requester)
     return RunPage(
         rows=tuple(map(rows.row, found)),
         counts=FilterCounts(**msgspec.structs.asdict(counts)),
         next=following,
         now_at=now,
-        is_driven=is_driven,
+        is_driven=rows.is_driven,
         feed_cursor=tx.events.last(),
     )
 
 
-def _fitting(tx: Tx, wanted: RunsWantedOnPage, below: str) -> Callable[[ListedRun], bool] | None:
+def _instant(ms: int | None) -> Instant | None:
+    """The first instant that is shown as this millisecond: on the wire times are rounded."""
+    return None if ms is None else (ms - 0.5) / 1000
+
+
+def _fitting(tx: Tx, wanted: RunsQuery, below: str) -> Callable[[ListedRun], bool] | None:
     """Whether a run is wanted besides what the store can tell; None: every one is."""
     words = wanted.search.casefold().strip()
     if not words and not wanted.agent and not below:
@@ -116,61 +134,64 @@ def _fitting(tx: Tx, wanted: RunsWantedOnPage, below: str) -> Callable[[ListedRu
 
 
 def _ordered(
-    tx: Tx, wanted: RunsWantedOnPage, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
+    tx: Tx, wanted: RunsQuery, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
 ) -> tuple[list[ListedRun], str]:
     """The runs of one page in the order that is wanted, and the cursor of the next."""
-    cursor = _read_cursor(wanted.cursor)
-    by_activity = wanted.order == "active" and wanted.filter == "all"
-    if not by_activity:
-        found, mark = _walked(tx, walk, cursor.mark, wanted.limit, fits)
+
+    def walked(walk: RunWalk, behind: RunMark | None, limit: int) -> tuple[list[ListedRun], RunMark | None]:
+        return _walked(partial(tx.lists.runs, walk), lambda one: one.mark, behind, limit, fits)
+
+    half, behind = _read_cursor(wanted.cursor)
+    if wanted.sort != "active" or wanted.filter != "all":
+        found, mark = walked(walk, behind, wanted.limit)
         return found, _cursor("", mark)
-    active, done = replace(walk, filter="active"), replace(walk, filter="done")
-    if cursor.half == "d":
-        found, mark = _walked(tx, done, cursor.mark, wanted.limit, fits)
-        return found, _cursor("d", mark)
-    found, mark = _walked(tx, active, cursor.mark, wanted.limit, fits)
-    if mark is not None:
-        return found, _cursor("a", mark)
-    if len(found) == wanted.limit:
-        return found, "d" if tx.lists.runs(done, None, 1) else ""
-    rest, mark = _walked(tx, done, None, wanted.limit - len(found), fits)
+    done = replace(walk, filter="done")
+    found = []
+    if half != "d":
+        found, mark = walked(replace(walk, filter="active"), behind, wanted.limit)
+        if mark is not None:
+            return found, _cursor("a", mark)
+        if len(found) == wanted.limit:
+            return found, "d" if tx.lists.runs(done, None, 1) else ""
+        behind = None
+    rest, mark = walked(done, behind, wanted.limit - len(found))
     return found + rest, _cursor("d", mark)
 
 
 def _walked(
-    tx: Tx, walk: RunWalk, behind: RunMark | None, limit: int, fits: Callable[[ListedRun], bool] | None
-) -> tuple[list[ListedRun], RunMark | None]:
-    """So many runs that fit, and the mark behind which there may be more; None: there are none."""
-    found: list[ListedRun] = []
+    batch: Callable[[M | None, int], list[T]],
+    mark_of: Callable[[T], M],
+    behind: M | None,
+    limit: int,
+    fits: Callable[[T], bool] | None,
+) -> tuple[list[T], M | None]:
+    """So many that fit, and the mark behind which there may be more; None: there are none. `batch` reads so many behind
+    a mark."""
+    found: list[T] = []
     mark, looked_at = behind, 0
     size = limit + 1 if fits is None else BATCH
     while True:
-        batch = tx.lists.runs(walk, mark, size)
-        for one in batch:
+        read = batch(mark, size)
+        for one in read:
             if fits is None or fits(one):
                 if len(found) == limit:
                     return found, mark
                 found.append(one)
-            mark = one.mark
-        looked_at += len(batch)
-        if len(batch) < size:
+            mark = mark_of(one)
+        looked_at += len(read)
+        if len(read) < size:
             return found, None
         if looked_at >= LOOKED_AT:
             return found, mark
 
 
-class _Cursor(NamedTuple):
-    half: str
-    """Of the order `active`: `a` or `d`; empty: the beginning."""
-    mark: RunMark | None
-
-
-def _read_cursor(text: str) -> _Cursor:
+def _read_cursor(text: str) -> tuple[str, RunMark | None]:
+    """Which half of the order `active`, `a` or `d`, and the mark in it; empty, and None: the beginning."""
     read = _CURSOR.fullmatch(text)
     if read is None:
         raise BadInput("cursor", "must be `next` of an earlier page", text)
     half, at, number = read.groups()
-    return _Cursor(half, None if at is None else RunMark(float(at), int(number)))
+    return half, None if at is None else RunMark(float(at), int(number))
 
 
 def _cursor(half: str, mark: RunMark | None) -> str:
@@ -183,8 +204,9 @@ def _cursor(half: str, mark: RunMark | None) -> str:
 class RowReader:
     """Makes rows of runs in one look at the store; what several rows need is read once."""
 
-    def __init__(self, tx: Tx, now: Instant, is_driven: bool, numbered: int = NUMBERED) -> None:
-        self._tx, self._now, self._is_driven, self._numbered = tx, now, is_driven, numbered
+    def __init__(self, tx: Tx, now: Instant, drives: bool, numbered: int = NUMBERED) -> None:
+        self._tx, self._now, self._numbered = tx, now, numbered
+        self.is_driven = views.is_driven(tx, drives, now)
         self._questions: dict[str, list[Approval]] = {}
         for one in tx.approvals.open():
             self._questions.setdefault(one.session, []).append(one)
@@ -198,6 +220,7 @@ class RowReader:
         used, counts = tx.transcripts.used(key), tx.sessions.counts(key)
         driver, queued, ended = tx.drivers.get(key), tx.queue.place(key), run.ended
         asked = self._questions.get(key, [])
+        status, ended_reason = wire_status(run)
         timeline = tx.events.of(key)
         marked = marks(timeline)
         now = self._doing(run, asked, timeline[-1].at)
@@ -210,8 +233,8 @@ class RowReader:
             agent_id=spec.agent_id,
             model="" if ran is None else ran.model,
             phase=run.phase.name,
-            status=run.phase.name if ended is None else on_wire(ended.outcome)[0],
-            ended_reason=None if ended is None else on_wire(ended.outcome)[1],
+            status=status,
+            ended_reason=ended_reason,
             error="" if ended is None else error_words(ended.outcome),
             parent=None if run.terms.parent == root else run.terms.parent,
             root=root,
@@ -265,7 +288,7 @@ class RowReader:
         place, counts = self._place(run), tx.sessions.counts(run.key)
         driver = tx.drivers.get(run.key) if is_running else None
         facts = DoingFacts(
-            is_driven=self._is_driven,
+            is_driven=self.is_driven,
             spawned=counts.spawned,
             unsettled=counts.unsettled,
             ahead=None if place is None else place - 1,
@@ -283,11 +306,11 @@ class RowReader:
         if run.ended is None:
             return None
         tries = len(self._tx.deliveries.of(run.key))
-        if run.delivery is None:
-            if isinstance(run.phase, AnnounceDeferred):
-                return RunDelivery(state="deferred", tries=run.phase.tries, why=run.phase.reason)
-            return RunDelivery(state="pending", tries=tries)
+        if isinstance(run.phase, AnnounceDeferred):
+            return RunDelivery(state="deferred", tries=run.phase.tries, why=run.phase.reason)
         match run.delivery:
+            case None:
+                return RunDelivery(state="pending", tries=tries)
             case Skipped(reason=reason):
                 return RunDelivery(state="skipped", tries=tries, why=reason)
             case Undelivered(error=error):
@@ -295,6 +318,11 @@ class RowReader:
             case _:
                 row = self._tx.inbox.get(announce_key(run.key, run.run_id, "outcome"))
                 return RunDelivery(state="delivered", tries=tries, delivered_at=None if row is None else row.closed_at)
+
+
+def wire_status(run: Run) -> tuple[str, EndedReason | None]:
+    """The outcome's word and reason on the wire once there is one; else the phase."""
+    return (run.phase.name, None) if run.ended is None else on_wire(run.ended.outcome)
 
 
 def calls_under_way(tx: Tx, session: str) -> tuple[OpenToolCall, ...]:
@@ -312,9 +340,9 @@ def budget_of(tx: Tx, key: str) -> tuple[BudgetUse, ...]:
     return tuple(BudgetUse(name=name, used=used.get(name, 0), most=most[name]) for name in most)
 
 
-def ends(tx: Tx, keys: Sequence[str], now: Instant, is_driven: bool, limit: int) -> Ends:
+def ends(tx: Tx, keys: Sequence[str], now: Instant, drives: bool, limit: int) -> Ends:
     """What a kill of these runs would end, each run before what is below it."""
-    rows = RowReader(tx, now, is_driven)
+    rows = RowReader(tx, now, drives)
     found = [key for one in keys for key in views.would_end(tx, one)]
     listed = [one for key in found[:limit] if (one := tx.lists.run(key)) is not None]
     return Ends(rows=tuple(map(rows.row, listed)), left_out=max(0, len(found) - limit))
@@ -323,22 +351,28 @@ def ends(tx: Tx, keys: Sequence[str], now: Instant, is_driven: bool, limit: int)
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class WantedSessions(Struct, frozen=True, kw_only=True):
-    """Which sessions a page shows."""
+class SessionsList(Params, frozen=True, kw_only=True):
+    """`sessions.list`."""
 
-    agent: str = ""
-    kinds: tuple[str, ...] = ()
-    """Empty: all."""
-    search: str = ""
-    cursor: str = ""
-    limit: int = 50
+    agent: Annotated[str, Meta(max_length=64, description="only of this agent"), formerly("agentId")] = ""
+    kinds: tuple[Literal["main", "named", "subagent", "acp", "program"], ...] = ()
+    limit: Count = 50
+
+
+class SessionsQuery(SessionsList, frozen=True, kw_only=True):
+    """`sessions.query`."""
+
+    search: Annotated[
+        str, Meta(max_length=256, description="words in the label, the key or the first words, whatever their case")
+    ] = ""
+    cursor: PageCursor = ""
 
 
 ROOT_KINDS: Final = frozenset(("main", "named", "program"))
 _SESSION_CURSOR: Final = re.compile(r"(\d{1,12}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?):(.{1,256})")
 
 
-def page_of_sessions(tx: Tx, wanted: WantedSessions, now: Instant) -> SessionPage:
+def page_of_sessions(tx: Tx, wanted: SessionsQuery, now: Instant) -> SessionPage:
     """The sessions that are wanted, from the cursor on, the latest active first."""
     behind: tuple[Instant, str] | None = None
     if wanted.cursor:
@@ -348,28 +382,21 @@ def page_of_sessions(tx: Tx, wanted: WantedSessions, now: Instant) -> SessionPag
         behind = float(read[1]), read[2]
     roots_only = bool(wanted.kinds) and set(wanted.kinds) <= ROOT_KINDS
     words = wanted.search.casefold().strip()
+
+    def fits(one: ListedSession) -> bool:
+        is_kind = not wanted.kinds or one.session.kind in wanted.kinds
+        return is_kind and (not words or _says(tx, one.session, words))
+
+    found, behind = _walked(
+        partial(tx.lists.sessions, wanted.agent, roots_only),
+        lambda one: (one.last_at, one.session.key),
+        behind,
+        wanted.limit,
+        fits if words or wanted.kinds else None,
+    )
     reader = SessionReader(tx, now)
-    found: list[SessionRow] = []
-    looked_at = 0
-    size = BATCH if words or wanted.kinds else wanted.limit + 1
-    while True:
-        batch = tx.lists.sessions(wanted.agent, roots_only, behind, size)
-        for one in batch:
-            session = one.session
-            if (not wanted.kinds or session.kind in wanted.kinds) and (not words or _says(tx, session, words)):
-                if len(found) == wanted.limit:
-                    return SessionPage(rows=tuple(found), next=_session_cursor(behind), now_at=now)
-                found.append(reader.row(session, one.last_at))
-            behind = one.last_at, session.key
-        looked_at += len(batch)
-        if len(batch) < size:
-            return SessionPage(rows=tuple(found), next="", now_at=now)
-        if looked_at >= LOOKED_AT:
-            return SessionPage(rows=tuple(found), next=_session_cursor(behind), now_at=now)
-
-
-def _session_cursor(behind: tuple[Instant, str] | None) -> str:
-    return "" if behind is None else f"{behind[0]!r}:{behind[1]}"
+    rows = tuple(reader.row(one.session, one.last_at) for one in found)
+    return SessionPage(rows=rows, next="" if behind is None else f"{behind[0]!r}:{behind[1]}", now_at=now)
 
 
 def _says(tx: Tx, session: Session, words: str) -> bool:
@@ -382,26 +409,32 @@ def first_words(tx: Tx, session: str) -> str:
     return one_line(first[0].text, FIRST_CHARS) if first else ""
 
 
+def session_state(tx: Tx, session: str) -> Literal["idle", "busy", "queued"]:
+    """Whether a session has an open turn, or a place in a queue."""
+    if tx.turns.get(session) is not None:
+        return "busy"
+    return "idle" if tx.queue.place(session) is None else "queued"
+
+
 class SessionReader:
     """Makes rows of sessions in one look at the store."""
 
     def __init__(self, tx: Tx, now: Instant) -> None:
         self._tx, self._now = tx, now
         self._late = {late.session: late.words(now) for late in views.unanswered(tx, now)}
-        self._waits: dict[str, int] = {}
-        self._stuck: dict[str, int] = {}
-        waiting = [one.session for one in tx.approvals.open()]
-        for counted, keys in ((self._waits, [*waiting, *tx.runs.awaiting()]), (self._stuck, tx.lists.stuck())):
-            for key in keys:
-                run = tx.lists.run(key)
-                root = key if run is None else run.root
-                counted[root] = counted.get(root, 0) + 1
+
+        def root_of(key: str) -> str:
+            run = tx.lists.run(key)
+            return key if run is None else run.root
+
+        asking = (one.session for one in tx.approvals.open())
+        self._waits = Counter(map(root_of, (*asking, *tx.runs.awaiting())))
+        self._stuck = Counter(map(root_of, tx.lists.stuck()))
 
     def row(self, session: Session, updated_at: Instant) -> SessionRow:
         """A session as lists show it."""
         tx, key = self._tx, session.key
         run, ran, used = tx.runs.find(key), tx.turns.last_ran(key), tx.transcripts.used(key)
-        busy = tx.turns.get(key) is not None
         return SessionRow(
             key=key,
             kind=session.kind,
@@ -411,7 +444,7 @@ class SessionReader:
             depth=session.depth,
             created_at=session.created_at,
             updated_at=updated_at,
-            state="busy" if busy else "queued" if tx.queue.place(key) is not None else "idle",
+            state=session_state(tx, key),
             unread=len(tx.inbox.unread(key, UNREAD)),
             unsettled=tx.sessions.counts(key).unsettled,
             waits_for=views.waits_for(tx, key, self._now),
@@ -421,8 +454,8 @@ class SessionReader:
             project=session.facts.project,
             workspace=session.facts.workspace or ("" if ran is None else ran.workspace),
             model="" if ran is None else ran.model,
-            waits=self._waits.get(key, 0),
-            stuck=self._stuck.get(key, 0),
+            waits=self._waits[key],
+            stuck=self._stuck[key],
             cost_usd=used.cost_usd,
             cost_below_usd=tx.sessions.cost_below(key),
         )

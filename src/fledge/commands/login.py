@@ -59,7 +59,7 @@ class PageLink(Struct, frozen=True, kw_only=True):
     expires_at: Instant
 
 
-@method("page.link", PageLink)
+@method("page.link")
 async def page_link(gateway: GatewayState, params: Nothing) -> PageLink:
     """Make an address of the page that signs a browser in, once, within a minute. On the private socket alone."""
     if gateway.logins is None:

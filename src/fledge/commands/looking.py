@@ -9,7 +9,6 @@ from fledge.commands.listing import budget_of
 from fledge.commands.params import AskerParams, One
 from fledge.commands.values import Overview, RanWith, Rest, RunWorkspace, SessionStanding, Story, Try
 from fledge.core.announce import announce_key
-from fledge.core.freeze import Stats
 from fledge.core.keys import agent_of, is_main_key, main_key, project_key
 from fledge.core.prompts import flattened
 from fledge.core.run import Instant, Run
@@ -22,8 +21,6 @@ from fledge.orchestrator.transcripts import models_of
 from fledge.store.base import Approval, SessionFacts, Tx
 
 MOST_SHOWN = 300
-FIRST_CHARS = 80
-"""How much of the first words of a session its row has."""
 
 
 # ---- what a word means -----------------------------------------------------------------------------------------------
@@ -93,18 +90,18 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
 
 def story(tx: Tx, key: str, now: Instant) -> Story:
     """A run in full."""
-    run, spent, ran = tx.runs.load(key), tx.transcripts.used(key), tx.turns.last_ran(key)
-    took_s = None if run.ended is None else run.ended.elapsed_s
+    run, ran = tx.runs.load(key), tx.turns.last_ran(key)
     below = api.forest(tx, [key], MOST_SHOWN)
     told = announce_key(key, run.run_id, "outcome")
-    asked, handover = tx.approvals.of(key)[-MOST_SHOWN:], api.handed_over(tx, key)
+    questions = tuple(api.question(tx, one) for one in tx.approvals.of(key)[-MOST_SHOWN:])
+    handover = api.handed_over(tx, key)
     return Story(
         now_at=now,
         run=replace(api.run_info(tx, key), children=tuple(below.runs), left_out=below.left_out),
         timeline=tuple(api.timeline(tx.events.of(key))),
         tries=tuple(Try(at=at, trace=trace) for at, trace in views.tries(tx, key)),
         text=api.result(tx, key).text,
-        stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
+        stats=api.stats_of(tx, run),
         models=tuple(models_of(tx, key)),
         ran=None
         if ran is None
@@ -113,8 +110,8 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         budget=budget_of(tx, key),
         spawned=tx.sessions.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
-        questions=tuple(api.question(tx, one) for one in asked),
-        question=next((api.question(tx, one) for one in asked if one.state == "waiting"), None),
+        questions=questions,
+        question=next((one for one in questions if one.state == "waiting"), None),
         limits=_limits(tx, run),
         workspace=_workspace(tx, key),
         artifacts=handover.artifacts,
@@ -168,7 +165,7 @@ def rest(tx: Tx, session: str, whole_folder: bool, rules: Rules, patience_s: flo
     """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on: nothing
     is driven, and nothing in the queue can be. With the whole folder, what programs have started counts as the
     session's own. Another conversation that waits for a person holds nothing up: its question is asked there."""
-    sending = whole_folder and bool(tx.outbox.count_waiting())
+    sending = whole_folder and bool(tx.outbox.count_waiting(but=transcripts.SWEEP_IMAGES))
     moving = [one.session for one in tx.drivers.all() if one.release_at is None]
     moving += [place.session for place in tx.queue.claimable(rules.widths, now, MOST_SHOWN)]
     turn = tx.turns.get(session)
@@ -194,21 +191,18 @@ def is_below(tx: Tx, session: str, key: str) -> bool:
     return any(above.key == session for above in tx.sessions.lineage(key))
 
 
-def overview(tx: Tx, now: Instant, is_driven: bool, session: str, limit: int = MOST_SHOWN) -> Overview:
+def overview(tx: Tx, now: Instant, drives: bool, session: str, limit: int = MOST_SHOWN) -> Overview:
     """What goes on in a folder: in this conversation, or in the main one if this has not begun; and what waits for a
     person, wherever it does."""
     shown = begun_or_main(tx, session)
     turn = tx.turns.get(shown)
-    waits = views.waits_for(tx, shown, now)
-    state = (
-        waits or "idle"
-        if turn is None
-        else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
-    )
+    state = views.waits_for(tx, shown, now) or "idle"
+    if turn is not None:
+        state = "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
     below, unfinished = api.forest(tx, [shown], limit), unfinished_roots(tx)
     return Overview(
         now_at=now,
-        is_driven=is_driven,
+        is_driven=views.is_driven(tx, drives, now),
         is_unfinished=bool(unfinished) and not tx.approvals.open(),
         session_key=shown,
         elsewhere=sum(tx.sessions.counts(root).unsettled for root in unfinished if root != shown),

@@ -16,9 +16,11 @@ from fledge.api.views import question
 from fledge.commands import lines, looking, slash
 from fledge.commands.dispatch import value_of
 from fledge.commands.gateway_state import GatewayState
+from fledge.commands.listing import session_state
 from fledge.commands.looking import MOST_SHOWN
 from fledge.commands.slash import Order
 from fledge.commands.values import Below, ChildAtWork, Target
+from fledge.commands.wire import WireObject
 from fledge.config import agent_view, known_agents, model_for_conversation
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
@@ -57,7 +59,9 @@ async def run_line(gateway: GatewayState, session: str, line: str, at: Address |
         order = slash.read(line)
         if order is None:
             raise BadInput("command", "must begin with / and a word: /help lists them", line)
-        return CommandResult(await _Said(gateway, session, order, at).done(), verb=order.verb)
+        said = await _Said(gateway, session, order, at).done()
+        text = said if isinstance(said, str) else "\n".join(said) or "nothing here"
+        return CommandResult(text, verb=order.verb)
     except FledgeError as error:
         return CommandResult(str(error), ok=False)
 
@@ -83,10 +87,9 @@ def below(tx: Tx, session: str, now: Instant) -> Below:
     asking = {one.session for one in looking.asked_below(tx, session)}
     return Below(
         now_at=now,
-        state="busy" if turn is not None else "queued" if tx.queue.place(session) is not None else "idle",
+        state=session_state(tx, session),
         opened_at=None if turn is None else turn.opened_at,
         waits=session in asking,
-        waits_for=views.waits_for(tx, session, now),
         unanswered=views.unanswered_in(tx, session, now),
         tokens_in=used.tokens_in or 0,
         tokens_out=used.tokens_out or 0,
@@ -128,8 +131,8 @@ class _Said:
     def __init__(self, gateway: GatewayState, session: str, order: Order, at: Address | None) -> None:
         self._gateway, self._session, self._order, self._at = gateway, session, order, at
 
-    async def done(self) -> str:
-        """Do it; answers what is said back."""
+    async def done(self) -> str | list[str]:
+        """Do it; answers what is said back, as text or in lines."""
         session, order, now = self._session, self._order, self._gateway.now()
         match order.verb:
             case "help":
@@ -138,18 +141,18 @@ class _Said:
                 return await self._read(lambda tx: list_text(views.child_rows(tx, session), now))
             case "tree":
                 below = await self._call("runs.tree", requester=session, limit=MOST_SHOWN)
-                return _lines(lines.tree(below.runs, now, below.left_out))
+                return lines.tree(below.runs, now, below.left_out)
             case "info":
-                return _lines(lines.story(await self._call("runs.info", target=await self._run()), now))
+                return lines.story(await self._call("runs.info", target=await self._run()))
             case "log":
                 count = {"limit": order.count, "tools": order.tools}
-                return _lines(lines.log(await self._call("sessions.history", session=await self._run(), **count)))
+                return lines.log(await self._call("sessions.history", session=await self._run(), **count))
             case "status":
                 key = await self._run() if order.target else session
                 rules = self._gateway.fl.engine.rules
-                return _lines(lines.standing(await self._read(lambda tx: looking.standing(tx, key, rules, now))))
+                return lines.standing(await self._read(lambda tx: looking.standing(tx, key, rules, now)))
             case "agents":
-                return _lines(await self._agents())
+                return await self._agents()
             case "model":
                 return await self._model()
             case "compact":
@@ -165,7 +168,7 @@ class _Said:
             case "kill":
                 target = order.target if is_everybody(order.target) else await self._run()
                 if order.words == slash.DRY_RUN:
-                    return _lines(lines.ends(await self._call("runs.ends", target=target, requester=session)))
+                    return lines.ends(await self._call("runs.ends", target=target, requester=session))
                 return await self._ended(await self._call("runs.kill", target=target, requester=session, wait=True))
             case "stop":
                 done = await self._call("sessions.stop", session=session, wait=True)
@@ -184,7 +187,7 @@ class _Said:
             case "undelivered":
                 return await self._undelivered()
             case "approvals":
-                return _lines(await self._read(lambda tx: _questions(tx, session, now)))
+                return await self._read(lambda tx: _questions(tx, session, now))
             case "allow" | "deny":
                 return await self._answer()
             case "permissions":
@@ -281,10 +284,10 @@ class _Said:
         taken = await self._call("documents.accept", workspace=place, digests=digests)
         return f"taken in: {', '.join(taken)}" if taken else "no document was left out"
 
-    async def _undelivered(self) -> str:
+    async def _undelivered(self) -> str | list[str]:
         action, word = self._order.words, self._order.target
         if not action:
-            return _lines(lines.undelivered(await self._call("undelivered.list")))
+            return lines.undelivered(await self._call("undelivered.list"))
         key = await self._read(lambda tx: views.undelivered_key(tx, self._session, word))
         taken = await self._call(f"undelivered.{action}", target=key)
         return f"{taken.key} is {'offered again' if action == 'retry' else 'dismissed'}"
@@ -301,9 +304,9 @@ class _Said:
         rule = (await self._call("approvals.approve", **of, **ticked)).permission
         return f"allowed: {for_whom}" + (f"\nfrom now on: {lines.permission(rule)}" if rule else "")
 
-    async def _permissions(self) -> str:
+    async def _permissions(self) -> str | list[str]:
         if not self._order.words:
-            return _lines(lines.permissions(await self._call("permissions.list")))
+            return lines.permissions(await self._call("permissions.list"))
         return f"asks again: {lines.permission(await self._call('permissions.revoke', id=self._order.target))}"
 
     async def _focus(self) -> str:
@@ -314,11 +317,7 @@ class _Said:
         return f"messages from here go to {await self._name(key)} now; /unfocus ends that"
 
 
-def _lines(shown: list[str]) -> str:
-    return "\n".join(shown) or "nothing here"
-
-
-def _started(accepted: dict[str, Any]) -> str:
+def _started(accepted: WireObject) -> str:
     return f"started {accepted['childSessionKey']} · run {short_id(accepted['runId'])}"
 
 

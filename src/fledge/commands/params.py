@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from fledge.api.views import session_key
 from fledge.commands.table import Params
 from fledge.core.params import formerly
 
@@ -19,6 +20,7 @@ WaitSeconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how lo
 SessionName = Annotated[SessionKeyParam, formerly("sessionKey", "key")]
 RunId = Annotated[str, Meta(min_length=1, max_length=256, description="a run id"), formerly("runId")]
 Count = Annotated[int, Meta(ge=1, le=1000)]
+ShortText = Annotated[str, Meta(max_length=256)]
 DefaultModel = Annotated[
     str, Meta(max_length=256, description="the model where the settings would use agents.defaults.model")
 ]
@@ -49,6 +51,23 @@ class One(AskerParams, frozen=True, kw_only=True):
     """One run."""
 
     target: TargetParam
+
+
+class InSession(Params, frozen=True, kw_only=True):
+    """A session, the main conversation unless another is named."""
+
+    session: SessionName = "main"
+
+    @property
+    def key(self) -> str:
+        """The whole session key."""
+        return session_key(self.session, "session")
+
+
+class NamedSession(InSession, frozen=True, kw_only=True):
+    """A session."""
+
+    session: SessionName
 
 
 class InWorkspace(Params, frozen=True, kw_only=True):

@@ -48,13 +48,13 @@ class Approved(Struct, frozen=True, kw_only=True):
     """With `always`: the rule that was made."""
 
 
-@method("approvals.approve", Approved)
+@method("approvals.approve")
 async def approvals_approve(gateway: GatewayState, params: Approve) -> Approved:
     """Let the call be run, if it is still the one that was shown. With `always`, such commands run without a question
     from now on."""
     ticked = {"always": params.always, "children": params.children}
     rule = await gateway.fl.approve(params.id, by=gateway.signed(params.by), digest=params.digest, **ticked)
-    return Approved(permission=UNSET if rule is None else rule)
+    return Approved(permission=rule or UNSET)
 
 
 class Deny(AnswerParams, frozen=True, kw_only=True):
@@ -63,14 +63,14 @@ class Deny(AnswerParams, frozen=True, kw_only=True):
     words: Annotated[str, Meta(max_length=MOST_WORDS, description="for the model, as the person's words")] = ""
 
 
-@method("approvals.deny", Done)
+@method("approvals.deny")
 async def approvals_deny(gateway: GatewayState, params: Deny) -> Done:
     """Refuse the call; the model gets the refusal, with the person's words."""
     await gateway.fl.deny(params.id, by=gateway.signed(params.by), digest=params.digest, words=params.words)
     return Done()
 
 
-@method("permissions.list", list[Permission], reads=True)
+@method("permissions.list", reads=True)
 async def permissions_list(gateway: GatewayState, params: Nothing) -> list[Permission]:
     """The rules by which commands run without a question, of all folders and agents, oldest first."""
     return await gateway.fl.permissions()
@@ -82,7 +82,7 @@ class Revoke(Params, frozen=True, kw_only=True):
     id: Annotated[str, Meta(min_length=1, max_length=64, description="of a rule, or its beginning")]
 
 
-@method("permissions.revoke", Permission)
+@method("permissions.revoke")
 async def permissions_revoke(gateway: GatewayState, params: Revoke) -> Permission:
     """Remove a rule: what it covered asks again. Answers the rule that was removed."""
     return await gateway.fl.revoke_permission(params.id)
@@ -101,13 +101,13 @@ class RetryParams(One, frozen=True, kw_only=True):
     to: Annotated[str, Meta(max_length=256, description="the conversation that gets the result instead")] = ""
 
 
-@method("undelivered.retry", TakenUp)
+@method("undelivered.retry")
 async def undelivered_retry(gateway: GatewayState, params: RetryParams) -> TakenUp:
     """Offer a given-up result, or a message by its key, again; a result to another conversation, if one is named."""
     return await _taken_up(gateway, "retry", params, session_key(params.to, "to") if params.to else None)
 
 
-@method("undelivered.dismiss", TakenUp)
+@method("undelivered.dismiss")
 async def undelivered_dismiss(gateway: GatewayState, params: One) -> TakenUp:
     """Take a given-up result, or a message by its key, off the list."""
     return await _taken_up(gateway, "dismiss", params)
@@ -121,10 +121,10 @@ async def _taken_up(
         control.take_up(c, action, key, to)
         return TakenUp(key=key)
 
-    return await gateway.fl.engine.commit(take)
+    return await gateway.commit(take)
 
 
-@method("identity", Identity, reads=True)
+@method("identity", reads=True)
 async def identity(gateway: GatewayState, params: Nothing) -> Identity:
     """What the process that answers brings to its folder: tools, agents, runtimes, hooks and settings, by name, with
     digests. Another process compares this before it uses the folder through it."""
@@ -158,7 +158,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     """Of a plan: the attempt that follows."""
 
 
-@method("answer", Answered)
+@method("answer")
 async def answer(gateway: GatewayState, params: ToAnswer) -> Answered:
     """Answer what waits for a person, a tool call or a plan."""
     waiting = await gateway.fl.approvals()
@@ -180,7 +180,7 @@ async def answer(gateway: GatewayState, params: ToAnswer) -> Answered:
         run = control.answer_plan(c, key, params.approve, plan_words(params.approve, params.words))
         return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
 
-    return await gateway.fl.engine.commit(decide)
+    return await gateway.commit(decide)
 
 
 async def _answered(gateway: GatewayState, params: ToAnswer, asked: Question) -> Answered:
@@ -198,7 +198,7 @@ async def _answered(gateway: GatewayState, params: ToAnswer, asked: Question) ->
     return Answered(
         approved=params.approve,
         tool=asked.tool,
-        permission=UNSET if rule is None else rule,
+        permission=rule or UNSET,
         session_key=asked.session_key,
     )
 
@@ -210,7 +210,7 @@ class TakeIn(InWorkspace, frozen=True, kw_only=True):
     """By name: the version that a person has seen."""
 
 
-@method("documents.accept", list[str])
+@method("documents.accept")
 async def documents_accept(gateway: GatewayState, params: TakeIn) -> list[str]:
     """Let these versions of documents speak in prompts; answers those that were left out until now."""
-    return await gateway.fl.engine.commit(lambda c: transcripts.accept_documents(c, params.workspace, params.digests))
+    return await gateway.commit(lambda c: transcripts.accept_documents(c, params.workspace, params.digests))

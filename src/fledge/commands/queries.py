@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from fledge.api import entries, spans, views
 from fledge.api.entries import EntriesPage
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
-from fledge.api.views import session_key
+from fledge.api.views import session_key, with_kills_as
 from fledge.commands import looking
 from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, story
-from fledge.commands.params import AskerParams, InWorkspace, Nothing, One, SessionKeyParam, SessionName
+from fledge.commands.params import AskerParams, InSession, InWorkspace, NamedSession, Nothing, One, SessionKeyParam
 from fledge.commands.table import Params, Reader, query
 from fledge.commands.values import Overview, Story
 from fledge.core.entries import HistoryEntry
@@ -31,12 +31,6 @@ MOST_ENTRIES: Final = 500
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-def _told(run: RunInfo) -> RunInfo:
-    """As it stands on the wire: a kill is an error whose reason is `killed`."""
-    status = "error" if run.ended_reason == "killed" else run.status
-    return replace(run, status=status, children=tuple(map(_told, run.children)))
-
-
 class Listed(Params, frozen=True, kw_only=True):
     """Which runs."""
 
@@ -44,12 +38,12 @@ class Listed(Params, frozen=True, kw_only=True):
     status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
 
 
-@query("runs.list", list[RunInfo], formerly="subagents.list")
+@query("runs.list", formerly="subagents.list")
 async def subagents_list(folder: Reader, params: Listed) -> list[RunInfo]:
     """The runs of a requester, oldest first."""
     requester = session_key(params.requester, "requester")
     runs = await folder.read(lambda tx: views.runs(tx, requester, params.status or None))
-    return [_told(run) for run in runs]
+    return [with_kills_as(run, "error") for run in runs]
 
 
 class Tree(Params, frozen=True, kw_only=True):
@@ -61,7 +55,7 @@ class Tree(Params, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MOST_ROWS, description="runs in all, level by level from the top")] = MOST_SHOWN
 
 
-@query("runs.tree", Forest, formerly="subagents.tree")
+@query("runs.tree", formerly="subagents.tree")
 async def subagents_tree(folder: Reader, params: Tree) -> Forest:
     """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
     and in each run, the done before the active: ask below that run for more."""
@@ -71,29 +65,28 @@ async def subagents_tree(folder: Reader, params: Tree) -> Forest:
         return views.forest(tx, roots, params.limit)
 
     found = await folder.read(look)
-    return replace(found, runs=[_told(run) for run in found.runs])
+    return replace(found, runs=[with_kills_as(run, "error") for run in found.runs])
 
 
-@query("runs.info", Story, formerly="subagents.info")
+@query("runs.info", formerly="subagents.info")
 async def subagents_info(folder: Reader, params: One) -> Story:
     """One run in full, with its children and its timeline."""
     now = folder.now()
     told = await folder.read(lambda tx: story(tx, looking.found(tx, params), now))
-    return replace(told, run=_told(told.run))
+    return replace(told, run=with_kills_as(told.run, "error"))
+
+
+SpanMs = Annotated[int, Meta(ge=0, description="milliseconds since the epoch")]
 
 
 class SpansOf(One, frozen=True, kw_only=True):
     """`runs.spans`."""
 
-    since: Annotated[int, Meta(ge=0, description="milliseconds since the epoch")] | None = field(
-        default=None, name="from"
-    )
-    until: Annotated[int, Meta(ge=0, description="milliseconds since the epoch")] | None = field(
-        default=None, name="to"
-    )
+    since: SpanMs | None = field(default=None, name="from")
+    until: SpanMs | None = field(default=None, name="to")
 
 
-@query("runs.spans", Spans)
+@query("runs.spans")
 async def runs_spans(folder: Reader, params: SpansOf) -> Spans:
     """The life of a run as spans on a time axis, in lanes, with marks; those that touch the time from `from` to
     `to`."""
@@ -103,7 +96,7 @@ async def runs_spans(folder: Reader, params: SpansOf) -> Spans:
     return await folder.read(lambda tx: spans.spans(tx, looking.found(tx, params), since, until))
 
 
-@query("plans.list", list[Plan])
+@query("plans.list")
 async def plans_list(folder: Reader, params: Nothing) -> list[Plan]:
     """Plans that await an answer, oldest first."""
     return await folder.read(views.plans)
@@ -130,16 +123,15 @@ class SessionFound(Struct, frozen=True):
     session_key: str
 
 
-@query("sessions.find", SessionFound)
+@query("sessions.find")
 async def sessions_find(folder: Reader, params: SessionsFind) -> SessionFound:
     """The session that a word means."""
     return SessionFound(await folder.read(lambda tx: session_meant(tx, params.target, session_of(tx, params))))
 
 
-class SessionsHistory(Params, frozen=True, kw_only=True):
+class SessionsHistory(NamedSession, frozen=True, kw_only=True):
     """`sessions.history`."""
 
-    session: SessionName
     limit: Annotated[int, Meta(ge=1, le=MOST_ROWS)] = 100
     after: Annotated[int, Meta(ge=0, description="only entries numbered above it")] | None = None
     before: Annotated[int, Meta(ge=1, description="only entries numbered below it; with the view `entries`")] | None = (
@@ -151,11 +143,11 @@ class SessionsHistory(Params, frozen=True, kw_only=True):
     ] = "messages"
 
 
-@query("sessions.history", list[Message] | EntriesPage)
+@query("sessions.history")
 async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Message] | EntriesPage:
     """The newest entries of a transcript, oldest first; those numbered above `after`. With the view `entries`: a page
     of typed values, upwards from `before` or downwards from `after`."""
-    key = session_key(params.session, "session")
+    key = params.key
     if params.before is not None and params.after is not None:
         raise BadInput("before", "cannot be given together with after", params.before)
     if params.before is not None and params.view == "messages":
@@ -172,17 +164,16 @@ async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Mess
     return await folder.read(look)
 
 
-class SessionsEntry(Params, frozen=True, kw_only=True):
+class SessionsEntry(NamedSession, frozen=True, kw_only=True):
     """`sessions.entry`."""
 
-    session: SessionName
     seq: Annotated[int, Meta(ge=1, description="the entry's number")]
 
 
-@query("sessions.entry", HistoryEntry)
+@query("sessions.entry")
 async def sessions_entry(folder: Reader, params: SessionsEntry) -> HistoryEntry:
     """One entry of a transcript, whole: nothing is cut, and completions have their results."""
-    key = session_key(params.session, "session")
+    key = params.key
 
     def look(tx: Tx) -> HistoryEntry:
         _check_session(tx, key)
@@ -199,17 +190,16 @@ def _check_session(tx: Tx, key: str) -> None:
 # ---- what waits for a person -----------------------------------------------------------------------------------------
 
 
-class OverviewOf(Params, frozen=True, kw_only=True):
+class OverviewOf(InSession, frozen=True, kw_only=True):
     """`overview`."""
 
-    session: SessionName = "main"
     limit: Annotated[int, Meta(ge=0, le=MOST_SHOWN, description="runs below the conversation")] = MOST_SHOWN
 
 
-@query("overview", Overview)
+@query("overview")
 async def overview(folder: Reader, params: OverviewOf) -> Overview:
     """What goes on in a conversation, or in the main one if this has not begun, and what waits for a person."""
-    key = session_key(params.session, "session")
+    key = params.key
     return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, key, params.limit))
 
 
@@ -221,19 +211,19 @@ class ApprovalsParams(Params, frozen=True, kw_only=True):
     ] = False
 
 
-@query("approvals.list", list[Question])
+@query("approvals.list")
 async def approvals_list(folder: Reader, params: ApprovalsParams) -> list[Question]:
     """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
     return await folder.read(views.decided_questions if params.decided else views.questions)
 
 
-@query("undelivered.list", list[GivenUp])
+@query("undelivered.list")
 async def undelivered_list(folder: Reader, params: Nothing) -> list[GivenUp]:
     """Results that were given up on, oldest first."""
     return await folder.read(views.undelivered)
 
 
-@query("documents.pending", list[str])
+@query("documents.pending")
 async def documents_pending(folder: Reader, params: InWorkspace) -> list[str]:
     """The documents of a workspace that are left out of prompts until a person takes them in."""
     return list(await folder.read(lambda tx: transcripts.left_out_documents(tx, params.workspace)))

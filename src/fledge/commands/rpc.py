@@ -7,11 +7,11 @@ more than that. Nothing here knows HTTP, sockets, or what the methods do.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from fledge.commands.wire import camel
+from fledge.commands.wire import WireObject, camel
 from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError
 
 PARSE: Final = -32700
@@ -26,7 +26,7 @@ TOO_MANY: Final = -32003
 
 MOST_BATCH: Final = 50
 
-CallMethod = Callable[[str, dict[str, Any]], Awaitable[object]]
+CallMethod = Callable[[str, WireObject], Awaitable[object]]
 """Carries out a method; what it answers is written as JSON."""
 
 log = logging.getLogger("fledge.gateway")
@@ -47,7 +47,9 @@ def fault_of(error: Exception) -> RpcFault:
         case RpcFault():
             return error
         case BadInput():
-            return RpcFault(BAD_PARAMS, _on_the_wire(error), field=_field(error.field), expected=error.expected)
+            field = ".".join(camel(part) for part in error.field.split("."))
+            words = str(error).replace(error.field, field, 1)
+            return RpcFault(BAD_PARAMS, words, field=field, expected=error.expected)
         case NotFound():
             return RpcFault(NOT_FOUND, str(error), status=error.status)
         case Refused():
@@ -62,14 +64,6 @@ def fault_of(error: Exception) -> RpcFault:
             return RpcFault(INTERNAL, "internal error: see the gateway's log")
 
 
-def _field(field: str) -> str:
-    return ".".join(camel(part) for part in field.split("."))
-
-
-def _on_the_wire(error: BadInput) -> str:
-    return str(error).replace(error.field, _field(error.field), 1)
-
-
 async def answer(raw: bytes | str, call: CallMethod) -> bytes | None:
     """The answer to a request or a batch of them; None if nobody wants one."""
     try:
@@ -80,12 +74,12 @@ async def answer(raw: bytes | str, call: CallMethod) -> bytes | None:
         told = await _one(document, call)
         return None if told is None else _encode(told)
     if not 1 <= len(document) <= MOST_BATCH:
-        return _encode(_failed(None, RpcFault(INVALID, f"a batch has 1 to {MOST_BATCH} requests")))
+        return refusal(f"a batch has 1 to {MOST_BATCH} requests")
     answers = [one for one in await asyncio.gather(*(_one(ask, call) for ask in document)) if one is not None]
     return _encode(answers) if answers else None
 
 
-async def _one(ask: object, call: CallMethod) -> dict[str, Any] | None:
+async def _one(ask: object, call: CallMethod) -> WireObject | None:
     """One request; None if it is a notification, which is carried out all the same."""
     if not isinstance(ask, dict) or ask.get("jsonrpc") != "2.0" or not isinstance(ask.get("method"), str):
         known = ask.get("id") if isinstance(ask, dict) else None
@@ -101,22 +95,22 @@ async def _one(ask: object, call: CallMethod) -> dict[str, Any] | None:
         if not isinstance(params, dict):
             raise RpcFault(BAD_PARAMS, "params: must be an object, by name", field="params")
         result = await call(ask["method"], params)
-        told: dict[str, Any] = {"jsonrpc": "2.0", "result": result, "id": name}
+        told: WireObject = {"jsonrpc": "2.0", "result": result, "id": name}
         _encode(told)
     except Exception as error:
         told = _failed(name, fault_of(error))
     return told if "id" in ask else None
 
 
-def _failed(name: object, fault: RpcFault) -> dict[str, Any]:
+def _failed(name: object, fault: RpcFault) -> WireObject:
     known = name if isinstance(name, str | int | float) and not isinstance(name, bool) else None
-    error: dict[str, Any] = {"code": fault.code, "message": fault.message}
+    error: WireObject = {"code": fault.code, "message": fault.message}
     return {"jsonrpc": "2.0", "error": error | ({"data": fault.data} if fault.data else {}), "id": known}
 
 
-def refusal(words: str, code: int = INVALID) -> bytes:
+def refusal(words: str) -> bytes:
     """The answer to something that is no request, or that is not carried out."""
-    return _encode(_failed(None, RpcFault(code, words)))
+    return _encode(_failed(None, RpcFault(INVALID, words)))
 
 
 def notification(method: str, params: object) -> bytes:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from fledge.api.spawn_options import program_key
 from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
 from fledge.commands.gateway_state import GatewayState
@@ -17,15 +18,17 @@ from fledge.commands.params import (
     One,
     RunId,
     SessionKeyParam,
+    ShortText,
     WaitMs,
     WaitSeconds,
     WordsParam,
 )
-from fledge.commands.sessions import StopsWait, check_folder, stopped, while_open
+from fledge.commands.sessions import StopsWait, check_folder, replied, stopped, while_open
 from fledge.commands.table import Params, method
+from fledge.commands.wire import WireObject
 from fledge.core.exchange import plan_words
-from fledge.core.keys import AGENT_ID, SessionKey, main_key
-from fledge.core.params import also_called, formerly
+from fledge.core.keys import main_key
+from fledge.core.params import formerly
 from fledge.core.policy import STEER_CHARS
 from fledge.core.run import Run
 from fledge.core.targets import is_everybody
@@ -36,10 +39,6 @@ from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.messenger import Sent
 from fledge.orchestrator.spawn_params import SpawnParams
 from fledge.orchestrator.spawner import accepted
-
-AgentParam = Annotated[
-    str, Meta(description="another agent's id, if the requester may spawn it"), also_called("agentId")
-]
 
 
 class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
@@ -61,15 +60,13 @@ class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
         return SpawnParams(**{name: getattr(self, name) for name in SpawnParams.__struct_fields__})
 
 
-@method("runs.spawn", dict[str, Any], nested="params", formerly="subagents.spawn")
-async def subagents_spawn(gateway: GatewayState, params: Spawn) -> dict[str, object]:
+@method("runs.spawn", nested="params", formerly="subagents.spawn")
+async def subagents_spawn(gateway: GatewayState, params: Spawn) -> WireObject:
     """Start a run on behalf of a conversation that exists, of the main conversation, or of a program that reads its
     result by run id."""
-    if params.program and not AGENT_ID.fullmatch(params.program):
-        raise BadInput("program", "must be a word of letters, digits, '-' or '_'", params.program)
     session = session_key(params.requester, "requester")
     if params.program:
-        session = str(SessionKey("main", "named", params.program))
+        session = program_key(params.program)
 
     def open_requester(c: Commit) -> None:
         known = c.tx.sessions.get(session)
@@ -101,7 +98,7 @@ class ResultOf(Params, frozen=True, kw_only=True):
     """Only look, without waiting: it does not count as delivered."""
 
 
-@method("runs.result", Result[Any], reads=True, formerly="subagents.result")
+@method("runs.result", reads=True, formerly="subagents.result")
 async def subagents_result(gateway: GatewayState, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await gateway.fl.run(params.run)
@@ -126,11 +123,18 @@ class NextAttempt(Struct, frozen=True, kw_only=True):
     attempt: int
 
 
-@method("runs.steer", NextAttempt, formerly="subagents.steer")
+def _next_attempt(run: Run) -> NextAttempt:
+    return NextAttempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+
+
+@method("runs.steer", formerly="subagents.steer")
 async def subagents_steer(gateway: GatewayState, params: WordsForRun) -> NextAttempt:
     """Stop what a run is doing and redirect it: a new attempt."""
-    run = await gateway.fl.engine.commit(lambda c: control.steer(c, found(c.tx, params), params.message))
-    return NextAttempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+    return _next_attempt(await gateway.commit(lambda c: control.steer(c, found(c.tx, params), params.message)))
+
+
+async def _found(gateway: GatewayState, params: One) -> str:
+    return await gateway.read(lambda tx: found(tx, params))
 
 
 class ResumeParams(One, frozen=True, kw_only=True):
@@ -139,25 +143,24 @@ class ResumeParams(One, frozen=True, kw_only=True):
     words: Annotated[str, Meta(max_length=STEER_CHARS, description="something to add, for the run")] = ""
 
 
-@method("runs.resume", NextAttempt)
+@method("runs.resume")
 async def runs_resume(gateway: GatewayState, params: ResumeParams) -> NextAttempt:
     """Let a killed run go on in a new attempt, with all it had done. What was killed below it stays killed."""
-    key = await gateway.fl.engine.store.read(lambda tx: found(tx, params))
-    run = await gateway.fl.spawner.resume(key, params.words)
-    return NextAttempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+    key = await _found(gateway, params)
+    return _next_attempt(await gateway.fl.spawner.resume(key, params.words))
 
 
 class Again(One, frozen=True, kw_only=True):
     """`runs.again`."""
 
-    idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+    idempotency_key: ShortText = ""
     default_model: DefaultModel = ""
 
 
-@method("runs.again", dict[str, Any])
-async def runs_again(gateway: GatewayState, params: Again) -> dict[str, object]:
+@method("runs.again")
+async def runs_again(gateway: GatewayState, params: Again) -> WireObject:
     """Start a new run with the task and options of an earlier one, for the same requester. Answers like a spawn."""
-    key = await gateway.fl.engine.store.read(lambda tx: found(tx, params))
+    key = await _found(gateway, params)
     return accepted(await gateway.fl.spawner.again(key, params.idempotency_key, params.default_model))
 
 
@@ -170,15 +173,13 @@ class ToldAndWaits(WordsForRun, frozen=True, kw_only=True):
     ] = ""
 
 
-@method("runs.send", Reply, formerly="subagents.send")
+@method("runs.send", formerly="subagents.send")
 async def subagents_send(gateway: GatewayState, params: ToldAndWaits) -> Reply:
     """Add a message without stopping anything; a run at work reads it at its next step."""
-    key = await gateway.fl.engine.store.read(lambda tx: found(tx, params))
+    key = await _found(gateway, params)
     session = gateway.fl.session(key)
     run_id = (await gateway.fl.agent(params.message, session_key=key, idempotency_key=params.idempotency_key)).run_id
-    return await while_open(
-        gateway, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
-    )
+    return await replied(gateway, session, run_id, params.timeout_seconds)
 
 
 class TellParams(WordsForRun, frozen=True, kw_only=True):
@@ -187,7 +188,7 @@ class TellParams(WordsForRun, frozen=True, kw_only=True):
     timeout_seconds: WaitSeconds = 30.0
 
 
-@method("runs.tell", Sent)
+@method("runs.tell")
 async def runs_tell(gateway: GatewayState, params: TellParams) -> Sent:
     """Tell a run something in its requester's name: `APPROVED:` or `REJECTED:` answers a plan. An answer that it gives
     in a turn of its own is waited for."""
@@ -201,7 +202,7 @@ class Kill(One, frozen=True, kw_only=True):
     wait: StopsWait = False
 
 
-@method("runs.kill", Killing, formerly="subagents.kill")
+@method("runs.kill", formerly="subagents.kill")
 async def subagents_kill(gateway: GatewayState, params: Kill) -> Killing:
     """End a run and everything below it, silently. `all`: every run of the session that is not over."""
 
@@ -210,7 +211,7 @@ async def subagents_kill(gateway: GatewayState, params: Kill) -> Killing:
             return control.kill_all(c, session_of(c.tx, params))
         return control.kill(c, found(c.tx, params))
 
-    return await stopped(gateway, await gateway.fl.engine.commit(kill), params.wait)
+    return await stopped(gateway, await gateway.commit(kill), params.wait)
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ class ApprovePlanParams(PlanShown, frozen=True, kw_only=True):
     ] = ""
 
 
-@method("plans.approve", NextAttempt)
+@method("plans.approve")
 async def plans_approve(gateway: GatewayState, params: ApprovePlanParams) -> NextAttempt:
     """Let a plan be carried out."""
     return await _answered(gateway, params, True, params.words)
@@ -242,17 +243,14 @@ class Rejected(PlanShown, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(min_length=1, max_length=4000)]
 
 
-@method("plans.reject", NextAttempt)
+@method("plans.reject")
 async def plans_reject(gateway: GatewayState, params: Rejected) -> NextAttempt:
     """Let it plan again, with the reason."""
     return await _answered(gateway, params, False, params.reason)
 
 
 async def _answered(gateway: GatewayState, params: PlanShown, approve: bool, words: str) -> NextAttempt:
-    message = plan_words(approve, words)
-
     def answer(c: Commit) -> Run:
-        return control.answer_plan(c, found(c.tx, params), approve, message, params.run)
+        return control.answer_plan(c, found(c.tx, params), approve, plan_words(approve, words), params.run)
 
-    run = await gateway.fl.engine.commit(answer)
-    return NextAttempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+    return _next_attempt(await gateway.commit(answer))

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fledge.api.conversation import Conversation
 from fledge.api.values import Accepted, Reply, Waited
-from fledge.api.views import session_key
+from fledge.cancellation import end_tasks
 from fledge.commands import slash
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.listing import SessionReader
@@ -19,9 +19,12 @@ from fledge.commands.orders import CommandResult, below, named, run_line
 from fledge.commands.params import (
     DefaultModel,
     FolderParam,
+    InSession,
+    NamedSession,
     Nothing,
     RunId,
     SessionName,
+    ShortText,
     WaitMs,
     WaitSeconds,
     WordsParam,
@@ -68,9 +71,12 @@ async def while_open(
         await asyncio.wait((wanted, closing), return_when=asyncio.FIRST_COMPLETED)
         return await (wanted if wanted.done() else otherwise())
     finally:
-        for one in (wanted, closing):
-            one.cancel()
-        await asyncio.gather(wanted, closing, return_exceptions=True)
+        await end_tasks((wanted, closing))
+
+
+async def replied(gateway: GatewayState, session: Conversation, run_id: str, seconds: float) -> Reply:
+    """The answer to a message, as far as there is one after this time or when the gateway closes."""
+    return await while_open(gateway, session.reply(run_id, timeout=seconds), lambda: session.reply(run_id, timeout=0))
 
 
 StopsWait = Annotated[bool, Meta(description="wait up to 6 s until everything that must stop has stopped")]
@@ -101,10 +107,10 @@ class AgentParams(Params, frozen=True, kw_only=True):
     deliver: bool = True
     lane: Annotated[str, Meta(max_length=64)] = ""
     extra_system_prompt: Annotated[str, Meta(max_length=100_000)] = ""
-    model: Annotated[str, Meta(max_length=256)] = ""
+    model: ShortText = ""
     thinking: ThinkingLevel | Literal[""] = ""
     timeout_seconds: Annotated[float, Meta(ge=0, le=86_400 * 365)] = 0
-    idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+    idempotency_key: ShortText = ""
     default_model: DefaultModel = ""
     images: Images = ()
     attachments: AttachmentsParam = ()
@@ -112,12 +118,12 @@ class AgentParams(Params, frozen=True, kw_only=True):
     compact: Annotated[bool, Meta(description="first summarise the conversation so far")] = False
 
 
-@method("agent", Accepted)
+@method("agent")
 async def agent(gateway: GatewayState, params: AgentParams) -> Accepted:
     """Say something to a session, with wishes for the turn that answers. Returns at once, with a run id."""
     model, key = params.model, conversation(gateway, params.session).key
     if params.default_model and not model:
-        known = await gateway.fl.engine.store.read(lambda tx: tx.sessions.get(key))
+        known = await gateway.read(lambda tx: tx.sessions.get(key))
         model = params.default_model if _uses_default_model(gateway.fl.config, key, known) else ""
     return await gateway.fl.agent(
         params.message,
@@ -151,37 +157,33 @@ class AgentWait(Params, frozen=True, kw_only=True):
     timeout_ms: WaitMs = 30_000
 
 
-@method("agent.wait", Waited, reads=True)
+@method("agent.wait", reads=True)
 async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
     """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
     fl = gateway.fl
     return await while_open(gateway, fl.agent_wait(params.run, params.timeout_ms), lambda: fl.agent_wait(params.run, 0))
 
 
-class Send(Params, frozen=True, kw_only=True):
+class Send(NamedSession, frozen=True, kw_only=True):
     """`send`."""
 
-    session: SessionName
     message: WordsParam
     timeout_seconds: WaitSeconds = 30.0
     images: Images = ()
     attachments: AttachmentsParam = ()
 
 
-@method("send", Reply)
+@method("send")
 async def send(gateway: GatewayState, params: Send) -> Reply:
     """Say something to a session without stopping anything, and wait a while for the answer."""
     session = conversation(gateway, params.session)
     run_id = await session.post(params.message, images=params.images, attachments=params.attachments)
-    return await while_open(
-        gateway, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
-    )
+    return await replied(gateway, session, run_id, params.timeout_seconds)
 
 
-class ReplyTo(Params, frozen=True, kw_only=True):
+class ReplyTo(NamedSession, frozen=True, kw_only=True):
     """`reply`."""
 
-    session: SessionName
     run: RunId
     timeout_ms: WaitMs = 30_000
     failures: Annotated[
@@ -190,15 +192,15 @@ class ReplyTo(Params, frozen=True, kw_only=True):
     asks: Annotated[bool, Meta(description="a person will answer questions: wait for the answers too")] = False
 
 
-@method("reply", Reply, reads=True)
+@method("reply", reads=True)
 async def reply(gateway: GatewayState, params: ReplyTo) -> Reply:
     """The answer to the message with this run id; waits for it."""
     session = conversation(gateway, params.session)
 
-    async def replied(wait_s: float) -> Reply:
+    async def waited(wait_s: float) -> Reply:
         return await session.reply(params.run, timeout=wait_s, failures=params.failures, asks=params.asks or None)
 
-    return await while_open(gateway, replied(params.timeout_ms / 1000), lambda: replied(0))
+    return await while_open(gateway, waited(params.timeout_ms / 1000), lambda: waited(0))
 
 
 class SystemEvent(Params, frozen=True, kw_only=True):
@@ -215,16 +217,15 @@ class Posted(Struct, frozen=True):
     """False: the last event that waits there says the same."""
 
 
-@method("system.event", Posted)
+@method("system.event")
 async def system_event(gateway: GatewayState, params: SystemEvent) -> Posted:
     """Post a system event: an idle conversation reads it in a heartbeat turn, a busy one at its next step."""
     return Posted(await conversation(gateway, params.session).post_event(params.text))
 
 
-class HeartbeatRequest(Params, frozen=True, kw_only=True):
+class HeartbeatRequest(InSession, frozen=True, kw_only=True):
     """`heartbeat.request`."""
 
-    session: SessionName = "main"
     reason: Annotated[str, Meta(max_length=1000)] = ""
 
 
@@ -234,7 +235,7 @@ class HeartbeatOf(Struct, frozen=True):
     session_key: str
 
 
-@method("heartbeat.request", HeartbeatOf)
+@method("heartbeat.request")
 async def heartbeat_request(gateway: GatewayState, params: HeartbeatRequest) -> HeartbeatOf:
     """Ask for a heartbeat of a conversation; that of a run at work is had by the conversation above it."""
     return HeartbeatOf(await conversation(gateway, params.session).request_heartbeat(params.reason))
@@ -243,25 +244,24 @@ async def heartbeat_request(gateway: GatewayState, params: HeartbeatRequest) -> 
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsPatch(Params, frozen=True, kw_only=True):
+class SessionsPatch(NamedSession, frozen=True, kw_only=True):
     """`sessions.patch`."""
 
-    session: SessionName
     label: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
-    model: Annotated[str, Meta(max_length=256)] | UnsetType = UNSET
+    model: ShortText | UnsetType = UNSET
     thinking: ThinkingLevel | Literal[""] | UnsetType = UNSET
 
 
-@method("sessions.patch", SessionRow)
+@method("sessions.patch")
 async def sessions_patch(gateway: GatewayState, params: SessionsPatch) -> SessionRow:
     """Set a session's label, or the model and thinking level of its next turns; empty: as configured again."""
-    fl, key = gateway.fl, session_key(params.session, "session")
+    fl, key = gateway.fl, params.key
     given = {"label": params.label, "model": params.model, "thinking": params.thinking}
     patch = {name: value for name, value in given.items() if isinstance(value, str)}
     if patch.get("model"):
         fl.check_model(patch["model"], patch.get("thinking") or None)
-    await fl.engine.commit(lambda c: control.patch_session(c, key, patch))
-    return await fl.engine.store.read(lambda tx: SessionReader(tx, fl.engine.clock.now()).row(*_known(tx, key)))
+    await gateway.commit(lambda c: control.patch_session(c, key, patch))
+    return await gateway.read(lambda tx: SessionReader(tx, gateway.now()).row(*_known(tx, key)))
 
 
 def _known(tx: Tx, key: str) -> tuple[Session, Instant]:
@@ -271,10 +271,9 @@ def _known(tx: Tx, key: str) -> tuple[Session, Instant]:
     return found, last[0].at if last else found.created_at
 
 
-class SessionsDelete(Params, frozen=True, kw_only=True):
+class SessionsDelete(NamedSession, frozen=True, kw_only=True):
     """`sessions.delete`."""
 
-    session: SessionName
     delete_transcript: bool = True
     emit_lifecycle_hooks: bool = True
 
@@ -285,11 +284,11 @@ class Done(Struct, frozen=True):
     ok: bool = True
 
 
-@method("sessions.delete", Done)
+@method("sessions.delete")
 async def sessions_delete(gateway: GatewayState, params: SessionsDelete) -> Done:
     """Delete a session. What its children have yet to say goes to its requester, or is kept as undelivered."""
-    key = session_key(params.session, "session")
-    await gateway.fl.engine.commit(
+    key = params.key
+    await gateway.commit(
         lambda c: control.delete_session(
             c, key, keep_transcript=not params.delete_transcript, hooks=params.emit_lifecycle_hooks
         )
@@ -297,10 +296,9 @@ async def sessions_delete(gateway: GatewayState, params: SessionsDelete) -> Done
     return Done()
 
 
-class SessionsStop(Params, frozen=True, kw_only=True):
+class SessionsStop(InSession, frozen=True, kw_only=True):
     """`sessions.stop`."""
 
-    session: SessionName = "main"
     below: bool = True
     """False: only its turn; what it spawned goes on."""
     wait: StopsWait = False
@@ -316,7 +314,7 @@ class StopDone(Killing, frozen=True, omit_defaults=True, kw_only=True):
     """Run ids: nobody has read these messages, and nobody will."""
 
 
-@method("sessions.stop", StopDone)
+@method("sessions.stop")
 async def sessions_stop(gateway: GatewayState, params: SessionsStop) -> StopDone:
     """Stop a session's turn and everything below it."""
     key = conversation(gateway, params.session).key
@@ -328,15 +326,14 @@ async def sessions_stop(gateway: GatewayState, params: SessionsStop) -> StopDone
         control.interrupt(c, key)
         return Killing((), ()), withdrawn
 
-    done, withdrawn = await gateway.fl.engine.commit(stop)
+    done, withdrawn = await gateway.commit(stop)
     ended = await stopped(gateway, done, params.wait)
     return StopDone(ended.killed, ended.stopping, ended.finished, withdrawn=withdrawn)
 
 
-class SessionsFocus(Params, frozen=True, kw_only=True):
+class SessionsFocus(NamedSession, frozen=True, kw_only=True):
     """`sessions.focus`."""
 
-    session: SessionName
     address: Annotated[Address, Meta(description="the place: [channel, to, thread]")]
 
 
@@ -346,35 +343,33 @@ class Bound(Struct, frozen=True, kw_only=True):
     session_key: str
 
 
-@method("sessions.focus", Bound)
+@method("sessions.focus")
 async def sessions_focus(gateway: GatewayState, params: SessionsFocus) -> Bound:
     """Bind a place on a channel to a session: messages from there go to it from now on."""
-    key = session_key(params.session, "session")
-    route = await gateway.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.address, gateway.client))
+    key = params.key
+    route = await gateway.commit(lambda c: bindings.focus(c, key, key, params.address, gateway.client))
     return Bound(session_key=route.session)
 
 
-class SessionsUnfocus(Params, frozen=True, kw_only=True):
+class SessionsUnfocus(InSession, frozen=True, kw_only=True):
     """`sessions.unfocus`."""
 
-    session: SessionName = "main"
     address: AddressParam = None
     """None: the place that the session is bound to."""
 
 
-@method("sessions.unfocus", Bound)
+@method("sessions.unfocus")
 async def sessions_unfocus(gateway: GatewayState, params: SessionsUnfocus) -> Bound:
     """End the binding of a place: messages from there go to the main conversation from now on."""
-    key = session_key(params.session, "session")
+    key = params.key
     address = _checked(params.address)
-    route = await gateway.fl.engine.commit(lambda c: bindings.unfocus(c, key, address, gateway.client))
+    route = await gateway.commit(lambda c: bindings.unfocus(c, key, address, gateway.client))
     return Bound(session_key=route.session)
 
 
-class SessionsWait(Params, frozen=True, kw_only=True):
+class SessionsWait(InSession, frozen=True, kw_only=True):
     """`sessions.wait`."""
 
-    session: SessionName = "main"
     timeout_ms: WaitMs = 30_000
     or_asked: Annotated[bool, Meta(description="or until only a person's answer lets anything go on")] = False
     whole_folder: Annotated[
@@ -382,7 +377,7 @@ class SessionsWait(Params, frozen=True, kw_only=True):
     ] = False
 
 
-@method("sessions.wait", Rest, reads=True)
+@method("sessions.wait", reads=True)
 async def sessions_wait(gateway: GatewayState, params: SessionsWait) -> Rest:
     """Wait until nothing of a session is left to do: no turn open, nothing unread, everything below settled."""
     fl, key = gateway.fl, conversation(gateway, params.session).key
@@ -395,15 +390,14 @@ async def sessions_wait(gateway: GatewayState, params: SessionsWait) -> Rest:
         return found if found.settled or (params.or_asked and found.questions) else None
 
     async def now() -> Rest:
-        return await fl.engine.store.read(stands)
+        return await gateway.read(stands)
 
     return await while_open(gateway, fl.until(is_over, timeout=params.timeout_ms / 1000), now) or await now()
 
 
-class SessionsOpen(Params, frozen=True, kw_only=True):
+class SessionsOpen(InSession, frozen=True, kw_only=True):
     """`sessions.open`."""
 
-    session: SessionName = "main"
     address: AddressParam = None
     folder: FolderParam = ""
 
@@ -419,7 +413,7 @@ class Begun(Struct, frozen=True, kw_only=True):
     """The main conversation in which was talked until now, if that of this project folder has begun with this call."""
 
 
-@method("sessions.open", Begun)
+@method("sessions.open")
 async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
     """Let a conversation begin, if it has not, and speak to that place, if it speaks to none. Answers the session that
     is talked with there: this one, unless `/focus` has bound the place to one below it. One that begins in a project
@@ -446,7 +440,7 @@ async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
             earlier=main if is_first else "",
         )
 
-    return await gateway.fl.engine.commit(begin)
+    return await gateway.commit(begin)
 
 
 def check_folder(folder: str) -> None:
@@ -455,33 +449,29 @@ def check_folder(folder: str) -> None:
         raise BadInput("folder", "must be the real path of a folder here", folder)
 
 
-class SessionsBelow(Params, frozen=True, kw_only=True):
+class SessionsBelow(InSession, frozen=True, kw_only=True):
     """`orders.below`."""
 
-    session: SessionName = "main"
 
-
-@method("sessions.below", Below, reads=True)
+@method("sessions.below", reads=True)
 async def sessions_below(gateway: GatewayState, params: SessionsBelow) -> Below:
     """What goes on in a conversation and below it: its turn, its subagents at work, and what they may be called in
     slash commands."""
-    key, now = session_key(params.session, "session"), gateway.fl.engine.clock.now()
-    return await gateway.fl.engine.store.read(lambda tx: below(tx, key, now))
+    key, now = params.key, gateway.now()
+    return await gateway.read(lambda tx: below(tx, key, now))
 
 
-class Command(Params, frozen=True, kw_only=True):
+class Command(InSession, frozen=True, kw_only=True):
     """`slash.run`."""
 
-    session: SessionName = "main"
     line: Annotated[str, Meta(min_length=1, max_length=100_000, description="a slash command, such as /subagents list")]
     address: AddressParam = None
 
 
-@method("slash.run", CommandResult, formerly="commands.run")
+@method("slash.run", formerly="commands.run")
 async def commands_run(gateway: GatewayState, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
-    key = session_key(params.session, "session")
-    return await run_line(gateway, key, params.line, _checked(params.address))
+    return await run_line(gateway, params.key, params.line, _checked(params.address))
 
 
 class SlashCommand(Struct, frozen=True):
@@ -494,7 +484,7 @@ class SlashCommand(Struct, frozen=True):
     arguments: str = ""
 
 
-@method("slash.list", list[SlashCommand], reads=True)
+@method("slash.list", reads=True)
 async def slash_list(gateway: GatewayState, params: Nothing) -> list[SlashCommand]:
     """The slash commands there are."""
     return [SlashCommand(form, meaning, *slash.parted(form)) for form, meaning in slash.forms()]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.errors import BadInput
 
@@ -126,43 +127,14 @@ ALONE: Final = (
 """What stands alone."""
 
 
-class _Said(Struct, frozen=True):
-    """A command as it was typed, so that a refusal names that one and not another of the same verb."""
-
-    verb: Verb
-    name: str
-    """Such as `/tell` or `/subagents send`."""
-    form: str
-
-
-def _said(usage: SlashUsage, prefix: str) -> _Said:
-    return _Said(usage.verb, prefix + usage.form.split()[0], prefix + usage.form)
-
-
-_ACTIONS: Final[dict[str, _Said]] = {
-    usage.form.split()[0]: _said(usage, "/subagents ")
+_ACTIONS: Final = {
+    usage.form.split()[0]: replace(usage, form=f"/subagents {usage.form}")
     for usage in (*SUBAGENTS, SlashUsage("kill", "stop <id|#|all>", "as kill"))
 }
-_COMMANDS: Final[dict[str, _Said]] = {usage.form.split()[0][1:]: _said(usage, "") for usage in ALONE}
+_COMMANDS: Final = {usage.form.split()[0][1:]: usage for usage in ALONE}
 _ACTIONS_OF: Final = {"undelivered": ("retry", "dismiss"), "permissions": ("revoke",)}
-_NEED_A_TARGET: Final[tuple[Verb, ...]] = (
-    *(
-        "kill",
-        "resume",
-        "again",
-        "log",
-        "info",
-        "send",
-        "steer",
-        "approve",
-        "reject",
-        "focus",
-        "spawn",
-        "image",
-        "attach",
-    ),
-)
-_NEED_WORDS: Final = ("send", "steer", "reject", "spawn", "event")
+_NEED_A_TARGET: Final = "kill resume again log info send steer approve reject focus spawn image attach"
+_NEED_WORDS: Final = "send steer reject spawn event"
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -193,7 +165,7 @@ def read_file_order(line: str) -> Order | None:
     return read(line) if found is not None and found[1].lower() in ("image", "attach") else None
 
 
-def _known(word: str, known: Mapping[str, _Said], prefix: str) -> _Said:
+def _known(word: str, known: Mapping[str, SlashUsage], prefix: str) -> SlashUsage:
     if word not in known:
         near = difflib.get_close_matches(f"{prefix}{word}", ["/subagents", *(f"{prefix}{name}" for name in known)], n=1)
         raise _unknown(f"{prefix}{word}", [f"/subagents {word}"] if word in _ACTIONS else near)
@@ -211,7 +183,7 @@ def _first(rest: str) -> tuple[str, str]:
     return (head, f"{below} {more}".strip()) if newline else (first, more.strip())
 
 
-def _order(said: _Said, rest: str) -> Order:
+def _order(said: SlashUsage, rest: str) -> Order:
     verb = said.verb
     match verb:
         case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals" | "reload":
@@ -241,15 +213,15 @@ def _order(said: _Said, rest: str) -> Order:
             return _checked(Order(verb=verb, target=target, words=words), said)
 
 
-def _checked(order: Order, said: _Said) -> Order:
-    lacks_target = order.verb in _NEED_A_TARGET and not order.target
-    if lacks_target or (order.verb in _NEED_WORDS and not order.words):
+def _checked(order: Order, said: SlashUsage) -> Order:
+    lacks_target = order.verb in _NEED_A_TARGET.split() and not order.target
+    if lacks_target or (order.verb in _NEED_WORDS.split() and not order.words):
         raise _misused(said)
     return order
 
 
-def _misused(said: _Said) -> BadInput:
-    return BadInput(said.name, f"write it like this: {said.form}")
+def _misused(said: SlashUsage) -> BadInput:
+    return BadInput(parted(said.form)[0], f"write it like this: {said.form}")
 
 
 def _split(rest: str) -> tuple[str, str]:
@@ -265,7 +237,7 @@ def _unquoted(rest: str) -> str:
     return quoted[2] if quoted is not None and not quoted[3] else rest.strip()
 
 
-def _allow(rest: str, said: _Said) -> Order:
+def _allow(rest: str, said: SlashUsage) -> Order:
     """`always`, and `children` behind it, may follow the id, or stand alone where one question waits."""
     target, words = _split(rest)
     if target == "always":
@@ -276,7 +248,7 @@ def _allow(rest: str, said: _Said) -> Order:
     return Order(verb="allow", target=target, words=words)
 
 
-def _log(rest: str, said: _Said) -> Order:
+def _log(rest: str, said: SlashUsage) -> Order:
     words = rest.split()
     tools = len(words) > 1 and words[-1].lower() == "tools"
     words = words[:-1] if tools else words
@@ -284,7 +256,7 @@ def _log(rest: str, said: _Said) -> Order:
     if len(words) > 1 and words[-1].isdecimal():
         count = int(words.pop())
         if not 1 <= count <= LOG_MOST:
-            raise BadInput(said.name, f"n must be 1 to {LOG_MOST}", count)
+            raise BadInput(parted(said.form)[0], f"n must be 1 to {LOG_MOST}", count)
     return Order(verb="log", target=_unquoted(" ".join(words)), count=count, tools=tools)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from fledge.commands.params import Nothing
 from fledge.commands.table import method
 from fledge.config import agent_view, model_for_conversation, sandbox_for, spawnable, subagent_limits
 from fledge.config.shown import SettingShown, shown
+from fledge.core.cluster import Member, is_alive
 from fledge.core.policy import Budget, lane_width
 from fledge.core.run import Instant
 from fledge.models.catalog import Card
@@ -39,10 +41,12 @@ class StoreView(Struct, frozen=True, kw_only=True):
     """The database."""
 
     folder: str
+    server: str
+    """The address of the database, if it is on a server; then the folder has only its files. Else empty."""
     bytes: int
-    """Of the database and its log."""
+    """Of the database and its log; on a server, of its tables and indexes."""
     free_bytes: int
-    """On its disk."""
+    """On the disk of the folder."""
     runs: int
     sessions: int
     events: int
@@ -51,6 +55,26 @@ class StoreView(Struct, frozen=True, kw_only=True):
     """How long a commit takes: of the newest, half took at most so long."""
     commit_p95_ms: float
     """95 of 100 took at most so long."""
+
+
+class EngineView(Struct, frozen=True, kw_only=True):
+    """A process that works with a store on a server."""
+
+    state: Literal["alive", "closing", "dead"]
+    """`dead`: it was not seen for longer than its lease; a process that runs agents takes over from it."""
+    name: str
+    """The command."""
+    host: str
+    pid: int
+    version: str
+    drives: bool
+    """It runs agents; else it only reads and decides."""
+    sessions: int
+    """That it drives now."""
+    started_at: Instant
+    seen_at: Instant
+    is_this: bool
+    """It is the process that answers."""
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -77,62 +101,46 @@ class Health(Struct, frozen=True, kw_only=True):
     """What went wrong since it started, the newest first, at most 50."""
     steps: tuple[int, ...]
     """Model replies in each of the last 30 minutes, the present one last."""
+    engines: tuple[EngineView, ...]
+    """The processes that share a store on a server, the oldest first; none where one process has its store alone."""
 
 
-class _Rows(Struct, frozen=True):
-    """What health needs of the rows."""
-
-    drivers: list[str]
-    """The lane of each."""
-    questions: int
-    plans: int
-    undelivered: int
-    queues: dict[str, tuple[LaneQueue, Instant]]
-    """By lane: who waits, and since when the one that has waited longest."""
-    runs: int
-    sessions: int
-    events: int
-
-
-@method("health", Health, reads=True)
+@method("health", reads=True)
 async def health(gateway: GatewayState, params: Nothing) -> Health:
     """How the gateway is: lanes, store, what went wrong, and what has happened since it started."""
     engine = gateway.fl.engine
-    now = engine.clock.now()
-    rows = await engine.store.read(lambda tx: _look(tx, now))
-    return Health(
-        status="closing" if gateway.closing.is_set() else "ok",
-        version=fledge.__version__,
-        pid=os.getpid(),
-        started_at=gateway.started_at,
-        now_at=now,
-        drivers=len(rows.drivers),
-        questions=rows.questions,
-        plans=rows.plans,
-        undelivered=rows.undelivered,
-        subscriptions=len(gateway.watches),
-        requests=gateway.requests,
-        rejections=gateway.rejections,
-        counters=engine.counters.shown(),
-        lanes=tuple(_lane(name, engine.rules.widths, rows, now) for name in _lanes(engine.rules.widths, rows)),
-        store=_store(gateway, rows),
-        errors=tuple(reversed(engine.counters.wrong)),
-        steps=tuple(engine.counters.steps(now)),
-    )
+    now, counters, widths = engine.clock.now(), engine.counters, engine.rules.widths
+    # The loop counts on while the rows are read in a thread, so what it has counted is taken first.
+    counted, wrong, steps = counters.shown(), tuple(reversed(counters.wrong)), tuple(counters.steps(now))
+    commit_ms, commit_p95_ms = counters.commit_ms(0.5), counters.commit_ms(0.95)
 
+    def look(tx: Tx) -> Health:
+        drivers = [one for one in tx.drivers.all() if one.release_at is None or one.release_at > now]
+        used, driven = Counter(one.lane for one in drivers), Counter(one.owner for one in drivers)
+        queues = {one.lane: one for one in tx.queue.waiting_by_lane(now)}
+        lanes = dict.fromkeys((*widths, *sorted(used), *queues))
+        return Health(
+            status="closing" if gateway.closing.is_set() else "ok",
+            version=fledge.__version__,
+            pid=os.getpid(),
+            started_at=gateway.started_at,
+            now_at=now,
+            drivers=len(drivers),
+            questions=len(tx.approvals.open()),
+            plans=len(tx.runs.awaiting()),
+            undelivered=count_undelivered(tx),
+            subscriptions=len(gateway.watches),
+            requests=gateway.requests,
+            rejections=gateway.rejections,
+            counters=counted,
+            lanes=tuple(_lane(tx, name, used[name], lane_width(widths, name), queues.get(name), now) for name in lanes),
+            store=_store(tx, gateway, commit_ms, commit_p95_ms),
+            errors=wrong,
+            steps=steps,
+            engines=tuple(_engine(one, driven[one.id], engine.owner, now) for one in tx.engines.all()),
+        )
 
-def _look(tx: Tx, now: Instant) -> _Rows:
-    runs, sessions = tx.lists.count_rows()
-    return _Rows(
-        drivers=[one.lane for one in tx.drivers.all() if one.release_at is None or one.release_at > now],
-        questions=len(tx.approvals.open()),
-        plans=len(tx.runs.awaiting()),
-        undelivered=count_undelivered(tx),
-        queues={one.lane: (one, _waits_since(tx, one.oldest, now)) for one in tx.queue.waiting_by_lane(now)},
-        runs=runs,
-        sessions=sessions,
-        events=tx.events.last(),
-    )
+    return await gateway.read(look)
 
 
 def _waits_since(tx: Tx, session: str, now: Instant) -> Instant:
@@ -143,33 +151,42 @@ def _waits_since(tx: Tx, session: str, now: Instant) -> Instant:
     return unread[0].arrived_at if unread else now if turn is None else turn.opened_at
 
 
-def _lanes(widths: dict[str, int], rows: _Rows) -> list[str]:
-    return list(dict.fromkeys((*widths, *sorted(rows.drivers), *rows.queues)))
+def _lane(tx: Tx, name: str, used: int, width: int, queue: LaneQueue | None, now: Instant) -> LaneView:
+    if queue is None:
+        return LaneView(name=name, used=used, width=width)
+    wait_s = max(0.0, now - _waits_since(tx, queue.oldest, now))
+    return LaneView(name=name, used=used, width=width, queued=queue.count, oldest_wait_s=wait_s)
 
 
-def _lane(name: str, widths: dict[str, int], rows: _Rows, now: Instant) -> LaneView:
-    queue, since = rows.queues.get(name, (None, now))
-    return LaneView(
-        name=name,
-        used=rows.drivers.count(name),
-        width=lane_width(widths, name),
-        queued=0 if queue is None else queue.count,
-        oldest_wait_s=max(0.0, now - since),
+def _engine(member: Member, sessions: int, own: str, now: Instant) -> EngineView:
+    return EngineView(
+        state="dead" if not is_alive(member, now) else "closing" if member.drains else "alive",
+        name=member.name,
+        host=member.host,
+        pid=member.pid,
+        version=member.version,
+        drives=member.drives,
+        sessions=sessions,
+        started_at=member.started_at,
+        seen_at=member.seen_at,
+        is_this=member.id == own,
     )
 
 
-def _store(gateway: GatewayState, rows: _Rows) -> StoreView:
-    folder, counters = gateway.fl.state, gateway.fl.engine.counters
+def _store(tx: Tx, gateway: GatewayState, commit_ms: float, commit_p95_ms: float) -> StoreView:
+    folder, cluster = gateway.fl.state, gateway.fl.engine.store.cluster
     files = [folder / DATABASE, log_of(folder / DATABASE)]
+    runs, sessions = tx.lists.count_rows()
     return StoreView(
         folder=str(folder),
-        bytes=sum(os.stat(file).st_size for file in files if os.path.exists(file)),
+        server="" if cluster is None else cluster.address,
+        bytes=tx.lists.bytes_on_server() + sum(os.stat(file).st_size for file in files if os.path.exists(file)),
         free_bytes=shutil.disk_usage(folder).free,
-        runs=rows.runs,
-        sessions=rows.sessions,
-        events=rows.events,
-        commit_ms=counters.commit_ms(0.5),
-        commit_p95_ms=counters.commit_ms(0.95),
+        runs=runs,
+        sessions=sessions,
+        events=tx.events.last(),
+        commit_ms=commit_ms,
+        commit_p95_ms=commit_p95_ms,
     )
 
 
@@ -209,7 +226,7 @@ class AgentDetails(Struct, frozen=True, kw_only=True):
     """Today and the six days before, by UTC, today last."""
 
 
-@method("agents.list", list[AgentDetails], reads=True)
+@method("agents.list", reads=True)
 async def agents_list(gateway: GatewayState, params: Nothing) -> list[AgentDetails]:
     """The configured agents, `main` first, each with what it did and spent in the last seven days."""
     ids = dict.fromkeys(("main", *(one.id for one in gateway.fl.config.agents.list)))
@@ -257,7 +274,7 @@ class ModelView(Struct, frozen=True, kw_only=True):
     output_usd: float | None = None
 
 
-@method("models.list", list[ModelView], reads=True)
+@method("models.list", reads=True)
 async def models_list(gateway: GatewayState, params: Nothing) -> list[ModelView]:
     """The models that can be used now: those that the settings name, then those of services whose key is set."""
     return [_model(name, reason, card) for name, (reason, card) in (await gateway.fl.profiles.models()).items()]
@@ -277,7 +294,7 @@ def _model(name: str, because: str, card: Card | None) -> ModelView:
     )
 
 
-@method("config.shown", list[SettingShown], reads=True)
+@method("config.shown", reads=True)
 async def config_shown(gateway: GatewayState, params: Nothing) -> list[SettingShown]:
     """Every setting that counts: value, default and where it comes from. Secrets are never among them."""
     return shown(gateway.fl.config, gateway.layers)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
+from fledge.commands.wire import WireObject
 from fledge.core.params import Reading, as_written, read_params
 from fledge.core.run import Instant
 from fledge.errors import BadInput
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Struct)
 T = TypeVar("T")
-Do = Callable[["GatewayState", P], Awaitable[object]]
-Query = Callable[["Reader", P], Awaitable[object]]
+Do = TypeVar("Do", bound=Callable[["GatewayState", Any], Awaitable[object]])
+Query = TypeVar("Query", bound=Callable[["Reader", Any], Awaitable[object]])
 
 log = logging.getLogger("fledge.gateway")
 
@@ -37,15 +38,12 @@ class Reader(Protocol):
     @property
     def drives(self) -> bool:
         """What is unfinished goes on in this process."""
-        ...
 
     def now(self) -> Instant:
         """The time."""
-        ...
 
     async def read(self, look: Callable[[Tx], T]) -> T:
         """What `look` finds in the rows, at one moment."""
-        ...
 
 
 class Params(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -75,40 +73,26 @@ FORMER: Final[dict[str, str]] = {}
 """By the name that a method had: its present one."""
 
 
-def method(
-    name: str, result: Any, *, reads: bool = False, nested: str = "", formerly: str = ""
-) -> Callable[[Do[P]], Do[P]]:
-    """Puts a function into the table; the type of its `params` is what it takes, its docstring what it does."""
+def method(name: str, *, reads: bool = False, nested: str = "", formerly: str = "") -> Callable[[Do], Do]:
+    """Put a function into the table: the type of its `params` is what it takes, its return type what it answers, its
+    docstring what it does."""
 
-    def put(do: Do[P]) -> Do[P]:
-        _put(name, result, do, reads, nested, formerly)
+    def put(do: Do) -> Do:
+        types, meaning = do.__annotations__, (do.__doc__ or "").strip()
+        METHODS[name] = Method(name, types["params"], types["return"], reads, meaning, do, nested, formerly)
+        if formerly:
+            FORMER[formerly] = name
         return do
 
     return put
 
 
-def query(name: str, result: Any, *, formerly: str = "") -> Callable[[Query[P]], Query[P]]:
+def query(name: str, *, formerly: str = "") -> Callable[[Query], Query]:
     """The same for a function that only reads rows."""
-
-    def put(do: Query[P]) -> Query[P]:
-        _put(name, result, do, True, "", formerly)
-        return do
-
-    return put
+    return method(name, reads=True, formerly=formerly)
 
 
-def _put(
-    name: str, result: Any, do: Callable[[Any, Any], Awaitable[object]], reads: bool, nested: str, formerly: str
-) -> None:
-    params = do.__annotations__["params"]
-    METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do, nested, formerly)
-    if formerly:
-        FORMER[formerly] = name
-
-
-async def carry_out(
-    gateway: Reader, method: Method, given: dict[str, Any], do: Callable[[P], Awaitable[object]]
-) -> object:
+async def carry_out(gateway: Reader, method: Method, given: WireObject, do: Callable[[P], Awaitable[object]]) -> object:
     """Read the parameters and do it. A BadInput names its field as the caller wrote it; each old name that a caller
     uses is logged once."""
     written: dict[str, str] = {}
@@ -124,7 +108,7 @@ async def carry_out(
         raise as_written(error, written) from None
 
 
-def _unnested(method: Method, given: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
+def _unnested(method: Method, given: WireObject, written: dict[str, str]) -> WireObject:
     """The parameters side by side. `written` is filled with how the caller wrote those that were nested."""
     if not _is_nested(method, given):
         return given
@@ -139,11 +123,11 @@ def _unnested(method: Method, given: dict[str, Any], written: dict[str, str]) ->
     return {**outer, **inner}
 
 
-def _is_nested(method: Method, given: dict[str, Any]) -> bool:
+def _is_nested(method: Method, given: WireObject) -> bool:
     return bool(method.nested) and method.nested in given
 
 
-def _old_forms(method: Method, given: dict[str, Any], old_names: dict[str, str]) -> list[tuple[str, str]]:
+def _old_forms(method: Method, given: WireObject, old_names: dict[str, str]) -> list[tuple[str, str]]:
     """What the caller should write otherwise: each with what is right."""
     nested = [(method.nested, "give its members as parameters")] if _is_nested(method, given) else []
     return [*nested, *((old, f"the parameter is called {name}") for old, name in old_names.items())]

@@ -7,17 +7,17 @@ and then says `closing`: a request without an answer was not carried out.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
-from fledge.api.views import session_key
+from fledge.cancellation import end_tasks
 from fledge.commands import rpc
-from fledge.commands.events import Subscribe, Subscribed, Unsubscribe
-from fledge.commands.feed import FeedClosing, FeedEvent, FeedWanted, Watch
+from fledge.commands.events import Subscribed, Unsubscribe
+from fledge.commands.feed import FeedClosing, FeedEvent, Subscribe, Watch
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import METHODS, call
 from fledge.commands.rpc import TOO_MANY, RpcFault
 from fledge.commands.table import carry_out
-from fledge.commands.wire import to_wire
+from fledge.commands.wire import WireObject, to_wire
 from fledge.errors import NotFound
 from fledge.runtime.feed import Subscription
 
@@ -26,7 +26,7 @@ AT_ONCE: Final = 1024
 FEEDS: Final = 8
 """Feeds that one connection may watch."""
 
-CallOnGateway = Callable[[GatewayState, str, dict[str, Any]], Awaitable[object]]
+CallOnGateway = Callable[[GatewayState, str, WireObject], Awaitable[object]]
 """Carries out a method."""
 ConnectionEnd = Literal["gone", "slow", "closing"]
 """Why a connection is over: the client left, it did not read, or the process leaves."""
@@ -37,11 +37,9 @@ class MessagePipe(Protocol):
 
     async def receive(self) -> bytes | str | None:
         """The next message; None once the client is gone."""
-        ...
 
     async def send(self, told: bytes) -> None:
         """Send one; ConnectionError if the client is gone."""
-        ...
 
 
 async def talk(gateway: GatewayState, pipe: MessagePipe, call: CallOnGateway = call) -> ConnectionEnd:
@@ -75,10 +73,8 @@ class _Talk:
             await self._drain()
             return "closing"
         finally:
-            tasks = (reading, closing, stuck, *self._tasks, *(feed.task for feed in self._feeds.values()))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            feeds = (feed.task for feed in self._feeds.values())
+            await end_tasks((reading, closing, stuck, *self._tasks, *feeds))
 
     async def _drain(self) -> None:
         """Let what was asked be answered, and feeds say where to resume; then say that nothing else was done."""
@@ -103,7 +99,7 @@ class _Talk:
         for feed in self._feeds.values():
             feed.announced.set()
 
-    async def _call(self, name: str, given: dict[str, Any]) -> object:
+    async def _call(self, name: str, given: WireObject) -> object:
         if self._asking >= AT_ONCE:
             raise RpcFault(TOO_MANY, f"{AT_ONCE} requests of this connection are being carried out: wait for one")
         self._asking += 1
@@ -133,11 +129,7 @@ class _Talk:
     async def _subscribe(self, params: Subscribe) -> object:
         if len(self._feeds) >= FEEDS:
             raise RpcFault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
-        key = session_key(params.session, "session") if params.session else ""
-        wanted = FeedWanted(
-            cursor=params.cursor, session_key=key, live=params.live, rows=params.rows, entries=params.entries
-        )
-        watch = await watched(self._gateway, wanted)
+        watch = await watched(self._gateway, params)
         number, self._next = self._next, self._next + 1
         cursor = watch.cursor
         self._feeds[number] = Telling(self._gateway, watch, lambda event: self._event(number, event))
@@ -154,7 +146,7 @@ class _Talk:
         await self._write(rpc.notification("event", {"subscription": number, **to_wire(event)}))
 
 
-async def watched(gateway: GatewayState, wanted: FeedWanted, early: Subscription | None = None) -> Watch:
+async def watched(gateway: GatewayState, wanted: Subscribe, early: Subscription | None = None) -> Watch:
     """A feed that is being watched; `Telling` ends that. Refused: too many, a cursor that no event has told."""
     watch = Watch(gateway.fl, wanted, early)
     gateway.subscribe(watch)
@@ -184,8 +176,7 @@ class Telling:
 
     async def end(self) -> None:
         """Tell no more."""
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        await end_tasks([self.task])
 
     async def _run(self) -> None:
         try:

@@ -13,28 +13,6 @@ from fledge.core.run import EndedReason, Instant
 from fledge.core.spans import Mark
 from fledge.core.standing import Limit, NextDue, StatusView, UnansweredTurn
 
-__all__ = [
-    "Below",
-    "BudgetUse",
-    "ChildAtWork",
-    "Ends",
-    "FilterCounts",
-    "Overview",
-    "RanWith",
-    "Rest",
-    "RunDelivery",
-    "RunPage",
-    "RunRow",
-    "RunWorkspace",
-    "SessionPage",
-    "SessionRow",
-    "SessionStanding",
-    "Story",
-    "Target",
-    "Try",
-    "UnansweredTurn",
-]
-
 
 class Try(Struct, frozen=True, kw_only=True):
     """A try at delivering something of a run."""
@@ -324,8 +302,6 @@ class Below(Struct, frozen=True, kw_only=True):
     """Of a busy one: when its turn began."""
     waits: bool = False
     """A call of its own waits for a person."""
-    waits_for: str = ""
-    """It has yielded: what it waits for, and for how much longer."""
     unanswered: str = ""
     """For how long its turn cannot answer; empty: it is not half an hour."""
     tokens_in: int = 0

@@ -9,6 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+WireObject = dict[str, Any]
+"""An object, as it looks on the wire."""
+
 
 def camel(name: str) -> str:
     """The name on the wire."""
@@ -27,9 +30,9 @@ def to_wire(value: object) -> Any:
     return value
 
 
-def _struct(value: Struct) -> dict[str, Any]:
+def _struct(value: Struct) -> WireObject:
     config = value.__struct_config__
-    told: dict[str, Any] = {}
+    told: WireObject = {}
     if config.tag is not None and config.tag_field is not None:
         told[config.tag_field] = config.tag
     for name, default in zip(value.__struct_fields__, _defaults(type(value)), strict=True):
@@ -46,9 +49,9 @@ def _defaults(kind: type[Struct]) -> tuple[Any, ...]:
     return (msgspec.NODEFAULT,) * (len(kind.__struct_fields__) - len(given)) + given
 
 
-def schemas(kinds: Mapping[str, Any], ref: str = "#/$defs/{name}") -> tuple[dict[str, Any], dict[str, Any]]:
+def schemas(kinds: Mapping[str, Any]) -> tuple[WireObject, WireObject]:
     """JSON Schemas of these types as they look on the wire, and the parts they refer to."""
-    made, parts = msgspec.json.schema_components(kinds.values(), ref_template=ref)
+    made, parts = msgspec.json.schema_components(kinds.values(), ref_template="#/$defs/{name}")
     return (
         {name: _renamed(schema) for name, schema in zip(kinds, made, strict=True)},
         {name: _renamed(schema) for name, schema in parts.items()},
@@ -74,5 +77,5 @@ def _renamed(schema: Any) -> Any:
 
 def _time(schema: Any) -> Any:
     nullable = "null" in str(schema)
-    told: dict[str, Any] = {"description": "milliseconds since the epoch"}
+    told: WireObject = {"description": "milliseconds since the epoch"}
     return told | ({"type": ["integer", "null"]} if nullable else {"type": "integer"})

@@ -4,11 +4,10 @@
 Knows nothing of stores, sessions or clocks. Reading JSON5 is loaded only when a file needs it.
 """
 
-from fledge.config.check import Loaded, SettingsDocument, check
+from fledge.config.check import Loaded, check
 from fledge.config.effective_settings import (
     DEFAULT_MODEL,
     Chosen,
-    QueueOverride,
     agent,
     agent_to_agent,
     agent_view,
@@ -28,18 +27,15 @@ from fledge.config.effective_settings import (
     visibility_for,
 )
 from fledge.config.forms import duration_s
-from fledge.config.layers import as_document, merge, with_agents, with_default_model, with_settings
+from fledge.config.layers import SingleSettings, as_document, merge, with_agents, with_default_model, with_settings
 from fledge.config.load import load, parse, parse_document, read
-from fledge.config.reference import Setting, describe, page
+from fledge.config.reference import describe, page
 from fledge.config.schema import (
     AgentBlock,
     BudgetBlock,
     Config,
-    HeartbeatBlock,
     ModelChoice,
     SandboxBlock,
-    Subagents,
-    Tools,
 )
 
 __all__ = [
@@ -48,15 +44,10 @@ __all__ = [
     "BudgetBlock",
     "Chosen",
     "Config",
-    "HeartbeatBlock",
     "Loaded",
     "ModelChoice",
-    "QueueOverride",
     "SandboxBlock",
-    "Setting",
-    "SettingsDocument",
-    "Subagents",
-    "Tools",
+    "SingleSettings",
     "agent",
     "agent_to_agent",
     "agent_view",

@@ -35,7 +35,7 @@ from fledge.config.schema import (
 from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
 from fledge.core.keys import AGENT_ID
 from fledge.core.route import TERMINAL, check_channel
-from fledge.core.schema import check_schema
+from fledge.core.schema import JsonObject, check_schema
 from fledge.errors import BadInput
 
 SettingsDocument = Mapping[str, object]
@@ -168,7 +168,7 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
         case DictType(value_type=item):
             if not isinstance(value, Mapping):
                 raise _wrong(of, value, place)
-            fitted: dict[str, object] = {}
+            fitted: JsonObject = {}
             for key, one in value.items():
                 at = _Place(place.key(key).path, f"{place.block}.<name>")
                 if is_unused(place.block, key) and not (isinstance(one, Mapping) and "url" in one):
@@ -206,7 +206,7 @@ def _fit_number(kind: IntType | FloatType, value: object, place: _Place, of: Sha
     return int(value) if whole else float(value)
 
 
-def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[str]) -> dict[str, object]:
+def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[str]) -> JsonObject:
     if kind.cls is ModelChoice and isinstance(value, str):
         value = {"primary": value}
     if kind.cls is ChannelQueue and isinstance(value, str):
@@ -216,8 +216,8 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
     if kind.cls in (ModelProvider, WebSearch) and "apiKey" in value:
         value = _with_named_key(value, place.key("apiKey").path)
     known = fields_of(kind)
-    clean: dict[str, object] = {}
-    rules: dict[str, object] = {}
+    clean: JsonObject = {}
+    rules: JsonObject = {}
     for key, one in value.items():
         at, name = place.key(key), _present_name(key, value, place, warnings)
         if name is None:

@@ -3,7 +3,7 @@
 Pure functions of a `Config`. An agent without an entry of its own has the defaults. This file changes no settings.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TypeVar, get_args
 
@@ -23,7 +23,7 @@ from fledge.config.schema import (
 )
 from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxed_visibility
 from fledge.core.heartbeat import HeartbeatSettings, active_hours
-from fledge.core.inbox import Drop, QueueMode, QueueSettings
+from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
 from fledge.core.progress import StepLimits
 from fledge.errors import BadInput
@@ -43,15 +43,6 @@ class Chosen(Struct, frozen=True, gc=False):
     name: str
     setting: str
     fallbacks: tuple[str, ...] = ()
-
-
-class QueueOverride(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What one session says of its own queue; None leaves it to the settings."""
-
-    mode: QueueMode | None = None
-    debounce_ms: int | None = None
-    cap: int | None = None
-    drop: Drop | None = None
 
 
 _P = TypeVar("_P")
@@ -161,19 +152,23 @@ def model_for_child(config: Config, requested: str | None, target_agent: str) ->
             raise BadInput("model", "must be a model's name", requested)
         return Chosen(requested.strip(), "model")
     defaults, own = config.agents.defaults, agent(config, target_agent)
-    order: tuple[tuple[ModelChoice | None, str], ...] = (
+    order = (
         (own.subagents.model, f"agents.list.{own.id}.subagents.model"),
         (defaults.subagents.model, "agents.defaults.subagents.model"),
         (own.model, f"agents.list.{own.id}.model"),
         (defaults.model, DEFAULT_MODEL),
     )
-    return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
+    return _first_model(order)
 
 
 def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:
     """The model of the agent's own sessions: the agent's, else the defaults'; None if neither is set."""
     own = agent(config, agent_id)
     order = ((own.model, f"agents.list.{own.id}.model"), (config.agents.defaults.model, DEFAULT_MODEL))
+    return _first_model(order)
+
+
+def _first_model(order: Iterable[tuple[ModelChoice | None, str]]) -> Chosen | None:
     return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
 
 
@@ -200,25 +195,21 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
     return next((Chosen(level, setting) for level, setting in order if level), None)
 
 
-def queue_settings(
-    config: Config, channel: str | None = None, session_override: QueueOverride | None = None
-) -> QueueSettings:
-    """How items reach a session: as the session says itself, else as said for its channel, else for all.
+def queue_settings(config: Config, channel: str | None = None) -> QueueSettings:
+    """How items reach a session: as the settings say for its channel, else for all.
 
-    Each of these has a mode for both kinds of items and may have another for people's messages. Without any mode
-    completions are collected and people's messages steer.
+    Each has a mode for both kinds of items and may have another for people's messages. Without any mode completions
+    are collected and people's messages steer.
     """
-    queue, own = config.messages.queue, session_override or QueueOverride()
-    name = (channel or "").strip().lower()
+    queue, name = config.messages.queue, (channel or "").strip().lower()
     there = {key.lower(): said for key, said in queue.by_channel.items()}.get(name, ChannelQueue())
     pauses = {key.lower(): pause for key, pause in queue.debounce_ms_by_channel.items()}
-    debounce_ms = pauses.get(name, queue.debounce_ms) if own.debounce_ms is None else own.debounce_ms
     return QueueSettings(
-        mode=own.mode or there.mode or queue.mode or "collect",
-        people=own.mode or there.people or there.mode or queue.people or queue.mode or "steer",
-        debounce_s=debounce_ms / 1000,
-        cap=queue.cap if own.cap is None else own.cap,
-        drop=own.drop or queue.drop,
+        mode=there.mode or queue.mode or "collect",
+        people=there.people or there.mode or queue.people or queue.mode or "steer",
+        debounce_s=pauses.get(name, queue.debounce_ms) / 1000,
+        cap=queue.cap,
+        drop=queue.drop,
     )
 
 

@@ -6,6 +6,7 @@ This file does not know which setting has which form.
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from fledge.core.keys import check_agent_id
 from fledge.errors import BadInput
@@ -48,15 +49,9 @@ def _target(value: str, field: str) -> str:
     return value if value == "*" else check_agent_id(value, field)
 
 
-def _start(value: str, field: str) -> str:
-    if not _CLOCK.fullmatch(value):
-        raise BadInput(field, f"must be {FORMS['start'][0]}", value)
-    return value
-
-
-def _end(value: str, field: str) -> str:
-    if value != "24:00" and not _CLOCK.fullmatch(value):
-        raise BadInput(field, f"must be {FORMS['end'][0]}", value)
+def _clock(form: str, value: str, field: str) -> str:
+    if not _CLOCK.fullmatch(value) and (form, value) != ("end", "24:00"):
+        raise BadInput(field, f"must be {FORMS[form][0]}", value)
     return value
 
 
@@ -98,8 +93,8 @@ FORMS: dict[str, tuple[str, Callable[[str, str], str]]] = {
     "agentId": ("1 to 64 letters, digits, '-' or '_'", check_agent_id),
     "target": ("an agent's id or *", _target),
     "duration": ("off, or a duration such as 30m or 1h30m, of at least 1s", _duration),
-    "start": ("a time of day such as 08:30", _start),
-    "end": ("a time of day such as 22:00, at most 24:00", _end),
+    "start": ("a time of day such as 08:30", partial(_clock, "start")),
+    "end": ("a time of day such as 22:00, at most 24:00", partial(_clock, "end")),
     "webhook": ("an address that starts with https:// (http:// only on this computer)", _webhook),
     "timezone": ("local, or a time zone such as Europe/Paris", _timezone),
 }

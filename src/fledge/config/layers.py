@@ -4,7 +4,7 @@ Works on documents, before they are checked; `with_settings` checks the outcome.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -13,20 +13,25 @@ from fledge.config.check import MAX_DEPTH, Loaded, SettingsDocument, check, size
 from fledge.config.schema import PRESETS, Config, ModelChoice
 from fledge.config.shape import nearest
 from fledge.config.text import value_of
+from fledge.core.schema import JsonObject
 from fledge.errors import BadInput
 
 _AGENTS = "agents.list"
 _SCHEMA = "outputSchema"
+SingleSettings = tuple[str, ...]
+"""The values of `--set`, in order: `key.path=value`."""
+SettingPath = tuple[str, ...]
+"""The keys that lead to a setting. An agent of `agents.list` is named by its id."""
 Layers = Sequence[tuple[str, SettingsDocument]]
 """Documents of settings with their names, the weakest first."""
 
 
-def merge(*documents: SettingsDocument) -> dict[str, object]:
+def merge(*documents: SettingsDocument) -> JsonObject:
     """One document in which later ones win: objects are merged, other values and lists replaced, agents merged by id.
 
     None of the given documents is changed or shared. Refused: anything that is no object or nests too deep.
     """
-    merged: dict[str, object] = {}
+    merged: JsonObject = {}
     for number, document in enumerate(documents, start=1):
         merged = _merged(merged, sized(document, f"document {number}"), "")
     return merged
@@ -49,17 +54,33 @@ def with_settings(base: Config | SettingsDocument, settings: Sequence[str]) -> L
     return check(document, "settings")
 
 
-def layer_of(settings: Sequence[str]) -> dict[str, object]:
+def layer_of(settings: Sequence[str]) -> JsonObject:
     """What these `key.path=value` set, as a document, unchecked; agents stand by the name they were given."""
-    found: dict[str, object] = {}
+    found: JsonObject = {}
     for setting in settings:
         path, _, value = setting.partition("=")
-        document: object = value_of(value)
-        for key in reversed(path.split(".")):
-            document = {key.strip(): document}
-        assert isinstance(document, dict)
-        found = merge(found, document)
+        found = merge(found, nested([key.strip() for key in path.split(".")], value_of(value)))
     return found
+
+
+def nested(keys: Sequence[str], value: object) -> JsonObject:
+    """A document that holds this value alone, at the end of these keys."""
+    *blocks, last = keys
+    document: JsonObject = {last: value}
+    for key in reversed(blocks):
+        document = {key: document}
+    return document
+
+
+def leaves(value: object, path: SettingPath = ()) -> Iterator[tuple[SettingPath, object]]:
+    """The values of a document by their path; lists other than that of agents are one value."""
+    if path == ("agents", "list") and isinstance(value, list | tuple):
+        value = {_id(one) or str(at): one for at, one in enumerate(value)}
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from leaves(one, (*path, str(key)))
+    else:
+        yield path, value
 
 
 def with_default_model(config: Config, name: str) -> Config:
@@ -94,9 +115,9 @@ def _named(agent_id: object, settings: object) -> object:
     return {**settings, "id": agent_id}
 
 
-def as_document(config: Config) -> dict[str, object]:
+def as_document(config: Config) -> JsonObject:
     """A document that `check` turns into an equal `Config`; what is at its default is mostly left out."""
-    document: dict[str, object] = to_builtins(config)
+    document: JsonObject = to_builtins(config)
     tools, agents = document.get("tools"), document.get("agents")
     if isinstance(tools, dict):
         tools.update(tools.pop("rules", {}))
@@ -111,7 +132,7 @@ def as_document(config: Config) -> dict[str, object]:
     return document
 
 
-def _merged(base: Mapping[str, object], over: Mapping[str, object], path: str) -> dict[str, object]:
+def _merged(base: SettingsDocument, over: SettingsDocument, path: str) -> JsonObject:
     merged = dict(base)
     for key, value in over.items():
         here, old = f"{path}.{key}".lstrip("."), merged.get(key)

@@ -10,8 +10,9 @@ from pathlib import Path
 from fledge.config.check import Loaded, SettingsDocument, check, sized
 from fledge.config.layers import merge, with_settings
 from fledge.config.text import MAX_CHARS, decoded
-from fledge.confine import Confined, IsFolder, NoSuchFile, read_trusted
+from fledge.confine import Confined, IsFolder, NoSuchFile
 from fledge.errors import BadInput
+from fledge.plain_file import read_plain
 
 MAX_BYTES = 4 * MAX_CHARS
 
@@ -45,7 +46,7 @@ def contents(path: Path, in_workspace: bool = False) -> bytes | None:
     """
     try:
         if not in_workspace:
-            return read_trusted(path, MAX_BYTES + 1)
+            return read_plain(path, MAX_BYTES + 1)
         with Confined(path.parent) as folder:
             return folder.read(path.name, MAX_BYTES + 1)[0]
     except (FileNotFoundError, NoSuchFile, IsFolder):

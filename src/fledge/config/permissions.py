@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from fledge.confine import read_plain
+from fledge.confine import FOLDER_FLAGS, read_plain
 from fledge.core.keys import is_called
 from fledge.core.permission import Permission, is_sound
 from fledge.errors import BadInput, NotFound, Refused
@@ -125,7 +125,7 @@ def _must_be_own(status: os.stat_result) -> None:
 
 @contextmanager
 def _held(place: Path) -> Iterator[int]:
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    folder = os.open(place, FOLDER_FLAGS)
     try:
         _must_be_own(os.fstat(folder))
         yield folder

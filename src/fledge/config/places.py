@@ -19,7 +19,7 @@ from fledge.config import trusted_text
 from fledge.config.check import Loaded, SettingsDocument, check
 from fledge.config.layers import layer_of, merge, with_settings
 from fledge.config.load import contents, document_of
-from fledge.config.profiles_md import profile_files, profiles_of
+from fledge.config.profiles_md import SettingsFile, profile_files, profiles_of
 from fledge.config.untrusted_settings import tightened
 from fledge.errors import BadInput
 from fledge.plain_file import read_plain, write_private
@@ -58,13 +58,13 @@ class Written(Struct, frozen=True):
     folder: Path
     settings: bytes | None
     """Of `fledge.json5`; None if there is none."""
-    agents: tuple[tuple[Path, bytes], ...]
+    agents: tuple[SettingsFile, ...]
     """Of `agents/*.md`, by name."""
 
     @property
     def names(self) -> list[str]:
         """The files, relative to the folder."""
-        return [*([] if self.settings is None else [FILE]), *(f"{AGENTS}/{path.name}" for path, _ in self.agents)]
+        return [name for name, _ in self.files]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -75,8 +75,8 @@ class Written(Struct, frozen=True):
     @property
     def files(self) -> list[tuple[str, bytes]]:
         """Their names, relative to the folder, and their bytes."""
-        contents = [*([] if self.settings is None else [self.settings]), *(raw for _, raw in self.agents)]
-        return list(zip(self.names, contents, strict=True))
+        own = [] if self.settings is None else [(FILE, self.settings)]
+        return [*own, *((f"{AGENTS}/{path.name}", raw) for path, raw in self.agents)]
 
     @property
     def digest(self) -> str | None:
@@ -143,21 +143,21 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
     if project.resolve() == user.resolve():
         return FoundSettings(replace(with_settings(base[1], settings), layers=(base, single)), own.sources, True)
     over, sources = theirs.document, (*own.sources, *theirs.sources)
-    if not over or is_trusted(project, user, theirs):
-        loaded = with_settings(merge(base[1], over), settings)
-        return FoundSettings(replace(loaded, layers=(base, (str(project / FILE), over), single)), sources, True)
-    allowed = tightened(check(base[1], str(user / FILE)).config, over, str(project / FILE))
-    loaded = with_settings(merge(base[1], allowed.document), settings)
-    changed = str(project.resolve()) in _trusted(user)
+    left_out: tuple[str, ...] = ()
+    counts = not over or is_trusted(project, user, theirs)
+    if not counts:
+        over, left_out = tightened(check(base[1], base[0]).config, over, str(project / FILE))
+    loaded = with_settings(merge(base[1], over), settings)
+    changed = not counts and str(project.resolve()) in _trusted(user)
     warnings = loaded.warnings
-    if allowed.left_out:
-        shown = ", ".join(allowed.left_out[:5]) + (" …" if len(allowed.left_out) > 5 else "")
+    if left_out:
+        shown = ", ".join(left_out[:5]) + (" …" if len(left_out) > 5 else "")
         why = "changed since it was trusted" if changed else "not trusted"
         how = "`fledge trust --show` shows " + ("the difference" if changed else "what that lets in")
         words = f"{project}: {why}, so these settings of it do not count: {shown}. {how}, `fledge trust` trusts it"
         warnings = (*warnings, words)
-    layers = (base, (str(project / FILE), allowed.document), single)
-    return FoundSettings(Loaded(loaded.config, warnings, layers), sources, False, allowed.left_out, changed)
+    layers = (base, (str(project / FILE), over), single)
+    return FoundSettings(Loaded(loaded.config, warnings, layers), sources, counts, left_out, changed)
 
 
 # ---- trust -----------------------------------------------------------------------------------------------------------

@@ -22,27 +22,30 @@ from fledge.config.check import SettingsDocument
 from fledge.config.text import value_of
 from fledge.confine import files_of, read_plain
 from fledge.core.keys import AGENT_ID
+from fledge.core.schema import JsonObject
 from fledge.errors import BadInput
 
 MAX_BYTES = 64 * 1024
 MAX_FILES = 100
+SettingsFile = tuple[Path, bytes]
+"""A file, and what is in it."""
 _KEY = re.compile(r"([A-Za-z][\w.-]*)\s*:\s*(.*)")
 _LISTS = {"tools": ("tools", "allow"), "disallowedTools": ("tools", "deny")}
 
 
-def profiles_of(files: Iterable[tuple[Path, bytes]]) -> SettingsDocument:
+def profiles_of(files: Iterable[SettingsFile]) -> SettingsDocument:
     """One layer of settings with the profile of each file; empty without files. Refused, naming file and line: a file
     that is no profile."""
     agents = [profile(path.stem, _text(path, raw), str(path)) for path, raw in files]
     return {"agents": {"list": agents}} if agents else {}
 
 
-def profile_files(folder: Path) -> list[tuple[Path, bytes]]:
+def profile_files(folder: Path) -> list[SettingsFile]:
     """The profiles of the folder and their bytes, by name. Refused: a folder of too many, one that cannot be read.
 
     Links are passed over: a profile is a file of the folder itself.
     """
-    found: list[tuple[Path, bytes]] = []
+    found: list[SettingsFile] = []
     with files_of(folder) as held:
         names = [] if held is None else sorted(name for name in os.listdir(held) if name.endswith(".md"))
         for name in names:
@@ -66,11 +69,11 @@ def _text(path: Path, raw: bytes) -> str:
         raise BadInput(str(path), f"must be UTF-8 text, byte {error.start} is not") from None
 
 
-def profile(name: str, text: str, source: str) -> dict[str, object]:
+def profile(name: str, text: str, source: str) -> JsonObject:
     """One agent's block of settings from the text of its profile."""
     if not AGENT_ID.fullmatch(name.lower()):
         raise BadInput(source, "must be named like an agent: letters, digits, - and _", name)
-    agent: dict[str, object] = {"id": name.lower()}
+    agent: JsonObject = {"id": name.lower()}
     front, body = _parts(text, source)
     for number, key, value in _settings(front, source):
         path = _LISTS.get(key, tuple(key.split(".")))
@@ -117,7 +120,7 @@ def _settings(lines: list[str], source: str) -> Iterable[tuple[int, str, object]
     return found
 
 
-def _put(agent: dict[str, object], path: tuple[str, ...], value: object, where: str) -> None:
+def _put(agent: JsonObject, path: tuple[str, ...], value: object, where: str) -> None:
     at = agent
     for key in path[:-1]:
         below = at.setdefault(key, {})

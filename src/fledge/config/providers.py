@@ -31,7 +31,9 @@ def configured(name: str, said: ModelProvider) -> Provider:
     check_query(said.query, f"{field}.query")
     provider = built_in or Provider(name=name)
     if said.base_url is not None:
-        provider = replace(provider, base_url=_address(said.base_url, f"{field}.baseUrl", name), base_url_env=())
+        address = checked_url(said.base_url, f"{field}.baseUrl")
+        address = azure_v1(address) if name == "azure" else address
+        provider = replace(provider, base_url=address, base_url_env=())
     if said.api is not None:
         provider = replace(provider, api=said.api, compatible_api=None)
     if said.api_key_env is not None:
@@ -43,11 +45,3 @@ def configured(name: str, said: ModelProvider) -> Provider:
         query={**provider.query, **said.query},
         timeout_s=said.timeout_seconds,
     )
-
-
-def _address(base_url: str, field: str, name: str) -> str:
-    try:
-        checked = checked_url(base_url)
-    except BadInput as error:
-        raise BadInput(field, error.expected, error.got) from None
-    return azure_v1(checked) if name == "azure" else checked

@@ -14,6 +14,7 @@ from fledge.core.announce import Style
 from fledge.core.hook import HookName
 from fledge.core.inbox import Drop, QueueMode
 
+TextList = tuple[str, ...]
 ThinkingSetting = Literal["off", "minimal", "low", "medium", "high"]
 
 
@@ -28,19 +29,21 @@ EffortSetting = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ma
 Input = Literal["text", "image", "audio", "video", "document"]
 SearchService = Literal["brave", "tavily", "searxng"]
 WORDS = (
-    *(
-        ThinkingSetting,
-        QueueMode,
-        Drop,
-        Visibility,
-        ApprovalSetting,
-        SandboxMode,
-        SandboxView,
-        SandboxNetwork,
-        Style,
-        Deliver,
-    ),
-    *(HookName, Api, EffortSetting, Input, SearchService),
+    ThinkingSetting,
+    QueueMode,
+    Drop,
+    Visibility,
+    ApprovalSetting,
+    SandboxMode,
+    SandboxView,
+    SandboxNetwork,
+    Style,
+    Deliver,
+    HookName,
+    Api,
+    EffortSetting,
+    Input,
+    SearchService,
 )
 """Every choice of words, each in the order in which it is told to people."""
 
@@ -95,11 +98,15 @@ MaxTokens = Annotated[
 ]
 
 
-class ModelChoice(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SettingsBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A block of settings: camelCase in a file, and written without what is at its default."""
+
+
+class ModelChoice(SettingsBlock, frozen=True):
     """A model and what to try when it fails. In a file a plain name is enough."""
 
     primary: str
-    fallbacks: tuple[str, ...] = ()
+    fallbacks: TextList = ()
 
 
 ChildModel = Annotated[ModelChoice, _means("model of children")]
@@ -109,7 +116,7 @@ OwnModel = Annotated[ModelChoice, _means("model of the agent's own sessions; chi
 # ---- agents ----------------------------------------------------------------------------------------------------------
 
 
-class BudgetBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class BudgetBlock(SettingsBlock, frozen=True):
     """What a child may use; 0 is no limit."""
 
     tokens: BudgetTokens = 0
@@ -118,7 +125,7 @@ class BudgetBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     seconds: BudgetSeconds = 0.0
 
 
-class AgentBudget(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentBudget(SettingsBlock, frozen=True):
     """One agent's say on the budget of its children; 0 lifts a default limit."""
 
     tokens: BudgetTokens | None = None
@@ -127,7 +134,7 @@ class AgentBudget(Struct, frozen=True, rename="camel", omit_defaults=True):
     seconds: BudgetSeconds | None = None
 
 
-class Subagents(Struct, frozen=True, rename="camel", omit_defaults=True):
+class Subagents(SettingsBlock, frozen=True):
     """Limits and defaults of children, for every agent."""
 
     limits: Strict | None = None
@@ -146,7 +153,7 @@ class Subagents(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Not set: none but the own one, and for main those given to `open(agents=…)`."""
 
 
-class AgentSubagents(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentSubagents(SettingsBlock, frozen=True):
     """One agent's say on the limits and defaults of its children."""
 
     limits: Strict | None = None
@@ -168,7 +175,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {"strict": {"maxConcurrent": 5, "maxR
 """What `limits` stands for, by wire key."""
 
 
-class ActiveHoursBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ActiveHoursBlock(SettingsBlock, frozen=True):
     """When heartbeats and notices may start a turn. May run over midnight; equal times: never."""
 
     start: Annotated[str, _means("first minute in which a heartbeat may run", "start")]
@@ -176,7 +183,7 @@ class ActiveHoursBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     timezone: Annotated[str, _means("time zone of both; local (or user): this computer's", "timezone")] = "local"
 
 
-class HeartbeatBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class HeartbeatBlock(SettingsBlock, frozen=True):
     """Turns that nobody asked for: periodic ones, and those that tell notices."""
 
     every: Annotated[str, _means("how often a heartbeat runs by itself", "duration")] = "off"
@@ -184,7 +191,7 @@ class HeartbeatBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     ack_max_chars: Annotated[int, _from(0, "a HEARTBEAT_OK with at most this much beside it is silence")] = 300
 
 
-class SandboxBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SandboxBlock(SettingsBlock, frozen=True):
     """Where tools of a session run."""
 
     mode: ToolSandbox = "auto"
@@ -192,7 +199,7 @@ class SandboxBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     session_tools_visibility: SandboxSessions = "spawned"
 
 
-class AgentSandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentSandbox(SettingsBlock, frozen=True):
     """One agent's say on its sandbox."""
 
     mode: ToolSandbox | None = None
@@ -200,7 +207,7 @@ class AgentSandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
     session_tools_visibility: SandboxSessions | None = None
 
 
-class IdentityBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class IdentityBlock(SettingsBlock, frozen=True):
     """Who the agent says it is."""
 
     name: Annotated[str, _means("the name the agent goes by")] | None = None
@@ -208,7 +215,7 @@ class IdentityBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     emoji: Annotated[str, _means("its sign in lists")] | None = None
 
 
-class ToolRule(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ToolRule(SettingsBlock, frozen=True):
     """Whether a tool asks a person first; None leaves it to the tool."""
 
     approval: (
@@ -216,16 +223,16 @@ class ToolRule(Struct, frozen=True, rename="camel", omit_defaults=True):
     ) = None
 
 
-class ToolPolicy(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ToolPolicy(SettingsBlock, frozen=True):
     """Which tools there are, and which of them ask first."""
 
-    allow: Annotated[tuple[str, ...], _means("only these tools (globs); not set: all")] | None = None
-    deny: Annotated[tuple[str, ...], _means("never these tools (globs); wins over allow")] = ()
-    rules: Mapping[str, ToolRule] = field(default_factory=dict)
+    allow: Annotated[TextList, _means("only these tools (globs); not set: all")] | None = None
+    deny: Annotated[TextList, _means("never these tools (globs); wins over allow")] = ()
+    rules: Mapping[str, ToolRule] = {}
     """By tool name. In a file each stands beside `allow`: `tools.exec.approval`."""
 
 
-class AgentBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentBlock(SettingsBlock, frozen=True):
     """One configured profile."""
 
     id: Annotated[str, _means("the agent's name in session keys; unique", "agentId")]
@@ -241,7 +248,7 @@ class AgentBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     output_schema: Annotated[dict[str, Any], _means("JSON Schema that answers of its runs meet")] | None = None
 
 
-class AgentDefaults(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentDefaults(SettingsBlock, frozen=True):
     """What holds for every agent that says nothing else."""
 
     model: OwnModel | None = None
@@ -257,7 +264,7 @@ class AgentDefaults(Struct, frozen=True, rename="camel", omit_defaults=True):
     sandbox: SandboxBlock = SandboxBlock()
 
 
-class AgentsBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentsBlock(SettingsBlock, frozen=True):
     """All agents."""
 
     defaults: AgentDefaults = AgentDefaults()
@@ -270,7 +277,7 @@ PricePerMillion = Annotated[float, _from(0, "US dollars per million tokens")]
 TokenCount = Annotated[int, _from(1, "tokens")]
 
 
-class LongPriceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class LongPriceBlock(SettingsBlock, frozen=True):
     """What a request costs whose input is longer than `above` tokens."""
 
     above: TokenCount
@@ -280,7 +287,7 @@ class LongPriceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     cache_write: PricePerMillion | None = None
 
 
-class PriceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class PriceBlock(SettingsBlock, frozen=True):
     """US dollars per million tokens."""
 
     input: PricePerMillion
@@ -291,7 +298,7 @@ class PriceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     searches: Annotated[float, Meta(ge=0, description="for a thousand searches by the provider")] = 0.0
 
 
-class CatalogRow(Struct, frozen=True, rename="camel", omit_defaults=True):
+class CatalogRow(SettingsBlock, frozen=True):
     """What is known of one model; a field that is not set stays as the built-in catalogue has it."""
 
     window: Annotated[int, _from(1, "tokens of input and output together")] | None = None
@@ -308,7 +315,7 @@ class CatalogRow(Struct, frozen=True, rename="camel", omit_defaults=True):
     default: Annotated[bool, _means("the model that stands for its provider")] | None = None
 
 
-class ProviderModel(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ProviderModel(SettingsBlock, frozen=True):
     """A model as OpenClaw describes it beside its provider; `models.catalog` says the same and more."""
 
     id: Annotated[str, _means("the provider's name for the model")]
@@ -319,7 +326,7 @@ class ProviderModel(Struct, frozen=True, rename="camel", omit_defaults=True):
     cost: PriceBlock | None = None
 
 
-class ModelProvider(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ModelProvider(SettingsBlock, frozen=True):
     """A service with models. Of a built-in one, the fields that are set win over what is built in."""
 
     api: Annotated[Api, _means("the protocol it speaks; of a new provider openai-chat")] | None = None
@@ -331,10 +338,8 @@ class ModelProvider(Struct, frozen=True, rename="camel", omit_defaults=True):
         Annotated[str, _means("the environment variable with its key (or with _FILE behind it: a file's path)")] | None
     ) = None
     api_key_file: Annotated[str, _means("the file with its key; only its owner may open it")] | None = None
-    headers: Annotated[Mapping[str, str], _means("headers of every request; never a key")] = field(default_factory=dict)
-    query: Annotated[Mapping[str, str], _means("added to the address of every request; never a key")] = field(
-        default_factory=dict
-    )
+    headers: Annotated[Mapping[str, str], _means("headers of every request; never a key")] = {}
+    query: Annotated[Mapping[str, str], _means("added to the address of every request; never a key")] = {}
     timeout_seconds: (
         Annotated[float, Meta(gt=0, le=86400, description="how long one request may take; not set: 1800, silent 300")]
         | None
@@ -342,15 +347,11 @@ class ModelProvider(Struct, frozen=True, rename="camel", omit_defaults=True):
     models: tuple[ProviderModel, ...] = ()
 
 
-class Models(Struct, frozen=True, rename="camel", omit_defaults=True):
+class Models(SettingsBlock, frozen=True):
     """The block `models`."""
 
-    providers: Annotated[Mapping[str, ModelProvider], _means("services with models, by name")] = field(
-        default_factory=dict
-    )
-    catalog: Annotated[Mapping[str, CatalogRow], _means("figures of models, by provider/name")] = field(
-        default_factory=dict
-    )
+    providers: Annotated[Mapping[str, ModelProvider], _means("services with models, by name")] = {}
+    catalog: Annotated[Mapping[str, CatalogRow], _means("figures of models, by provider/name")] = {}
     patience_seconds: Annotated[
         float, _from(0, "seconds a subagent waits for a model that is down, overloaded or at its rate limit")
     ] = 600.0
@@ -362,30 +363,28 @@ class Models(Struct, frozen=True, rename="camel", omit_defaults=True):
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 
-class ChildTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ChildTools(SettingsBlock, frozen=True):
     """Which tools children get, within the parent's ceiling."""
 
-    allow: (
-        Annotated[tuple[str, ...], _means("children get only these tools (globs); not set: the usual ones")] | None
-    ) = None
-    also_allow: Annotated[tuple[str, ...], _means("lifts a default denial for children")] = ()
-    deny: Annotated[tuple[str, ...], _means("children never get these tools (globs); always wins")] = ()
+    allow: Annotated[TextList, _means("children get only these tools (globs); not set: the usual ones")] | None = None
+    also_allow: Annotated[TextList, _means("lifts a default denial for children")] = ()
+    deny: Annotated[TextList, _means("children never get these tools (globs); always wins")] = ()
 
 
-class SubagentTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SubagentTools(SettingsBlock, frozen=True):
     """The block `tools.subagents`."""
 
     tools: ChildTools = ChildTools()
 
 
-class AgentToAgentBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentToAgentBlock(SettingsBlock, frozen=True):
     """Whether agents may talk to each other."""
 
     enabled: Annotated[bool, _means("agents may send to sessions of other agents")] = False
-    allow: Annotated[tuple[str, ...], _means("agents that may take part, both sides (globs); empty: any")] = ()
+    allow: Annotated[TextList, _means("agents that may take part, both sides (globs); empty: any")] = ()
 
 
-class SessionTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SessionTools(SettingsBlock, frozen=True):
     """The block `tools.sessions`."""
 
     visibility: Annotated[
@@ -394,7 +393,7 @@ class SessionTools(Struct, frozen=True, rename="camel", omit_defaults=True):
     ] = "tree"
 
 
-class AttachmentsBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AttachmentsBlock(SettingsBlock, frozen=True):
     """Files that come with a spawn. The limits hold for files of messages too."""
 
     enabled: Annotated[bool, _means("a spawn may carry attachments")] = False
@@ -404,21 +403,21 @@ class AttachmentsBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     retain_on_session_keep: Annotated[bool, _means("attachments of a kept session stay until it is archived")] = False
 
 
-class SpawnTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
+class SpawnTool(ToolRule, frozen=True):
     """The block `tools.sessions_spawn`."""
 
     attachments: AttachmentsBlock = AttachmentsBlock()
 
 
-class ExecTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
+class ExecTool(ToolRule, frozen=True):
     """The block `tools.exec`."""
 
     env: Annotated[
-        tuple[str, ...], _means("variables of the environment that commands may see besides the usual ones, by name")
+        TextList, _means("variables of the environment that commands may see besides the usual ones, by name")
     ] = ()
 
 
-class WebSearch(Struct, frozen=True, rename="camel", omit_defaults=True):
+class WebSearch(SettingsBlock, frozen=True):
     """The service behind the tool `web_search`."""
 
     provider: (
@@ -440,18 +439,18 @@ class WebSearch(Struct, frozen=True, rename="camel", omit_defaults=True):
     base_url: Annotated[str, _means("its address; required of searxng, such as http://127.0.0.1:8888")] | None = None
 
 
-class WebTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+class WebTools(SettingsBlock, frozen=True):
     """The block `tools.web`."""
 
     search: WebSearch = WebSearch()
 
 
-class Tools(ToolPolicy, frozen=True, rename="camel", omit_defaults=True):
+class Tools(ToolPolicy, frozen=True):
     """The block `tools`."""
 
     exec: ExecTool = ExecTool()
     unguarded: Annotated[
-        tuple[str, ...],
+        TextList,
         _means("guarded places of the workspace that tools may write unasked, such as `.git` (docs/security.md)"),
     ] = ()
     subagents: SubagentTools = SubagentTools()
@@ -464,13 +463,13 @@ class Tools(ToolPolicy, frozen=True, rename="camel", omit_defaults=True):
 # ---- sessions and messages -------------------------------------------------------------------------------------------
 
 
-class PingPong(Struct, frozen=True, rename="camel", omit_defaults=True):
+class PingPong(SettingsBlock, frozen=True):
     """The block `session.agentToAgent`."""
 
     max_ping_pong_turns: Annotated[int, _from(0, "turns two agents may exchange after a send", 5)] = 5
 
 
-class ThreadBindings(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ThreadBindings(SettingsBlock, frozen=True):
     """Sessions bound to a channel's thread."""
 
     enabled: Annotated[bool, _means("sessions may be bound to threads")] = True
@@ -478,7 +477,7 @@ class ThreadBindings(Struct, frozen=True, rename="camel", omit_defaults=True):
     max_age_hours: Annotated[float, _from(0, "unbound at this age; 0: never")] = 0.0
 
 
-class SessionBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SessionBlock(SettingsBlock, frozen=True):
     """The block `session`."""
 
     agent_to_agent: PingPong = PingPong()
@@ -496,7 +495,7 @@ QueueModeSetting = Annotated[
 PeopleMode = Annotated[QueueMode, _means("how people's messages reach a busy conversation; not set: as `mode`")]
 
 
-class ChannelQueue(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ChannelQueue(SettingsBlock, frozen=True):
     """How messages and completions of one channel reach a busy session. In a file a plain mode is enough."""
 
     mode: (
@@ -511,7 +510,7 @@ class ChannelQueue(Struct, frozen=True, rename="camel", omit_defaults=True):
     )
 
 
-class QueueBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class QueueBlock(SettingsBlock, frozen=True):
     """How messages and completions reach a busy session."""
 
     mode: QueueModeSetting | None = None
@@ -521,13 +520,11 @@ class QueueBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     drop: Annotated[
         Drop, _means("what happens over the cap: keep one line each, drop the oldest, refuse the newest")
     ] = "summarize"
-    by_channel: Mapping[str, ChannelQueue] = field(default_factory=dict)
-    debounce_ms_by_channel: Annotated[Mapping[str, DebounceMs], _means("debounceMs, by channel")] = field(
-        default_factory=dict
-    )
+    by_channel: Mapping[str, ChannelQueue] = {}
+    debounce_ms_by_channel: Annotated[Mapping[str, DebounceMs], _means("debounceMs, by channel")] = {}
 
 
-class Messages(Struct, frozen=True, rename="camel", omit_defaults=True):
+class Messages(SettingsBlock, frozen=True):
     """The block `messages`."""
 
     queue: QueueBlock = QueueBlock()
@@ -536,7 +533,7 @@ class Messages(Struct, frozen=True, rename="camel", omit_defaults=True):
 # ---- announce, plan, retention ---------------------------------------------------------------------------------------
 
 
-class AnnounceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AnnounceBlock(SettingsBlock, frozen=True):
     """How a child's outcome is told."""
 
     style: Annotated[
@@ -553,13 +550,13 @@ class AnnounceBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     ] = 3
 
 
-class UndeliveredList(Struct, frozen=True, rename="camel", omit_defaults=True):
+class UndeliveredList(SettingsBlock, frozen=True):
     """The block `undelivered`."""
 
     retention_days: Annotated[int, _from(1, "days a result stays in the undelivered list")] = 7
 
 
-class PlanBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class PlanBlock(SettingsBlock, frozen=True):
     """The block `plan`."""
 
     approval_hours: Annotated[float, Meta(gt=0, description="hours a plan waits for its answer before it expires")] = (
@@ -567,7 +564,7 @@ class PlanBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     )
 
 
-class Retention(Struct, frozen=True, rename="camel", omit_defaults=True):
+class Retention(SettingsBlock, frozen=True):
     """How long things stay after archiving."""
 
     kept_days: Annotated[int, _from(1, "days a kept session stays readable after its run was archived")] = 30
@@ -579,22 +576,22 @@ class Retention(Struct, frozen=True, rename="camel", omit_defaults=True):
     ] = 30
 
 
-class ArchiveBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ArchiveBlock(SettingsBlock, frozen=True):
     """The block `archive`."""
 
     delete_kept: Annotated[bool, _means("archiving a run removes its kept session at once")] = False
 
 
-class CommandRuntimeBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class CommandRuntimeBlock(SettingsBlock, frozen=True):
     """A program that carries out tasks: another agent's command line, a script."""
 
     command: Annotated[
-        tuple[str, ...],
+        TextList,
         _means("the program and its arguments; `{task}` in one is replaced by the task, else it is the standard input"),
     ]
     timeout_seconds: Annotated[float, _from(0, "seconds one execution may take; 0: as long as the run itself")] = 0.0
     pass_env: Annotated[
-        tuple[str, ...], _means("variables of the environment it may see besides the usual ones, by name")
+        TextList, _means("variables of the environment it may see besides the usual ones, by name")
     ] = ()
     repeatable: Annotated[bool, _means("a task that a crash interrupted may simply be done again")] = False
     retries: Annotated[int, _from(0, "how often a failure is followed by another try", 5)] = 0
@@ -603,7 +600,7 @@ class CommandRuntimeBlock(Struct, frozen=True, rename="camel", omit_defaults=Tru
 # ---- what leaves -----------------------------------------------------------------------------------------------------
 
 
-class Webhook(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class Webhook(SettingsBlock, frozen=True, kw_only=True):
     """Somebody else's server, to which signed JSON is posted."""
 
     url: Annotated[str, _means("where it is posted to; redirects are not followed", "webhook")]
@@ -614,7 +611,7 @@ class Webhook(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=T
     timeout_seconds: Annotated[float, Meta(gt=0, le=300, description="how long one try may take")] = 10.0
 
 
-class ChannelBlock(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ChannelBlock(Webhook, frozen=True, kw_only=True):
     """A way to people outside."""
 
     kind: Annotated[Literal["webhook"], _means("how they are reached")]
@@ -623,23 +620,23 @@ class ChannelBlock(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_
     ] = "main"
 
 
-class Hook(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class Hook(Webhook, frozen=True, kw_only=True):
     """Somebody who is told of the lives of runs."""
 
     on: Annotated[tuple[HookName, ...], _means("which hooks it receives")] = ("subagent_spawned", "subagent_ended")
     retries: Annotated[int, _from(0, "how often it is tried again", 10)] = 3
 
 
-class GatewayBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class GatewayBlock(SettingsBlock, frozen=True):
     """How `fledge serve` can be reached, and what it takes at most."""
 
     host: Annotated[str, _means("the address it listens on; set another to let other machines reach it")] = "127.0.0.1"
     port: Annotated[int, _from(0, "the port it listens on; 0: any that is free", 65535)] = 18789
     allowed_hosts: Annotated[
-        tuple[str, ...], _means("names under which it may be asked for, besides this machine's own and addresses")
+        TextList, _means("names under which it may be asked for, besides this machine's own and addresses")
     ] = ()
     allowed_origins: Annotated[
-        tuple[str, ...], _means("web pages of other origins that may use it, such as https://example.org")
+        TextList, _means("web pages of other origins that may use it, such as https://example.org")
     ] = ()
     max_body_kb: Annotated[int, _from(1, "the largest request, in KiB", 1_000_000)] = 8192
     requests_per_second: Annotated[
@@ -649,22 +646,20 @@ class GatewayBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
     max_subscriptions: Annotated[int, _from(1, "feeds that are watched at once")] = 64
 
 
-class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
+class Config(SettingsBlock, frozen=True):
     """All settings."""
 
     agents: AgentsBlock = AgentsBlock()
     announce: AnnounceBlock = AnnounceBlock()
     archive: ArchiveBlock = ArchiveBlock()
-    channels: Annotated[Mapping[str, ChannelBlock], _means("channels, by name")] = field(default_factory=dict)
+    channels: Annotated[Mapping[str, ChannelBlock], _means("channels, by name")] = {}
     gateway: GatewayBlock = GatewayBlock()
-    hooks: Annotated[Mapping[str, Hook], _means("webhooks that receive events of runs, by name")] = field(
-        default_factory=dict
-    )
+    hooks: Annotated[Mapping[str, Hook], _means("webhooks that receive events of runs, by name")] = {}
     messages: Messages = Messages()
     models: Models = Models()
     plan: PlanBlock = PlanBlock()
     retention: Retention = Retention()
-    runtimes: Mapping[str, CommandRuntimeBlock] = field(default_factory=dict)
+    runtimes: Mapping[str, CommandRuntimeBlock] = {}
     """By name: what a spawn may give as `runtime`, besides `subagent`."""
     session: SessionBlock = SessionBlock()
     tools: Tools = Tools()

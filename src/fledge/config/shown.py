@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from fledge.config.layers import Layers, as_document
+from fledge.config.layers import Layers, SettingPath, as_document, leaves
 from fledge.config.reference import describe
 from fledge.config.schema import Config
 from fledge.core.redact import redacted
 
-_Path = tuple[str, ...]
 HIDDEN: Final = "(hidden)"
 DEFAULT: Final = "default"
 PROGRAM: Final = "the program"
@@ -43,10 +42,10 @@ def shown(config: Config, layers: Layers = ()) -> list[SettingShown]:
     """Every setting, in the order of the reference; those of agents, tools, providers and channels follow as they are
     set. A setting whose value is a group (a model with its fallbacks) is shown as the values of that group."""
     known = {tuple(one.key.split(".")): one for one in describe() if "[]" not in one.key and "<" not in one.key}
-    found = dict(_leaves(as_document(config), ()))
-    sources = [(name, dict(_leaves(document, ()))) for name, document in layers]
+    found = dict(leaves(as_document(config)))
+    sources = [(name, dict(leaves(document))) for name, document in layers]
 
-    def row(path: _Path, default: str = "", meaning: str = "") -> SettingShown:
+    def row(path: SettingPath, default: str = "", meaning: str = "") -> SettingShown:
         value, source = default, DEFAULT
         if path in found:
             value, source = _value(path, found[path]), _source(path, found[path], sources)
@@ -58,7 +57,7 @@ def shown(config: Config, layers: Layers = ()) -> list[SettingShown]:
     return rows + [row(path) for path in found if path not in listed]
 
 
-def _source(path: _Path, value: object, sources: Sequence[tuple[str, Mapping[_Path, object]]]) -> str:
+def _source(path: SettingPath, value: object, sources: Sequence[tuple[str, Mapping[SettingPath, object]]]) -> str:
     """The last layer that sets this value, by itself or as the short form of its group (`model: "name"`)."""
     groups = [path[:length] for length in range(1, len(path))]
     for name, document in reversed(sources):
@@ -67,17 +66,7 @@ def _source(path: _Path, value: object, sources: Sequence[tuple[str, Mapping[_Pa
     return PROGRAM
 
 
-def _leaves(value: object, path: _Path) -> list[tuple[_Path, object]]:
-    """The values of a document by their path; agents stand by their id, other lists are one value."""
-    if isinstance(value, Mapping):
-        return [leaf for key, one in value.items() for leaf in _leaves(one, (*path, str(key)))]
-    if isinstance(value, list | tuple) and path == ("agents", "list"):
-        named = {str(one.get("id", at)) if isinstance(one, Mapping) else str(at): one for at, one in enumerate(value)}
-        return [leaf for key, one in named.items() for leaf in _leaves(one, (*path, key))]
-    return [(path, value)]
-
-
-def _value(path: _Path, value: object) -> str:
+def _value(path: SettingPath, value: object) -> str:
     if any(part in _MAPS for part in path[:-1]):
         return HIDDEN
     return json.dumps(without_secrets(value), ensure_ascii=False)

@@ -5,18 +5,22 @@ added, a list of allowed tools only shrinks, and everything that could open a do
 workspaces, approvals that are lifted) is left out and named. Pure; which project is trusted is known to `places`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import fields
 
 from fledge.config.check import SettingsDocument, check
-from fledge.config.schema import Config
+from fledge.config.layers import SettingPath, leaves, merge, nested
+from fledge.config.schema import AgentBlock, Config
+from fledge.core.schema import JsonObject
 
 TighteningRule = Callable[[object, object], object]
 """From what holds and what is asked for to what may hold; the first again if the second is not tighter."""
+TighteningRules = Mapping[str, TighteningRule]
+"""By setting."""
 
 
 def _least(held: object, asked: object) -> object:
@@ -67,7 +71,7 @@ def _only(*tight: object) -> TighteningRule:
     return rule
 
 
-_CHILDREN: Final[dict[str, TighteningRule]] = {
+_CHILDREN: Final[TighteningRules] = {
     "limits": _only("strict"),
     "maxSpawnDepth": _least,
     "maxChildrenPerAgent": _least,
@@ -81,19 +85,19 @@ _CHILDREN: Final[dict[str, TighteningRule]] = {
     "budget.seconds": _least_limit,
     "allowAgents": _narrowed_closed,
 }
-_TOOLS: Final[dict[str, TighteningRule]] = {"deny": _added, "allow": _narrowed}
-_BOX: Final[dict[str, TighteningRule]] = {
+_TOOLS: Final[TighteningRules] = {"deny": _added, "allow": _narrowed}
+_BOX: Final[TighteningRules] = {
     "mode": _only("all"),
     "network": _only("none"),
     "sessionToolsVisibility": _only("spawned"),
 }
 
 
-def _below(block: str, rules: Mapping[str, TighteningRule]) -> dict[str, TighteningRule]:
+def _below(block: str, rules: TighteningRules) -> TighteningRules:
     return {f"{block}.{key}": rule for key, rule in rules.items()}
 
 
-RULES: Final[Mapping[str, TighteningRule]] = {
+RULES: Final[TighteningRules] = {
     "agents.defaults.maxConcurrent": _least,
     "agents.defaults.maxSteps": _least_limit,
     "agents.defaults.maxRepeatedSteps": _least_limit,
@@ -120,7 +124,7 @@ RULES: Final[Mapping[str, TighteningRule]] = {
 _APPROVAL: Final = _only("ask")
 
 
-class Tightened(Struct, frozen=True):
+class Tightened(NamedTuple):
     """What of a document may apply, and the settings of it that wait until the project is trusted."""
 
     document: SettingsDocument
@@ -130,20 +134,22 @@ class Tightened(Struct, frozen=True):
 def tightened(base: Config, document: SettingsDocument, source: str = "fledge.json5") -> Tightened:
     """The part of an untrusted document that makes `base` tighter. Refused: what `check` refuses of it."""
     check(document, source)
-    kept: dict[str, object] = {}
+    kept: JsonObject = {}
     left_out: list[str] = []
-    for keys, asked in _leaves(document):
+    for keys, asked in leaves(document):
+        if _block(keys) == "agents.list[].id":
+            continue  # it only names the agent
         held = _held(base, keys)
         rule = RULES.get(_block(keys)) or (
             _APPROVAL if keys[0] in ("tools", "agents") and keys[-1] == "approval" else None
         )
-        if rule is None or (keys[:2] == ("agents", "list") and not _knows(base, keys[2])):
+        if rule is None or (keys[:2] == ("agents", "list") and _own(base, keys) is None):
             if asked != held:
                 left_out.append(".".join(keys))
             continue
         value = rule(held, asked)
         if value != _plain(held):
-            _put(kept, keys, value)
+            kept = merge(kept, _layer(keys, value))
         if value == _plain(held) and _plain(asked) != _plain(held):
             left_out.append(".".join(keys))
     return Tightened(kept, tuple(left_out))
@@ -153,43 +159,28 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _leaves(document: SettingsDocument, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    for key, value in document.items():
-        here = (*before, key)
-        if here == ("agents", "list") and isinstance(value, list | tuple):
-            for agent in value:
-                if isinstance(agent, Mapping):
-                    rest = {name: one for name, one in agent.items() if name != "id"}
-                    yield from _leaves(rest, (*here, str(agent.get("id")).strip().lower()))
-        elif isinstance(value, Mapping):
-            yield from _leaves(value, here)
-        else:
-            yield here, value
-
-
-def _block(keys: tuple[str, ...]) -> str:
+def _block(keys: SettingPath) -> str:
     if keys[:2] == ("agents", "list"):
         return ".".join(("agents.list[]", *keys[3:]))
     return ".".join(keys)
 
 
-def _knows(base: Config, agent: str) -> bool:
-    return any(one.id == agent for one in base.agents.list)
+def _own(base: Config, keys: SettingPath) -> AgentBlock | None:
+    return next((one for one in base.agents.list if one.id == keys[2]), None)
 
 
-def _held(base: Config, keys: tuple[str, ...]) -> object:
+def _held(base: Config, keys: SettingPath) -> object:
     """What holds at this key now; for an agent that does not say, what is said for all."""
     if keys[:2] != ("agents", "list"):
         return _value(base, keys)
-    own = next((one for one in base.agents.list if one.id == keys[2]), None)
+    own = _own(base, keys)
     said = None if own is None else _value(own, keys[3:])
-    shared = {"subagents": ("agents", "defaults"), "sandbox": ("agents", "defaults")}.get(
-        keys[3] if len(keys) > 3 else ""
-    )
-    return _value(base, (*shared, *keys[3:])) if said is None and shared else said
+    if said is None and keys[3] in ("subagents", "sandbox"):
+        return _value(base, ("agents", "defaults", *keys[3:]))
+    return said
 
 
-def _value(at: object, keys: tuple[str, ...]) -> object:
+def _value(at: object, keys: SettingPath) -> object:
     for index, key in enumerate(keys):
         if isinstance(at, Struct):
             names = {one.encode_name: one.name for one in fields(at)}
@@ -203,20 +194,8 @@ def _value(at: object, keys: tuple[str, ...]) -> object:
     return at
 
 
-def _put(document: dict[str, object], keys: tuple[str, ...], value: object) -> None:
-    at: dict[str, object] = document
-    rest = keys
+def _layer(keys: SettingPath, value: object) -> JsonObject:
+    """A document with this one setting."""
     if keys[:2] == ("agents", "list"):
-        agents = at.setdefault("agents", {})
-        assert isinstance(agents, dict)
-        listed = agents.setdefault("list", [])
-        found = next((one for one in listed if one["id"] == keys[2]), None)
-        if found is None:
-            found = {"id": keys[2]}
-            listed.append(found)
-        at, rest = found, keys[3:]
-    for key in rest[:-1]:
-        below = at.setdefault(key, {})
-        assert isinstance(below, dict)
-        at = below
-    at[rest[-1]] = value
+        return {"agents": {"list": [{"id": keys[2], **nested(keys[3:], value)}]}}
+    return nested(keys, value)

@@ -10,9 +10,8 @@ import shlex
 from pathlib import Path
 
 from fledge.config.places import user_folder
-from fledge.confine import read_trusted
 from fledge.errors import BadInput
-from fledge.plain_file import write_private
+from fledge.plain_file import read_plain, write_private
 
 FILE = "workspaces.json"
 MAX_BYTES = 1024 * 1024
@@ -30,7 +29,7 @@ def accepted(user: Path | None = None) -> list[str]:
     """The broad workspaces that a person said yes to, by real path. Refused: a list that cannot be read."""
     path = (user or user_folder()) / FILE
     try:
-        held = json.loads(read_trusted(path, MAX_BYTES))
+        held = json.loads(read_plain(path, MAX_BYTES))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:

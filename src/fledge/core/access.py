@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from fledge.core.freeze import REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
-from fledge.errors import BadInput
 
 Role = Literal["orchestrator", "leaf"]
 Visibility = Literal["self", "tree", "agent", "all"]
@@ -33,11 +32,11 @@ NAME_CHARS: Final = 80
 
 _ALIASES: Final = {"bash": "exec"}
 _IMPLIED_BY: Final = {"apply_patch": "exec", "sessions_history": "sessions_spawn"}
-"""Tools that an `allow` list allows with another: whoever may spawn is pointed to its children's results."""
+"""Tools that an `allow` list allows together with another: a caller that may spawn may also read its children's
+results."""
 _CHILD_TOOLS: Final = "tools.subagents.tools"
 _DEPTH: Final = "agents.defaults.subagents.maxSpawnDepth"
 _SPAWN: Final = "sessions_spawn"
-_WIDTH: Final[dict[str, Visibility]] = {"self": "self", "tree": "tree", "agent": "agent", "all": "all"}
 
 
 # ---- questions -------------------------------------------------------------------------------------------------------
@@ -104,7 +103,7 @@ def child_tools(ceiling: frozenset[str], role: Role, rules: ToolRules) -> frozen
 
 
 def planning_tools(tools: frozenset[str], read_only: frozenset[str]) -> frozenset[str]:
-    """What is left of the tools while a plan is being made: those that change nothing."""
+    """The tools of a child while it makes a plan: those that change nothing."""
     harmless = {tool_name(tool) for tool in read_only}
     return frozenset(tool for tool in tools if tool_name(tool) in harmless)
 
@@ -166,16 +165,8 @@ class Sight(Struct, frozen=True, gc=False, kw_only=True):
     agent_to_agent_allowed: bool
 
 
-def visibility(word: str) -> Visibility:
-    """The setting a word names, letter case and outer space forgiven. Refused: a word that names none."""
-    named = _WIDTH.get(word.strip().lower())
-    if named is None:
-        raise BadInput("tools.sessions.visibility", "must be one of self, tree, agent, all", word)
-    return named
-
-
 def sandboxed_visibility(asked: Visibility, session_tools: Literal["spawned", "all"] = "spawned") -> Visibility:
-    """What a sandboxed caller sees: never more than its tree, unless `sandbox.sessionToolsVisibility` is `all`."""
+    """The visibility of a sandboxed caller: at most its tree, unless `sandbox.sessionToolsVisibility` is `all`."""
     return asked if asked == "self" or session_tools == "all" else "tree"
 
 

@@ -1,9 +1,9 @@
-"""How a child's outcome is told: the completion as a typed value, its text for the requester's model, several at once,
-and what is recorded of the delivery.
+"""Completions: a child's outcome as a typed value, its text for the requester's model, several at once, and the record
+of a delivery.
 
-The status comes from the `Outcome` alone. What the child wrote stands between two marker lines with a nonce; nothing in
-any field can open or close such a block, start a line outside it, or reorder one.
-This file does not know inboxes, queues, channels or retries, nor how a result was frozen (`freeze`).
+The status comes from the `Outcome` alone. The child's words stand between two marker lines with a nonce; nothing in any
+field can open or close such a block, start a line outside it, or reorder one. This file does not know inboxes, queues,
+channels or retries, nor how a result was frozen (`freeze`).
 """
 
 import re
@@ -24,22 +24,22 @@ from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome,
 from fledge.errors import BadInput
 
 KeyKind = RowKind | Literal["wake"]
-"""What a key is made for: a completion, or the message that wakes its requester."""
+"""The kinds of rows that have an announce key: completions, and the message that wakes a requester."""
 Audience = Literal["main", "nested", "quiet", "posted"]
-"""Whom the requester speaks to: the user, its own requester, or nobody unless it matters: fire-and-forget, or because
-the user was already shown it."""
+"""Whom the requester answers: the user, its own requester, or nobody unless it matters, because the run was
+fire-and-forget or the user was shown its result already."""
 Style = Literal["auto", "full", "compact"]
 
 INLINE_CHARS = 4000
 TURN_BYTES = 64 * 1024
 LEAST_BYTES = 256
-"""No completion that is told whole beside others is shorter."""
+"""The least size of a completion that is told whole beside others."""
 LEAST_CHARS = 200
-"""No result is told from its beginning with fewer characters."""
+"""The least number of characters of a result that is told from its beginning."""
 LABEL_CHARS = 120
 KEY_CHARS = 256
 LINE_CHARS = 400
-"""The most of a task, an error, or what was wrong with an output."""
+"""The most characters of a task, an error, or the fault of an output."""
 NAME_CHARS = 160
 PATH_CHARS = 400
 
@@ -52,7 +52,8 @@ _NOTHING = Handover()
 class Completion(
     Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"
 ):
-    """What a requester is told of a child; stored as JSON in its inbox row. Its texts are always valid Unicode."""
+    """The announcement of a child to its requester; stored as JSON in its inbox row. Its texts are always valid
+    Unicode."""
 
     kind: RowKind
     child_session_key: str
@@ -132,13 +133,11 @@ def for_people(completion: Completion) -> str:
     return f"{headline(completion)}\n\n{words}" if words else headline(completion)
 
 
-def forwarded(
-    completions: Sequence[Completion], style: Style, inline_chars: int = INLINE_CHARS, byte_limit: int = TURN_BYTES
-) -> str:
+def forwarded(completions: Sequence[Completion], style: Style, inline_chars: int = INLINE_CHARS) -> str:
     """What subagents answered, for a person, because the conversation that read it had no words of its own.
 
     Each has a line with its status; its words are quoted line by line, whole or as a summary by the announce style. The
-    newest are quoted as long as the text stays within `byte_limit` of UTF-8; of older ones only the status is told.
+    newest are quoted as long as the text stays within `TURN_BYTES` of UTF-8; of older ones only the status is told.
     Refused: no completions.
     """
     if not completions:
@@ -148,7 +147,7 @@ def forwarded(
     title = f"[No reply. {whose} own words:]"
     heads = [headline(completion) for completion in completions]
     sections = [_in_own_words(completion, style, inline_chars) for completion in completions]
-    quoted = _newest_that_fit(heads, sections, byte_limit - _size("\n\n".join([title, *heads])))
+    quoted = _newest_that_fit(heads, sections, TURN_BYTES - _size("\n\n".join([title, *heads])))
     return "\n\n".join([title, *(sections[at] if at in quoted else head for at, head in enumerate(heads))])
 
 
@@ -222,13 +221,13 @@ def collect(
 
 
 def whole_bytes(completion: Completion, style: Style, inline_chars: int = INLINE_CHARS) -> int:
-    """How much of a turn that reads several completions tells this one, if it is told whole."""
+    """The size of this completion, told whole, in a turn that reads several."""
     return _size(_section(completion, 0, style, "0" * 16, inline_chars))
 
 
 def room_beside(later: Iterable[int], room: int) -> int:
-    """What newer completions of the same turn, of so many bytes each, leave of `room` bytes to older ones, which are
-    read before them. No more of them are looked at than it takes to fill it."""
+    """The part of `room` bytes that newer completions of the same turn, of so many bytes each, leave to older ones,
+    which are read before them. No more sizes are read than it takes to fill the room."""
     left = room
     for size in later:
         left -= size if size <= room else 0
@@ -531,7 +530,7 @@ class Deferred(Struct, frozen=True, gc=False, tag_field="kind", tag="deferred"):
 
 
 class DeliveryFailed(Struct, frozen=True, gc=False, tag_field="kind", tag="failed"):
-    """This try told nobody."""
+    """This try reached no session."""
 
     retryable: bool
     error: str
@@ -553,7 +552,7 @@ class Tried(Struct, frozen=True, gc=False):
 
 
 class DeliveryTrace(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What is recorded of a try at delivery: to whom, by which route, what was tried, how it went."""
+    """The record of a try at delivery: to whom, by which route, the phases tried, the result."""
 
     key: str
     """The announce key."""

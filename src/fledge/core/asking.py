@@ -1,4 +1,4 @@
-"""What follows when a model was asked: after a reply keep it, have it continued, ask once more with a higher limit or
+"""Decisions after a model was asked: after a reply keep it, have it continued, ask once more with a higher limit or
 give up; after an error ask the same model again, ask the next one, pause, or give up.
 
 One policy for all providers. A reply is judged by the transcript that it follows and an error by what is stored of its
@@ -29,7 +29,7 @@ CONTINUE_WORDS: Final = (
 
 
 def dropped_words(names: str) -> str:
-    """What the model is told about calls that were cut in the middle of their arguments."""
+    """The words for the model about calls that were cut in the middle of their arguments."""
     return (
         f"[System] Your reply was cut at the token limit inside a call of {one_line(names, 200)}. That call was dropped"
         " and was not run. Make it again with shorter arguments, for example in several calls."
@@ -51,7 +51,7 @@ class Heard(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Keep(Struct, frozen=True, gc=False):
-    """Commit the reply. `is_cut`: it is not whole and stays so. `notice`: what the model is told beside it."""
+    """Commit the reply. `is_cut`: it is not whole and stays so. `notice`: words for the model beside it."""
 
     is_cut: bool = False
     notice: str = ""
@@ -70,7 +70,7 @@ class CallAgain(Struct, frozen=True, gc=False):
 
 
 class AskAgain(Struct, frozen=True, gc=False):
-    """Nothing can be kept: ask the same with this token limit."""
+    """Nothing can be kept: ask again with this token limit."""
 
     max_tokens: int
 
@@ -242,8 +242,8 @@ def _share(session: str, pauses: int) -> float:
 
 
 def is_worth_waiting(retry_in_s: float, since_at: Instant, now: Instant, patience_s: float) -> bool:
-    """True while whoever waits for a conversation's answer should go on: its turn is tried again because the trouble
-    may pass, and has not failed for longer than a run would be patient."""
+    """True while a caller that waits for a conversation's answer should go on waiting: its turn is tried again because
+    the error may pass, and has not failed for longer than a run would be patient."""
     return retry_in_s > 0 and now - since_at < patience_s
 
 

@@ -90,7 +90,7 @@ class File(Struct, frozen=True, gc=False):
 
 
 class Receipt(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is told of a file that was taken."""
+    """The answer about a file that was taken."""
 
     name: str
     bytes: int
@@ -124,7 +124,8 @@ class FileEntry(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What makes a repeated message the same: the name that the file came with, and its bytes."""
+        """The name that the file came with, and its bytes: a message repeated with the same ones is the same
+        message."""
         return self.given or self.name, self.sha256
 
 

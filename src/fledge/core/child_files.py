@@ -1,8 +1,9 @@
-"""What a run leaves outside the database, and when it goes: attachments, folders and worktrees made for a child.
+"""The files of a run outside the database, and when each is removed: attachments, folders and worktrees made for a
+child.
 
-A leaf is named by its kind and its child, relative to the state folder: `work/<uuid>`. All of them go at the latest
-when the session goes for good; what only helped the child goes earlier, what may hold its work goes later. This file
-does not know how anything is made or removed, nor that removing may find work that must not be lost.
+A file is named by its kind and its child, relative to the state folder: `work/<uuid>`. All of them are removed at the
+latest with the session; those that only helped the child earlier, those that may hold its work later. This file does
+not know how anything is made or removed, nor that removing may find work that must not be lost.
 """
 
 from collections.abc import Iterable
@@ -22,12 +23,13 @@ KINDS: Final[tuple[ChildFileKind, ...]] = (ATTACHMENTS, WORK, WORKTREES)
 
 
 def child_file(kind: ChildFileKind, session: str) -> str:
-    """The name of what is made for this child."""
+    """The name of a file or folder that is made for this child."""
     return f"{kind}/{parse_key(session).name}"
 
 
 def files_to_remove_at(run: Run, moment: RemovalMoment) -> tuple[str, ...]:
-    """What of the run goes at this moment. What went before may be named again: removing it twice is fine."""
+    """The files of the run that are removed at this moment. Earlier ones may be named again: removing one twice is
+    fine."""
     if moment == "end":
         return run.terms.leaves
     if run.terms.mode == "session" and not _is_killed(run):
@@ -36,7 +38,8 @@ def files_to_remove_at(run: Run, moment: RemovalMoment) -> tuple[str, ...]:
 
 
 def readable_child_files(run: Run | None, children: Iterable[Run]) -> tuple[str, ...]:
-    """What a session may read besides its own folder: files it was given, and folders that its children have alone."""
+    """The folders that a session may read besides its own: files it was given, and folders that its children have
+    alone."""
     own = () if run is None else run.terms.leaves
     found = [one for one in own if _kind(one) == ATTACHMENTS]
     for child in children:
@@ -65,7 +68,7 @@ def _moments(leaf_name: str, run: Run) -> tuple[RemovalMoment, ...]:
 
 
 def _may_be_resumed(run: Run) -> bool:
-    """True of a killed run that may go on, and would read what it was given again."""
+    """True of a killed run that may be resumed, and would read its files again."""
     return _is_killed(run) and run.terms.mode == "run"
 
 

@@ -151,7 +151,7 @@ def row_suppressed(run: Run, event: ev.RowSuppressed) -> Step:
 
 
 def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
-    """Nobody is left to tell: try again soon, then give up."""
+    """No session is left to announce it to: try again soon, then give up."""
     at = event.at
     match run.phase:
         case Announcing(ended=ended):
@@ -189,7 +189,8 @@ def dismissed(run: Run, event: ev.Dismissed) -> Step:
 
 
 def expire_plan(run: Run, plan: TextId | None, at: Instant) -> Step:
-    """Nobody answered: told by a row of its own kind, so the outcome needs none. It was settled all the while."""
+    """The plan was not answered in time. A row of its own kind says so, so the outcome needs none. The run has counted
+    as settled since the plan was announced."""
     ended = Ended(Failed("the plan was not answered in time"), run.started_at, at, plan)
     told = (fx.WithdrawPlan(), fx.Announce("expired", plan), *hand_over(run))
     return clean(run, ended, Skipped("suppressed"), at, *told)
@@ -256,7 +257,8 @@ def archived(run: Run, phase: Completed, at: Instant) -> Archived:
 
 
 def removed(run: Run, event: ev.Removed) -> Step:
-    """Archive a settled run at once. What has something left to do or to tell stays, and so does an open thread's."""
+    """Archive a settled run at once. A run with something left to do or to announce stays, and so does one with an open
+    thread."""
     match run.phase:
         case Completed() if run.terms.mode == "session":
             return ignore(run, "its session stays open in its thread")

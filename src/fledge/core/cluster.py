@@ -42,6 +42,14 @@ class Member(Struct, frozen=True, gc=False):
     """Digests of its settings, by section."""
     limits: Mapping[str, str] = {}
     """Settings that all engines must have in common, by name."""
+    name: str = ""
+    """The command, for people."""
+    version: str = ""
+    """Of fledge."""
+    machine: str = ""
+    """The boot and the namespaces in which its pid means a process; empty if that is not known."""
+    born: str = ""
+    """When its process began, as its machine counts."""
 
     @property
     def until_at(self) -> Instant:
@@ -54,9 +62,17 @@ class Member(Struct, frozen=True, gc=False):
         return f"process {self.pid} on {self.host}"
 
 
-def is_alive(member: Member, at: Instant) -> bool:
-    """True while its lease lasts."""
-    return at < member.until_at
+def is_alive(member: Member, at: Instant, up_at: Instant = 0.0) -> bool:
+    """True while its lease lasts. No engine can be seen while the store cannot be reached: a lease lasts at least so
+    long after `up_at`, when the engine that judges could reach it again."""
+    return at < max(member.until_at, up_at + member.lease_s)
+
+
+def is_proved_dead(member: Member, own: Member, born: str | None) -> bool:
+    """True of an engine of this very machine whose process is gone. `born` says when the process began that has its pid
+    here now: empty if there is none, None if that is not certain. Between machines or containers nothing is proved."""
+    is_here = bool(member.machine and member.born) and (member.machine, member.host) == (own.machine, own.host)
+    return is_here and born is not None and born != member.born
 
 
 def count_drivers(members: Iterable[Member], at: Instant) -> int:
@@ -106,6 +122,8 @@ class News(Struct, array_like=True, omit_defaults=True):
     """Look at all rows: news was lost, or there is too much of it."""
     expelled: bool = False
     """The others count the engine that hears this as dead."""
+    watched: list[str] = field(default_factory=list)
+    """Sessions that clients of another process watch: it wants to hear the words of their turns."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -123,6 +141,7 @@ def merged(news: Sequence[News]) -> News:
         ended=list(dict.fromkeys(key for one in news for key in one.ended)),
         moved=list(dict.fromkeys(key for one in news for key in one.moved)),
         everything=any(one.everything for one in news),
+        watched=list(dict.fromkeys(key for one in news for key in one.watched)),
     )
 
 
@@ -131,14 +150,16 @@ def to_messages(news: News) -> list[str]:
     message = _encode(news)
     if len(message) <= MOST_BYTES:
         return [message.decode()]
-    if max(len(news.stop), len(news.interrupted), len(news.ended), len(news.moved)) < 2:
+    if max(len(news.stop), len(news.interrupted), len(news.ended), len(news.moved), len(news.watched)) < 2:
         return [_encode(News(look=True, everything=True)).decode()]
     stop, rest_stop = _halves(news.stop)
     interrupted, rest_interrupted = _halves(news.interrupted)
     ended, rest_ended = _halves(news.ended)
     moved, rest_moved = _halves(news.moved)
-    first = News(news.look, stop, interrupted, ended, moved, news.everything)
-    return [*to_messages(first), *to_messages(News(False, rest_stop, rest_interrupted, rest_ended, rest_moved))]
+    watched, rest_watched = _halves(news.watched)
+    first = News(news.look, stop, interrupted, ended, moved, news.everything, watched=watched)
+    rest = News(False, rest_stop, rest_interrupted, rest_ended, rest_moved, watched=rest_watched)
+    return [*to_messages(first), *to_messages(rest)]
 
 
 def _halves(items: list[T]) -> tuple[list[T], list[T]]:

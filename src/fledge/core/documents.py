@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fledge.core.run import Instant
 
 WorkSpan = tuple[Instant, Instant]
-"""From when to when somebody was at work."""
+"""From when to when an agent was at work."""
 
 SLACK_S: Final = 2.0
 """How far a file's clock may be off from ours: so long before and after its work, an agent is taken to be at work."""
@@ -30,7 +30,7 @@ class Version(Struct, frozen=True, gc=False):
 
 
 class Document(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is known of a document."""
+    """The record of a document."""
 
     name: str
     accepted: str = ""
@@ -40,23 +40,24 @@ class Document(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Workspace(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is known of a workspace: its documents, and when agents that can write were at work in it."""
+    """The record of a workspace: its documents, and when agents that can write were at work in it."""
 
     path: str
     documents: tuple[Document, ...] = ()
     spans: tuple[WorkSpan, ...] = ()
 
     def document(self, name: str) -> Document:
-        """What is known of this document."""
+        """The record of this document."""
         return next((one for one in self.documents if one.name == name), Document(name))
 
     def with_document(self, document: Document) -> "Workspace":
-        """The same, with this known of a document."""
+        """This workspace with a changed record of a document."""
         others = (one for one in self.documents if one.name != document.name)
         return replace(self, documents=tuple(sorted((*others, document), key=lambda one: one.name)))
 
     def with_span(self, span: WorkSpan) -> "Workspace":
-        """The same, with one more time at work. Of too many, the older half become one: no moment of them is lost."""
+        """This workspace with one more span of work. Of too many spans, the older half become one that covers them
+        all."""
         spans = sorted((*self.spans, span))
         if len(spans) > MOST_SPANS:
             older, newer = spans[: MOST_SPANS // 2], spans[MOST_SPANS // 2 :]
@@ -78,5 +79,5 @@ def judge(found: Version, known: Document, spans: Iterable[WorkSpan]) -> Documen
 
 
 def left_out_line(name: str) -> str:
-    """What people are told of a document that is left out."""
+    """The line for people about a document that is left out."""
     return f"{name} changed while an agent worked: /reload takes it in"

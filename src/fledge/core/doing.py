@@ -1,13 +1,14 @@
-"""What a run does now, or what it waits for, in one line: the answer to "why does it not move?"; and a tool call in
-people's words.
+"""The current activity of a run in one line, or what it waits for: the answer to "why does it not move?"; and a tool
+call in people's words.
 
-It is read from the run's phase and from what its session has open. This file knows no store; the caller reads rows and
-gives it the facts. Arguments of a call are JSON that a model wrote: what cannot be read as an object with each name
-once is shown as it stands, so that nobody allows something else than what they saw. The caller makes texts printable.
+It is read from the run's phase and from the open calls and questions of its session. This file knows no store; the
+caller reads rows and gives it the facts. Arguments of a call are JSON that a model wrote: arguments that are no object,
+or name a key twice, are shown as they stand, so that a person never allows something else than they saw. The caller
+makes texts printable.
 """
 
 import json
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
@@ -34,7 +35,9 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
-from fledge.core.turn import Wait
+
+if TYPE_CHECKING:  # a listing needs no turns
+    from fledge.core.turn import Wait
 
 # ---- a tool call in words --------------------------------------------------------------------------------------------
 
@@ -102,10 +105,11 @@ _MOVED_BY_A_DRIVER: Final = (Spawning, Queued, Running, Ending)
 
 
 class Doing(Struct, frozen=True, gc=False, kw_only=True):
-    """What a run does or waits for."""
+    """The current activity of a run."""
 
     kind: DoingKind
-    """`you`: a person must answer. `lost`: its result found nobody. `undriven`: no process is at work here."""
+    """`you`: a person must answer. `lost`: its result could not be delivered. `undriven`: no process is at work
+    here."""
     text: str
     since_at: Instant | None = None
     until_at: Instant | None = None
@@ -120,7 +124,7 @@ class OpenToolCall(Struct, frozen=True, gc=False):
 
 
 class DoingFacts(Struct, frozen=True, gc=False, kw_only=True):
-    """What a run's phase does not say."""
+    """Facts about a run besides its phase."""
 
     is_driven: bool
     """A process is at work in the folder."""
@@ -206,8 +210,8 @@ def _children(facts: DoingFacts, until_settled: int | None) -> str:
     return f"waits for {missing} of {facts.spawned} {'child' if facts.spawned == 1 else 'children'}"
 
 
-def waits_for(wait: Wait, spawned: int, unsettled: int, now: Instant) -> str:
-    """What a conversation that has yielded waits for, and how much longer."""
+def waits_for(wait: "Wait", spawned: int, unsettled: int, now: Instant) -> str:
+    """The condition that a conversation waits for after a yield, and how much longer, in words."""
     text = _children(DoingFacts(is_driven=True, spawned=spawned, unsettled=unsettled), wait.until_settled)
     return text if wait.due_at is None else f"{text}, {duration(max(0.0, wait.due_at - now))} at most"
 

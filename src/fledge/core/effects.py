@@ -1,9 +1,8 @@
-"""What a decision is: the run afterwards, and its effects. An effect is imperative and small: what the decision asks of
-the world.
+"""Decisions: the run afterwards, and its effects. An effect is one small order to the world, in the imperative.
 
-Effects on rows are carried out in the very commit that records the event; that is how an end, its frozen result and
-the requester's inbox row are one. What must leave the process (a driver to start or stop, files to remove, hooks to
-call) is always also readable from rows, so a crash between commit and act loses nothing: the engine asks what is due.
+Effects on rows are carried out in the very commit that records the event; that is how an end, its frozen result and the
+requester's inbox row are one. An effect outside the process (a driver to start or stop, files to remove, hooks to call)
+is always also readable from rows, so a crash between commit and act loses nothing: the engine asks what is due.
 """
 
 from typing import Literal
@@ -66,8 +65,8 @@ class Post(_Effect, frozen=True, tag=True):
     """Put a message of the system into the run's own inbox."""
 
     kind: str
-    """`task`, `wake`, `overdue`, `approved`, `rejected`, `resumed`; what steer and send say is written by whoever says
-    it."""
+    """`task`, `wake`, `overdue`, `approved`, `rejected`, `resumed`; the commands steer and send write their own
+    messages."""
 
 
 class Drain(_Effect, frozen=True, tag=True):
@@ -92,25 +91,25 @@ class WithdrawPlan(_Effect, frozen=True, tag=True):
 
 
 class Readdress(_Effect, frozen=True, tag=True):
-    """Look again for somebody to tell, and put the unread row into their inbox."""
+    """Look again for a session that receives the unread row, and put it into that inbox."""
 
 
 class Trace(_Effect, frozen=True, tag=True):
-    """Record that this try at delivering the outcome told nobody, and why."""
+    """Record that this try at delivering the outcome reached no session, and why."""
 
     result: Literal["deferred", "failed"]
     why: str
 
 
 class GiveUpRow(_Effect, frozen=True, tag=True):
-    """Move the unread row to the undelivered list, and tell whoever can be told."""
+    """Move the unread row to the undelivered list, and tell the conversation above, if there is one."""
 
 
 class ReviveRow(_Effect, frozen=True, tag=True):
     """Take the row off the undelivered list: it is unread again."""
 
     to: str | None = None
-    """For this session instead of whoever is told of the run; None: for them."""
+    """The session that receives it instead of the run's requester; None: the requester."""
 
 
 class DismissRow(_Effect, frozen=True, tag=True):
@@ -118,12 +117,12 @@ class DismissRow(_Effect, frozen=True, tag=True):
 
 
 class HandOver(_Effect, frozen=True, tag=True):
-    """The session will read no more as this run: completions in its inbox go to its own requester, same row and key;
-    task, steer, wake and approval messages are void."""
+    """The session reads no more as this run: completions in its inbox go to its own requester, same row and key; task,
+    steer, wake and approval messages are void."""
 
 
 class ReadOn(_Effect, frozen=True, tag=True):
-    """The session outlives its run: what is unread gets a turn of its own; task, steer, wake and approval are void."""
+    """The session outlives its run: unread rows get a turn of their own; task, steer, wake and approval are void."""
 
 
 class SuppressInbox(_Effect, frozen=True, tag=True):
@@ -162,7 +161,7 @@ class Archive(_Effect, frozen=True, tag=True):
     """Leave the lists; keep a tombstone."""
 
     reason: Literal["swept", "released"] = "swept"
-    """Its time had come, or somebody took it off the lists."""
+    """Its time had come, or a person or program took it off the lists."""
 
 
 class DeleteSession(_Effect, frozen=True, tag=True):
@@ -210,7 +209,7 @@ Effect = (
 
 
 class Step(Struct, frozen=True, gc=False):
-    """What became of an event: a new run with its effects, or the old one and the reason it was ignored."""
+    """The result of an event: a new run with its effects, or the old one and the reason it was ignored."""
 
     run: Run
     effects: tuple[Effect, ...] = ()

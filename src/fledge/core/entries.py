@@ -85,7 +85,7 @@ class MessageEntry(_Value, frozen=True, kw_only=True, tag="message"):
 
 
 class CallAsked(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """The question to a person about a call, and what became of it."""
+    """The question to a person about a call, and its answer."""
 
     id: str
     state: str
@@ -140,7 +140,7 @@ class ReplyEntry(_Value, frozen=True, kw_only=True, tag="reply"):
 
 
 class ResultEntry(_Value, frozen=True, kw_only=True, tag="result"):
-    """What a tool answered."""
+    """The result of a tool call."""
 
     call_id: str
     call_seq: int
@@ -154,7 +154,7 @@ class ResultEntry(_Value, frozen=True, kw_only=True, tag="result"):
 
 
 class CompletionValue(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What a session was told of a child."""
+    """A completion of a child that the session has read."""
 
     kind: str
     """outcome, plan, expired or late."""
@@ -381,7 +381,7 @@ def _spawned(call: CallEntry, answered: tuple[EntryPlace, Resulted] | None) -> _
 
 
 def completions(told: Told) -> tuple[CompletionValue, ...]:
-    """What an entry tells of children, each as a value."""
+    """The completions in an entry, each as a value."""
     return tuple(_completion(one, at in told.summarised) for at, one in enumerate(told.completions))
 
 

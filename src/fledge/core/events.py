@@ -12,9 +12,9 @@ from msgspec import Struct
 from fledge.core.run import Ended, Instant, Path, Terms, TextId, WaitsFor
 
 Said = Literal["text", "empty", "silent", "skip"]
-"""What a whole reply amounts to: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
+"""The meaning of a whole reply: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
 RowKind = Literal["outcome", "plan", "expired", "late"]
-"""What a completion row announces."""
+"""The kinds of completion rows."""
 YieldCondition = Literal["all", "any"] | int
 """The condition of a yield."""
 
@@ -166,7 +166,7 @@ class PersonAnswered(_Event, frozen=True, kw_only=True, tag=True):
 
 
 class ChildrenSettled(_Event, frozen=True, kw_only=True, tag=True):
-    """Another child has settled, and that may be what was waited for."""
+    """Another child has settled, which may end the wait."""
 
     unsettled: int
     settled: int
@@ -239,7 +239,7 @@ class Retried(_Event, frozen=True, kw_only=True, tag=True):
     """An undelivered result is to be delivered again."""
 
     to: str | None = None
-    """To this session instead of whoever is told of the run; None: to them."""
+    """The session that receives it instead of the run's requester; None: the requester."""
 
 
 class Dismissed(_Event, frozen=True, kw_only=True, tag=True):
@@ -271,9 +271,9 @@ class CameDue(_Event, frozen=True, kw_only=True, tag=True):
     progress_at: Instant | None = None
     """When its driver last committed a step, or until when its tools may take."""
     partial: TextId | None = None
-    """What it had done so far, for a timeout."""
+    """Its work so far, as a text, for a timeout."""
     reachable: bool = False
-    """Somebody is there to be told."""
+    """A session is there to receive it."""
     paused: bool = False
     """The give-up clock stands still: requester busy, outside active hours, or a descendant lives."""
     held_by: str | None = None

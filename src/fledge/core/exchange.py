@@ -1,9 +1,9 @@
-"""A message from one session to another, and what becomes of the answer.
+"""Exchanges: a message from one session to another, and its answer.
 
-A *tell* is read and that is all. An *ask* is answered to whoever sent it. A *talk* is agent to agent: after the first
-answer the two take turns, then the target may say something where it lives. Every further message is decided here, from
-the reply that ended a turn; how messages are stored and turns driven is not known here. Messages that came of each
-other share a root and together are never more than `MAX_HOPS`, so that no ring of agents goes round for ever.
+A *tell* has no answer. An *ask* is answered to its sender. A *talk* is agent to agent: after the first answer the two
+take turns, then the target may tell its own people. Every further message is decided here, from the reply that ended a
+turn; this file knows neither stores nor drivers. Messages that follow from each other share a root and together are
+never more than `MAX_HOPS`, so that no ring of agents goes round for ever.
 """
 
 import re
@@ -47,7 +47,7 @@ class Closing(Struct, frozen=True, gc=False, tag="closing"):
 
 
 class Over(Struct, frozen=True, gc=False, tag="over"):
-    """Nothing more will come of it."""
+    """The exchange has ended."""
 
     why: str
 
@@ -103,10 +103,11 @@ class Exchange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 def kind_of(run: Run | None, own: bool, waits: bool) -> ExchangeKind:
-    """What a message to this session is; `run` is the session's, if it is a child, `own` if it is the sender's child.
+    """The kind of a message to this session; `run` is the session's, if it is a child, `own` if it is the sender's
+    child.
 
     A live run reads it with its work and reports to its requester, so there is nothing to wait for; one that waits for
-    its children takes a turn for it. A conversation, or a child of somebody else that has ended, talks back.
+    its children takes a turn for it. A conversation, or another session's child that has ended, talks back.
     """
     live = run is not None and run.ended is None
     if live or own:
@@ -135,10 +136,8 @@ class Move(Struct, frozen=True, gc=False):
 
 
 def answered(exchange: Exchange, reply: str, made: int) -> Move:
-    """What a reply means for the exchange it answers; `made` counts the messages under its root so far.
-
-    Refused by no one: where a rule ends the talk, it is over and says why.
-    """
+    """The next move of an exchange after a reply; `made` counts the messages under its root so far. Where a rule ends
+    the talk, it is over and says why."""
     words = reply[:REPLY_CHARS]
     stage = exchange.stage
     if isinstance(stage, Over):
@@ -163,7 +162,7 @@ def answered(exchange: Exchange, reply: str, made: int) -> Move:
 
 
 def dropped(exchange: Exchange, why: str) -> Exchange:
-    """The exchange after its message was lost on somebody: nothing more will come of it."""
+    """The exchange after its message will not be answered: it is over, for this reason."""
     return exchange if isinstance(exchange.stage, Over) else _over(exchange, why)
 
 
@@ -183,7 +182,7 @@ def refuse_hop(exchange: Exchange, made: int) -> Refusal | None:
 
 
 def first_words(exchange: Exchange, message: str) -> str:
-    """The first message as its target reads it: in a talk it says who speaks and what becomes of the answer."""
+    """The first message as its target reads it: in a talk it says who speaks and where the answer goes."""
     if exchange.kind != "talk":
         return message
     answer = "Your final text is sent back to it as your answer." if exchange.until_at or exchange.max_turns else ""
@@ -218,7 +217,7 @@ def _framed(speaker: str, words: str, instruction: str) -> str:
 
 
 class PlanAnswer(Struct, frozen=True, gc=False):
-    """What somebody says of a plan."""
+    """An answer to a plan."""
 
     approves: bool
     reason: str

@@ -1,4 +1,4 @@
-"""What a forked child is told of its requester's conversation: its words in order, without secrets, as one text.
+"""The text of a requester's conversation for a forked child: its words in order, without secrets.
 
 One text and not a copy of the entries: the child must not take the other's calls for its own, nor its words for its
 result. Calls without a result are left out. This file does not know where transcripts are kept.

@@ -1,8 +1,8 @@
-"""What an attempt leaves behind when it ends: its words, frozen and bounded, and its figures in one line.
+"""The result of an attempt: its words, frozen and bounded, and its figures in one line.
 
 The tokens by which a model says nothing live here, and nowhere else. Text is taken as hostile: it may be huge, hold
-control characters or be no valid Unicode; what leaves this file can always be written as UTF-8.
-This file does not know who is told, nor in what form; that is `announce`.
+control characters or be no valid Unicode; all text that leaves this file can be written as UTF-8. How a result is told
+is in `announce`.
 """
 
 import math
@@ -19,7 +19,7 @@ from fledge.errors import BadInput
 NO_REPLY = "NO_REPLY"
 """A whole reply of this says nothing, on purpose."""
 ANNOUNCE_SKIP = "ANNOUNCE_SKIP"
-"""A child's whole reply of this asks that nobody be told."""
+"""A child whose whole reply is this asks that its result not be announced."""
 REPLY_SKIP = "REPLY_SKIP"
 """A whole reply of this ends a conversation between two agents."""
 HEARTBEAT_OK = "HEARTBEAT_OK"
@@ -62,7 +62,8 @@ def one_line(text: str, limit: int) -> str:
 
 
 def classify_reply(text: str) -> Said:
-    """What a whole reply means. A token counts only if it is all there is, in capitals, space around it apart."""
+    """The meaning of a whole reply. A token counts only if it is the whole reply, in capitals, space around it
+    apart."""
     return _SAID.get(text.strip(), "text")
 
 
@@ -80,7 +81,7 @@ def freeze(assistant_text: str | None, tool_output: str | None) -> str:
 
 
 def partial(tool_calls: int, fragments: Iterable[str]) -> str:
-    """The note of what a run that was stopped had done: its tool calls, and its last words, oldest first.
+    """The note on the work of a stopped run: its tool calls, and its last words, oldest first.
 
     Bounded whatever the fragments are; empty and silent ones are no words. Refused: a negative count.
     """
@@ -142,7 +143,7 @@ def _ends(text: str) -> str:
 
 
 class Stats(Struct, frozen=True, gc=False, rename="camel"):
-    """What an attempt took, as measured; None where nothing was measured."""
+    """The figures of an attempt, as measured; None where nothing was measured."""
 
     runtime_s: float | None = None
     tokens_in: int | None = None

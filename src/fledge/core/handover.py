@@ -1,9 +1,10 @@
-"""What a child hands over besides its words: files in its `artifacts/`, and the worktree it worked in.
+"""The files that a child hands over besides its words, in its `artifacts/`, and the worktree it worked in.
 
 Names come from the child and are taken as hostile: valid Unicode here, flattened and guarded where they are shown. This
 file does not know where files lie nor how they were found.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -64,6 +65,10 @@ class Handover(Struct, frozen=True, gc=False, omit_defaults=True):
         return replace(self, folder=to_valid_utf8(self.folder), artifacts=artifacts, worktree=tree)
 
 
+HandoverLook = Callable[[bool], Handover]
+"""Reads what a session hands over (blocking); with True, thoroughly."""
+
+
 def artifacts_folder(session_name: str, owns_workspace: bool) -> str:
-    """Where a child puts what it hands over, in its workspace: a folder of its own where others work there too."""
+    """The folder, in a child's workspace, for files it hands over: a folder of its own where others work there too."""
     return ARTIFACTS if owns_workspace else f"{ARTIFACTS}/{short_id(session_name)}"

@@ -1,4 +1,4 @@
-"""Heartbeats: when a session is given a turn nobody spoke for, and whether its answer is worth hearing.
+"""Heartbeats: when a session is given a turn without a message, and whether its reply is sent.
 
 Here are the rules for waking (coalesced, retried while busy, kept out of quiet hours), for which notices are worth a
 turn, and for reading `HEARTBEAT_OK`. Times of day arrive as minutes; this file knows no clock and no row. Completions a
@@ -32,7 +32,7 @@ PROMPT: Final = (
 )
 """What such a turn begins with."""
 REPEAT_S: Final = 24 * 3600.0
-"""For this long the same heartbeat text is not told again."""
+"""For this long the same heartbeat text is not sent again."""
 DAY_MINUTES: Final = 24 * 60
 
 _STRENGTH: Final[dict[Cause, int]] = {"action": 3, "default": 2, "interval": 1, "retry": 0}
@@ -75,7 +75,7 @@ def request_wake(pending: Wake | None, cause: Cause, reason: str, now: Instant) 
 
 
 def retry_wake(wake: Wake, now: Instant, is_waiting: bool = False) -> Wake:
-    """The same wake later: its session was busy, or waits for its children."""
+    """This wake at a later time: its session was busy, or waits for its children."""
     return Wake(wake.cause, wake.reason, now + (WAITING_RETRY_S if is_waiting else BUSY_RETRY_S))
 
 
@@ -142,7 +142,7 @@ class HeartbeatSettings(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Situation(Struct, frozen=True, gc=False, kw_only=True):
-    """What is true of the session when its wake is due."""
+    """The state of the session when its wake is due."""
 
     minute_of_day: int
     session: Literal["idle", "busy"]
@@ -219,7 +219,8 @@ def is_silence(reply: str, extra_chars: int = OK_EXTRA_CHARS) -> bool:
 
 
 def spoken(reply: str, extra_chars: int = OK_EXTRA_CHARS) -> str:
-    """What a heartbeat's reply says aloud: silence as it is, anything else without `HEARTBEAT_OK` at either end."""
+    """The part of a heartbeat's reply that is sent: silence as it is, anything else without `HEARTBEAT_OK` at either
+    end."""
     return reply if is_silence(reply, extra_chars) else _without_last_ok(_without_first_ok(reply))
 
 

@@ -45,7 +45,7 @@ class ShownMessage(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
 
 
 class History(Struct, frozen=True, gc=False, rename="camel"):
-    """What is shown of a transcript, oldest first, and what became of the rest."""
+    """The messages of a transcript that are shown, oldest first, and whether any were dropped, cut or redacted."""
 
     messages: tuple[ShownMessage, ...]
     truncated: bool

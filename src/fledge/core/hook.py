@@ -1,8 +1,8 @@
-"""Hooks: what those who listen to runs are told, and what they may answer.
+"""Hooks: events of runs for listeners, and the answers they may give.
 
 Four moments of a run's life. Two are news (`spawned`, `ended`), two are questions with a bounded time for the answer:
-`spawning` may bind a thread or forbid it, `delivery_target` may send an answer elsewhere. Pure values: who listens and
-how they are reached is known to others.
+`spawning` may bind a thread or forbid it, `delivery_target` may send an answer elsewhere. Pure values: this file does
+not know the listeners.
 """
 
 from typing import Any, Final, Literal
@@ -22,8 +22,8 @@ HOOKS: Final[tuple[HookName, ...]] = (
     "subagent_ended",
 )
 Left = Literal["completed", "deleted", "swept", "released"]
-"""How a run leaves a context engine's care: done and kept; done and deleted; archived in its time; taken off the lists
-by somebody."""
+"""Why a context engine need not keep a run's context any more: done and kept; done and deleted; archived in its time;
+taken off the lists."""
 EndedOutcome = Literal["ok", "error", "timeout", "killed", "unknown", "reset", "deleted"]
 """How it came out; `reset`: nothing of the run ended, its thread was unbound."""
 
@@ -83,7 +83,7 @@ class SubagentEnded(_Told, frozen=True, kw_only=True, rename="camel", tag="subag
     outcome: EndedOutcome
     error: str = ""
     send_farewell: bool = False
-    """A thread is being left: somebody there may want to know."""
+    """The run leaves a thread: the people there should get a farewell."""
     ended_at: Instant
 
 

@@ -71,17 +71,17 @@ class ImageEntry(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """How it is told to people, and to models that take no images."""
+        """The image in words, for people and for models that take no images."""
         return f"[{self._subject}]"
 
     @property
     def lost_words(self) -> str:
-        """How it is told once its file is gone."""
+        """The image in words, once its file is gone."""
         return f"[{self._subject} is no longer there]"
 
     @property
     def unsent_words(self) -> str:
-        """How it is told where newer images took its place in a request."""
+        """The image in words, where newer images took its place in a request."""
         return f"[{self._subject} is not shown again: there are newer ones]"
 
     @property
@@ -110,7 +110,7 @@ def kind_of(data: bytes) -> ImageKind | None:
 
 
 def read_image(image: Image, field: str = "image") -> ImageEntry:
-    """What a transcript holds of an image. Refused: other formats, cut or damaged ones, and too large ones."""
+    """The entry of an image in a transcript. Refused: other formats, cut or damaged ones, and too large ones."""
     data = image.data
     if not isinstance(data, bytes):
         raise BadInput(field, "must be bytes", type(data).__name__)
@@ -132,14 +132,14 @@ def read_image(image: Image, field: str = "image") -> ImageEntry:
 
 
 def read_images(images: Sequence[Image], field: str = "images") -> tuple[ImageEntry, ...]:
-    """The same for several. Refused: too many, or one that `read_image` refuses."""
+    """The entries of several images. Refused: too many, or one that `read_image` refuses."""
     if len(images) > MAX_IMAGES:
         raise BadInput(field, f"must be at most {MAX_IMAGES} images", len(images))
     return tuple(read_image(image, f"{field}[{place}]") for place, image in enumerate(images))
 
 
 class NamedFile(Protocol):
-    """What came with a text and is named in it: an image or a file."""
+    """An image or file that came with a text and is named in it."""
 
     @property
     def words(self) -> str:

@@ -1,8 +1,8 @@
-"""When and how a session takes in what waits in its inbox: arbitration, debounce, queue modes, overflow, backoff.
+"""When and how a session reads its inbox: arbitration, debounce, queue modes, overflow, backoff.
 
 A row is written durably before anything here is asked, so no answer below can lose one: it only moves the moment. Rows
-come in the order they were written. A *completion* announces a child and is never dropped; any other is a message.
-This file does not know how rows are stored, how they are worded (`announce`), nor what a run does about them.
+come in the order they were written. A *completion* announces a child and is never dropped; any other is a message. This
+file does not know how rows are stored, how they are worded (`announce`), nor what a run does about them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from msgspec import Struct
 from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
 from fledge.core.route import INTERNAL, is_apart
-from fledge.core.run import Instant, Path
+from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
+from fledge.core.turn import AskingPerson, Driven, Due, Turn, Wait
 from fledge.errors import BadInput
 
 ItemKind = Literal["completion", "task", "steer", "wake", "approval", "send", "notice"]
@@ -21,7 +22,6 @@ QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"
 Drop = Literal["summarize", "old", "new"]
 RequesterState = Literal["idle", "busy", "waiting", "gone", "program"]
 How = Literal["direct", "queued", "steered", "interrupt", "hold", "missing", "handle"]
-Starts = Literal["turn", "heartbeat", "nothing"]
 
 ROWS_A_COMMIT: Final = 64
 """A drain takes at most this many rows in one commit."""
@@ -38,18 +38,6 @@ _NOWHERE: Final = {"", INTERNAL}
 _CAPPED: Final = ("send", "notice")
 _LIVE_MODES: Final = ("steer", "steer-backlog", "interrupt")
 _ONE_BY_ONE: Final = ("followup", "steer-backlog")
-_MODES: Final[dict[str, QueueMode]] = {
-    "steer": "steer",
-    "queue": "steer",
-    "queued": "steer",
-    "followup": "followup",
-    "collect": "collect",
-    "coalesce": "collect",
-    "steer-backlog": "steer-backlog",
-    "steer+backlog": "steer-backlog",
-    "interrupt": "interrupt",
-    "abort": "interrupt",
-}
 
 
 class WaitingItem(Struct, frozen=True, gc=False):
@@ -62,8 +50,6 @@ class WaitingItem(Struct, frozen=True, gc=False):
     """Where its answer will go (channel and account); rows of different origins never share a turn."""
     mode: QueueMode = "collect"
     """Of a completion or a message: its queue mode, by what it is and by its channel."""
-    bytes: int = 0
-    """The size it would have in the transcript."""
     text_head: str = ""
     """Its beginning, for a line that stands in for it."""
 
@@ -90,14 +76,6 @@ class QueueSettings(Struct, frozen=True, gc=False, kw_only=True):
             raise BadInput("messages.queue.cap", "must be 1 or more", self.cap)
 
 
-def queue_mode(word: str) -> QueueMode:
-    """The mode a word names, letter case and outer space forgiven. Refused: a word that names none."""
-    mode = _MODES.get(word.strip().lower())
-    if mode is None:
-        raise BadInput("messages.queue.mode", f"must be one of {', '.join(dict.fromkeys(_MODES.values()))}", word)
-    return mode
-
-
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
 
 
@@ -106,7 +84,6 @@ class DeliveryPlan(Struct, frozen=True, gc=False):
 
     how: How
     phases: tuple[DeliveryPhase, ...]
-    starts: Starts = "nothing"
 
     @property
     def prefix(self) -> str:
@@ -115,7 +92,7 @@ class DeliveryPlan(Struct, frozen=True, gc=False):
 
     @property
     def path(self) -> Path | None:
-        """The path a delivery reports; None while there is nobody to deliver to."""
+        """The path a delivery reports; None while no session receives it."""
         match self.how:
             case "direct" | "handle":
                 return "direct"
@@ -125,6 +102,32 @@ class DeliveryPlan(Struct, frozen=True, gc=False):
                 return "steered"
             case _:
                 return None
+
+
+def standing_of_run(run: Run) -> RequesterState:
+    """How a live run stands towards a completion for it."""
+    if run.phase.name == "waiting":
+        return "waiting"
+    match run.phase:
+        case Running() | Ending(cause=Grace()) | Queued(retry=Retry()):
+            return "busy"
+        case _:
+            return "idle"
+
+
+def standing_of_turn(turn: Turn | None) -> RequesterState:
+    """How a session that takes turns stands towards a completion for it; None: a program, which takes none."""
+    match turn:
+        case None:
+            return "program"
+        case Turn(wait=Wait()):
+            return "waiting"
+        case Turn(at=Driven() | AskingPerson()):
+            return "busy"
+        case Turn(at=Due(from_at=from_at)) if from_at is not None:
+            return "busy"
+        case _:
+            return "idle"
 
 
 def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bool) -> DeliveryPlan:
@@ -138,9 +141,9 @@ def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bo
     )
     match requester:
         case "idle" if expects_completion:
-            return DeliveryPlan("direct", ("direct-primary",), "turn")
+            return DeliveryPlan("direct", ("direct-primary",))
         case "idle":
-            return DeliveryPlan("direct", ("queue-primary", "direct-fallback"), "heartbeat")
+            return DeliveryPlan("direct", ("queue-primary", "direct-fallback"))
         case "busy":
             return DeliveryPlan(_how_busy(mode), queue)
         case "waiting":
@@ -254,7 +257,7 @@ def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Kept:
 
 
 def left_out(dropped: Sequence[WaitingItem], cap: int) -> str:
-    """What the next turn is told of messages that gave way: how many, and a line for each of the latest `cap`; empty if
+    """The text about dropped messages for the next turn: how many, and a line for each of the latest `cap`; empty if
     there were none."""
     if not dropped:
         return ""
@@ -271,14 +274,6 @@ def backoff_s(failures: int) -> float:
     return min(BACKOFF_MAX_S, 2.0 ** min(failures, 6)) if failures > 0 else 0.0
 
 
-class RetryPlan(Struct, frozen=True, gc=False):
-    """A turn that drained rows and gave no reply: when it is due again, and how it is shown meanwhile."""
-
-    due_at: Instant
-    shown: Literal["retrying", "unanswered"]
-
-
-def unanswered(turn_drained_at: Instant, now: Instant, failures: int = 1) -> RetryPlan:
-    """The open turn is due again after its backoff, as long as it stays open; after 30 min it shows as unanswered."""
-    shown: Literal["retrying", "unanswered"] = "unanswered" if now - turn_drained_at >= UNANSWERED_S else "retrying"
-    return RetryPlan(now + backoff_s(failures), shown)
+def is_unanswered(opened_at: Instant, now: Instant) -> bool:
+    """True of an open turn that has read something and has had no reply for 30 min."""
+    return now - opened_at >= UNANSWERED_S

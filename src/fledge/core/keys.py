@@ -79,9 +79,9 @@ def folder_name(folder: str) -> str:
     return folder.rpartition("/")[2]
 
 
-def child_key(agent_id: str, unique: str, kind: Literal["subagent", "acp"] = "subagent") -> str:
+def child_key(agent_id: str, unique: str) -> str:
     """The key of a child of the target agent; `unique` comes from the shell."""
-    return f"agent:{check_agent_id(agent_id)}:{kind}:{unique}"
+    return f"agent:{check_agent_id(agent_id)}:subagent:{unique}"
 
 
 def parse_key(text: str, default_agent: str = "main") -> SessionKey:
@@ -117,8 +117,8 @@ def is_child_key(key: str) -> bool:
 
 
 def list_kind(key: str, is_main: bool = False) -> ListKind:
-    """What kind of session lists call it: by its key, in which a channel's groups and jobs say what they are; of a
-    main conversation, whatever its key, main."""
+    """The kind of a session in lists: by its key, in which groups of channels and jobs are named; a main conversation
+    is `main`, whatever its key."""
     if is_main:
         return "main"
     parsed = parse_key(key)

@@ -141,7 +141,7 @@ def _prepared(run: Run, event: ev.Prepared) -> Step:
 
 
 def _imported(run: Run, event: ev.Imported) -> Step:
-    """Nobody here is told of it: whoever asked was told, or not, where it was lived."""
+    """It is not announced: its requester was told, or not, in the other system."""
     if not isinstance(run.phase, Spawning):
         raise IllegalTransition(run, event)
     run = replace(run, started_at=event.ended.started_at, plan="none")
@@ -245,7 +245,7 @@ def _program_came(run: Run) -> Step:
 
 def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | None) -> Step:
     """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run. It is a
-    committed step, so crashes and pauses before it count no more."""
+    committed step, so the counts of crashes and pauses are reset."""
     run = replace(run, crashes=0, failing=None)
     if serving is not None:
         # What a send's turn says is neither result nor fallback; the waiting period goes on.
@@ -264,8 +264,8 @@ def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | N
 
 
 def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded, owes: fx.Owes) -> Step:
-    """Enter or re-enter waiting; condition and deadline are evaluated in this very commit, before messages: else each
-    message would put them off."""
+    """Enter or re-enter waiting. Condition and deadline are evaluated in this very commit, before messages: else each
+    message would postpone them."""
     if policy.holds(waiting.until_settled, event.unsettled, event.settled):
         return _wake(run, event.next_run_id, fx.ReleaseDriver(owes))
     if waiting.due_at is not None and event.at >= waiting.due_at:
@@ -276,12 +276,12 @@ def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded, owes: fx.Ow
 
 
 def _wake(run: Run, run_id: str, *effects: fx.Effect) -> Step:
-    """What it waited for is there."""
+    """The condition of its wait holds."""
     return _woken(run, run_id, *effects, fx.Post("wake"))
 
 
 def _overdue(run: Run, run_id: str, *effects: fx.Effect) -> Step:
-    """The yield's deadline has passed: it goes on with what there is."""
+    """The yield's deadline has passed: it goes on with the results so far."""
     return _woken(run, run_id, *effects, fx.Post("overdue"))
 
 

@@ -38,6 +38,8 @@ _TEXTS: Final[dict[type[Type], tuple[Any, str]]] = {
     kinds.ByteArrayType: (bytearray, "text in base64"),
 }
 """Types that are written as text: what reads them, and what they must be."""
+_PLAIN: Final[tuple[tuple[Type, type], ...]] = ((IntType(), int), (kinds.StrType(), str), (kinds.BoolType(), bool))
+"""Types without bounds, and the Python types all of whose values they take."""
 
 
 def also_called(*names: str) -> Meta:
@@ -73,6 +75,8 @@ def read_params(
     `whole` is the caller's word for all of them. `spelled` gives the name in the struct's declaration for each name
     that the caller may write; without it callers write those of the wire.
     """
+    if spelled is None and (read_at_once := _read_plain(kind, given)) is not None:
+        return Reading(read_at_once, {}, {})
     block, written = _struct(kind), dict[str, str]()
     try:
         clean = _fit_object(block, given, "", whole, spelled, written)
@@ -95,6 +99,18 @@ def read_params(
     )
 
 
+def _read_plain(kind: type[S], given: object) -> S | None:
+    """The parameters, if all that are given are of plain types with no bounds, as most are; else None, and what is
+    wrong, if anything is, is found by looking at each."""
+    plain = _plain_types(kind)
+    if type(given) is not dict or not all(type(one) is plain.get(name) for name, one in given.items()):
+        return None
+    try:
+        return convert(given, kind)
+    except ValidationError:
+        return None
+
+
 def place_of(error: ValidationError) -> str:
     """Where in a value msgspec found something wrong; empty: it is the value itself."""
     found = _PLACE.search(str(error))
@@ -102,7 +118,7 @@ def place_of(error: ValidationError) -> str:
 
 
 def as_written(error: BadInput, written: Mapping[str, str]) -> BadInput:
-    """The same error with its field as the caller wrote it; `written` gives the caller's name for another."""
+    """This error with its field as the caller wrote it; `written` gives the caller's name for another."""
     head = re.split(r"[.\[]", error.field)[0]
     return BadInput(f"{written.get(head, head)}{error.field[len(head) :]}", error.expected, error.got)
 
@@ -136,6 +152,14 @@ def _other_names(kind: type[Struct], which: str) -> dict[str, str]:
 @cache
 def _all_other_names(kind: type[Struct]) -> dict[str, str]:
     return _other_names(kind, _ALSO) | former_names(kind)
+
+
+@cache
+def _plain_types(kind: type[Struct]) -> dict[str, type]:
+    """Parameters that take every value of a Python type, by name; none of a struct whose parameters have more names."""
+    if _all_other_names(kind):
+        return {}
+    return {one.encode_name: python for one in _struct(kind).fields for plain, python in _PLAIN if one.type == plain}
 
 
 def _extra(kind: Type) -> dict[str, Any]:
@@ -235,7 +259,8 @@ def _fit(kind: Type, value: Any, place: str) -> Any:
 
 
 def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> Any:
-    """The value as the first of these types that takes it; an object or list is told what is wrong inside it."""
+    """The value as the first of these types that takes it; for an object or list, the error names the fault inside
+    it."""
     inside: list[BadInput] = []
     for one in types:
         try:
@@ -311,7 +336,7 @@ def _wrong(kind: Type, value: object, place: str) -> BadInput:
 
 
 def described(kind: Type) -> str:
-    """What a value of this type is, in words that follow "must be"."""
+    """A value of this type, in words that follow "must be"."""
     match kind:
         case Metadata(type=inner):
             return described(inner)

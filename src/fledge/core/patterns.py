@@ -45,7 +45,7 @@ class Pattern(Struct, frozen=True, gc=False):
 
     @staticmethod
     def read(text: object, field: str = "pattern") -> "Pattern":
-        """The pattern. Refused: what is no text, is too long, or goes beyond the flat part."""
+        """The pattern. Refused: anything but text, too long a text, and syntax beyond the flat part."""
         if not isinstance(text, str) or len(text) > MAX_CHARS:
             raise BadInput(field, f"must be a text of at most {MAX_CHARS} characters", text)
         return _read(text, field)

@@ -153,7 +153,7 @@ def has_no_rules(words: tuple[str, ...]) -> bool:
 def offer(command: str, asker: Asker) -> Offer | None:
     """The rule that an *always* to this command would make; None if none can be made."""
     words = rule_words(command)
-    if not words or not asker.folder.isprintable():  # nobody can be shown where such a rule holds
+    if not words or not asker.folder.isprintable():  # no screen can show where such a rule holds
         return None
     return Offer(words, asker.folder, asker.agent, asker.is_child)
 
@@ -167,7 +167,7 @@ def covering(rules: Iterable[Permission], asker: Asker, command: str) -> Permiss
 
 
 def permission(offer: Offer, at: Instant, by: str) -> Permission:
-    """The rule that was offered. Its id follows from what it grants, so that it is never there twice."""
+    """The rule that was offered. Its id is a digest of what it grants, so the same rule is never stored twice."""
     parts = (offer.folder, offer.agent, str(offer.children), *offer.words)
     name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
     return Permission(

@@ -54,7 +54,7 @@ class Refusal(Struct, frozen=True, gc=False):
 
 
 def enforce(refusal: Refusal | None) -> None:
-    """Raise a refusal as the error that a caller is told; without one nothing happens."""
+    """Raise a refusal as `Refused`; without one nothing happens."""
     if refusal is not None:
         raise Refused(refusal.status, refusal.reason)
 
@@ -72,7 +72,7 @@ class Limits(Struct, frozen=True, gc=False):
 
 
 class Occupancy(Struct, frozen=True, gc=False):
-    """What a spawning session has now, counted in the admitting commit."""
+    """The children and limits of a spawning session, counted in the admitting commit."""
 
     depth: int
     children: int
@@ -187,7 +187,7 @@ def refuse_resume(run: Run) -> Refusal | None:
 
 
 def _lost_for_resume(run: Run) -> str | None:
-    """What a killed run would need to go on, and has no more; None if it has everything."""
+    """Why a killed run cannot go on; None if it has everything it needs."""
     if run.terms.cleanup == "delete":
         return "was spawned with cleanup delete, so its transcript is gone"
     if isinstance(run.phase, Archived):
@@ -213,8 +213,8 @@ class YieldTerms(Struct, frozen=True, gc=False):
 def judge_yield(
     asked: YieldCondition, wakes: int, unsettled: int, settled: int, unread: int, is_aside: bool = False
 ) -> Literal["wait", "read"] | Refusal:
-    """What a yield comes to: the turn ends and waits; or unread completions are what it would wait for, so they are
-    read at once and the turn goes on; or there is nothing to wait for, or no wake left to wait with.
+    """The result of a yield: the turn ends and waits; or the completions it would wait for are unread, so they are read
+    at once and the turn goes on; or there is nothing to wait for, or no wake left to wait with.
 
     A turn beside a waiting period reads no completions: it ends, and the run is woken.
     """
@@ -310,7 +310,7 @@ def held_by(remains: Remains) -> str | None:
 def outlived(
     given_up: bool, waited_s: float, program: bool, undelivered_s: float
 ) -> Literal["undelivered", "dismissed"] | None:
-    """What becomes of a row that announces no outcome, once it has waited so long; None: it waits on.
+    """The next state of a row that announces no outcome, once it has waited so long; None: it waits on.
 
     A conversation reads in its own time; a program has half an hour, and the undelivered list its retention.
     """
@@ -337,7 +337,7 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Spent(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What was used, and what open model steps have reserved."""
+    """Used amounts, together with the reservations of open model steps."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -395,7 +395,7 @@ def reached_ceilings(budget: Budget, spent: Spent) -> str:
 
 
 def inherit(parent: Budget, asked: Budget) -> Budget:
-    """A child's budget: what was asked for, never more than what its parent may use."""
+    """A child's budget: the one asked for, within its parent's."""
 
     def tighter(a: float | None, b: float | None) -> float | None:
         return min(x for x in (a, b) if x is not None) if a is not None or b is not None else None

@@ -32,7 +32,8 @@ def printable_json(text: str) -> str:
 
 
 def whole_call(tool: str, arguments: str) -> str:
-    """A tool call on one line, as a person is asked to allow it: whole, for nobody may allow what they cannot see."""
+    """A tool call on one line, as a person is asked to allow it: whole, because a person must see all of what they
+    allow."""
     return f"{tool} {printable(arguments).replace(chr(10), ' ')}"
 
 

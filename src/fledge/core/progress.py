@@ -1,8 +1,8 @@
-"""Whether a turn still gets anywhere: how many steps it has made, and how many of them in a row repeated earlier ones.
+"""Progress of a turn: how many steps it has made, and how many of them in a row repeated earlier ones.
 
 A step repeats an earlier one if both called the same tools with the same arguments and got the same results, digits
 apart. Cycles of one, two or three steps are noticed. A slow step is work or waiting, not spinning: it ends a row of
-repeats. This file knows neither models nor stores; what it counts is kept with the turn, so a crash does not reset it.
+repeats. This file knows neither models nor stores; the counts are kept with the turn, so a crash does not reset them.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class StepLimits(Struct, frozen=True, gc=False):
 
 
 class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is counted of one turn."""
+    """The counts of one turn."""
 
     steps: int = 0
     """Model replies with tool calls whose results are all in."""
@@ -52,11 +52,11 @@ class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def step_digest(calls: Sequence[CallEntry], results: Sequence[Resulted]) -> str:
-    """The same for steps that repeat each other: tool names, canonical arguments, results with their digits masked.
-    Two images are the same if their bytes are: a screen that changes is progress."""
+    """A digest that is equal for steps that repeat each other: tool names, canonical arguments, results with their
+    digits masked. Images count by their bytes: a screen that changes is progress."""
     asked = [[tool_name(call.name), _canonical(call.arguments)] for call in calls]
     got = [
-        [result.index, result.is_error, _DIGITS.sub("#", result.text), *(image.sha256 for image in result.images)]
+        [result.index, result.is_error, _DIGITS.sub("#", result.text), *[image.sha256 for image in result.images]]
         for result in results
     ]
     return hashlib.sha256(msgspec.json.encode([asked, sorted(got)])).hexdigest()[:16]
@@ -82,7 +82,7 @@ def advance(before: Progress, digest: str, begun_at: Instant, at: Instant) -> Pr
 
 
 def is_told(progress: Progress) -> bool:
-    """True at the step with which the model is told that it repeats itself."""
+    """True at the step after which the model is told that it repeats itself."""
     return progress.repeated == TELL_AT
 
 

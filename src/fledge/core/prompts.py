@@ -1,4 +1,4 @@
-"""Words for models: what a child is told at its start, what a parent sees of its children, what a spawn answers.
+"""Texts for models: a child's system prompt, a parent's view of its children, the answer to a spawn.
 
 A task is given to its child verbatim. Everywhere else labels and tasks are data: one line, bounded, and without any
 character that could start a row, a tag or markup. This file does not know how results are told (`announce`), nor how
@@ -54,7 +54,7 @@ _FENCES: Final = re.compile("`{3,}")
 
 
 class Brief(Struct, frozen=True, gc=False, kw_only=True):
-    """What is known of a child when its prompt is written."""
+    """The facts about a child that its prompt needs."""
 
     key: str
     requester: str
@@ -81,8 +81,8 @@ class Brief(Struct, frozen=True, gc=False, kw_only=True):
 
 
 def child_prompt(brief: Brief) -> str:
-    """The child's system prompt. It holds the task verbatim, and speaks of spawning only to those that may, or that sit
-    so deep that they might think so."""
+    """The child's system prompt. It holds the task verbatim, and mentions spawning only to children that may spawn, or
+    that sit so deep that they might think they may."""
     parent = _parent_word(brief.depth)
     fence = _fence(brief.task)
     words = _words_for(brief.mode, parent)
@@ -182,7 +182,7 @@ def _files(brief: Brief, parent: str) -> list[str]:
 
 
 def nudge(wrong: str) -> str:
-    """What a child is told, once, whose answer does not meet its output schema."""
+    """The message, once, to a child whose answer does not meet its output schema."""
     return (
         f"[Subagent] Your final message does not meet the output schema: {one_line(wrong, NUDGE_CHARS)}. "
         "Answer again: one JSON value that meets it, and nothing else."
@@ -190,7 +190,7 @@ def nudge(wrong: str) -> str:
 
 
 def empty_nudge(reads_completions: bool) -> str:
-    """What a conversation is told, once a turn, whose reply has no words."""
+    """The message, once a turn, to a conversation whose reply has no words."""
     what = "what came of the subagents' results above" if reads_completions else "your answer"
     return (
         f"[No reply] Your turn ended without any words, so nobody has heard anything. Say {what} now. "
@@ -199,7 +199,7 @@ def empty_nudge(reads_completions: bool) -> str:
 
 
 def not_run(tool: str, expired: bool, words: str) -> str:
-    """What a model is told of a call that a person did not allow, with what they said."""
+    """The result of a call that a person did not allow, with their words."""
     why = "was not approved in time" if expired else "was refused by the person who was asked"
     return f"{tool} {why}; it was not run" + (f".\nThe person's words: {words}" if words else "")
 
@@ -210,7 +210,7 @@ def _parent_word(depth: int) -> str:
 
 def _fence(text: str) -> str:
     # Longer than any run of backticks inside, so that the task cannot close it.
-    return "`" * max((len(run) + 1 for run in _FENCES.findall(text)), default=3)
+    return "`" * max([3, *[len(run) + 1 for run in _FENCES.findall(text)]])
 
 
 def _spawning(brief: Brief, parent: str) -> list[str]:
@@ -277,7 +277,7 @@ def task_of(message: str) -> str:
 
 
 def accepted_note(mode: Mode, requester: str) -> str | None:
-    """What an accepted spawn tells the model. None for a scheduled (cron) requester: its turn has to stay alive."""
+    """The note of an accepted spawn to the model. None for a scheduled (cron) requester: its turn has to stay alive."""
     if mode == "session":
         return "The session stays open in its thread; further messages there continue it."
     kind = requester.split(":")[2:3]
@@ -369,7 +369,7 @@ def child_row(run: Run, label: str, task: str, unsettled: int = 0, progress_at: 
 
 
 def is_stuck(run: Run, progress_at: Instant | None) -> bool:
-    """True of a run that was told as stuck and has not moved since."""
+    """True of a run that was reported as stuck and has made no step since."""
     stuck_at = run.phase.stuck_at if isinstance(run.phase, Running) else None
     return stuck_at is not None and (progress_at is None or progress_at < stuck_at)
 
@@ -406,17 +406,16 @@ def children_block(rows: Sequence[ChildRow], now: Instant, beyond: tuple[int, in
 
 
 def wake_message(silent: Sequence[NamedRun]) -> str:
-    """What a run is told when its condition holds: its children's own rows stand beside it, so only who was silent."""
+    """The message to a run whose condition holds. Its children's own rows stand beside it, so it names only those that
+    ended silently."""
     return _sentences("What you waited for is here.", _silent(silent))
 
 
 def overdue_message(
     answered: Sequence[NamedRun], silent: Sequence[NamedRun], missing: Sequence[NamedRun], unsettled: int
 ) -> str:
-    """What a run is told when its yield's time ran out. `missing` are the first of those `unsettled` then.
-
-    In the past tense: more may have been told by the time it is read.
-    """
+    """The message to a run whose yield's time ran out. `missing` are the first of the `unsettled` children. In the past
+    tense: more results may have come by the time it is read."""
     return _sentences(
         "Time ran out before what you waited for was here.",
         _listed("Had answered by then", answered) or "Nobody had answered by then.",
@@ -426,20 +425,20 @@ def overdue_message(
 
 
 def resumed_message(words: str) -> str:
-    """What a killed run is told when it goes on, with what the person who resumes it adds."""
+    """The message to a killed run that goes on, with the words of the person who resumes it."""
     begun = "You were stopped before you had finished, and go on now. What you have done so far stands."
     return "\n\n".join(filter(None, (begun, words.strip())))
 
 
 def yield_answer(refusal: str | None, silent: Sequence[NamedRun]) -> str:
-    """What a yield answers that does not wait: that it is refused, or that what it would wait for is unread; and who
-    ended silently."""
+    """The result of a yield that does not wait: it is refused, or the completions are unread; and which children ended
+    silently."""
     why = "Nothing to wait for: the results follow." if refusal is None else f"sessions_yield: {refusal}."
     return _sentences(why, _silent(silent))
 
 
 def repeating_notice(repeated: int, limit: int) -> str:
-    """What a model is told, once, when its steps repeat each other."""
+    """The notice, once, to a model whose steps repeat each other."""
     end = f" After {limit} such steps this ends with an error (agents.defaults.maxRepeatedSteps)." if limit else ""
     return (
         f"[Notice] Your last {repeated} steps repeated the same calls with the same results. Doing that again will not "
@@ -523,7 +522,7 @@ def _unmarked(line: str, limit: int) -> str:
 
 
 def quoted(text: str, limit: int) -> str:
-    """The same between quotation marks, which it cannot close."""
+    """A text between quotation marks, which it cannot close."""
     return f'"{flattened(text, limit)}"'
 
 
@@ -576,7 +575,7 @@ def inline_files(files: Sequence[FileEntry]) -> tuple[FileEntry, ...]:
 
 
 def with_files(text: str, files: Sequence[FileEntry], shown: FilesShown) -> str:
-    """The text of a message, which names its files, as a model is given it: with their paths, or with what they say."""
+    """The text of a message for a model, its named files with their paths or contents."""
     if shown.folder:
         return "\n".join([text, *(f"[{file.name} can be read at {shown.folder}/{file.name}]" for file in files)])
     inline = {file.name for file in inline_files(files)}

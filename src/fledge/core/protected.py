@@ -1,9 +1,10 @@
-"""What tools may not see, and what they may not write unless a person says so. Names and paths; nothing is looked up.
+"""Protected paths: those that tools may not see, and those that they may write only after a person agrees. Names and
+paths; nothing is looked up.
 
-*Hidden* is what holds secrets at home, and fledge's own settings and state: no tool reads or writes it. *Guarded* is
-what runs with the person's rights later, without their doing (shell start-up files, autostart, all of `.git`,
-`.envrc`, `.mcp.json`) and fledge's own settings in a project: a tool writes it only after a person has said yes to that
-very call. A workspace is *broad* if it holds the whole home folder.
+*Hidden* are secrets at home, and fledge's own settings and state: no tool reads or writes them. *Guarded* are files
+that run later with the person's rights, without their doing (shell start-up files, autostart, all of `.git`, `.envrc`,
+`.mcp.json`), and fledge's own settings in a project: a tool writes one only after a person has said yes to that very
+call. A workspace is *broad* if it holds the whole home folder.
 """
 
 from typing import Final
@@ -36,12 +37,12 @@ AGENTS: Final = "agents"
 
 
 class Protected(Struct, frozen=True, omit_defaults=True):
-    """What is protected from one session's tools. Paths are absolute."""
+    """The paths that are protected from one session's tools. All are absolute."""
 
     home: str = ""
     hidden: tuple[str, ...] = ()
     guarded: tuple[str, ...] = ()
-    """Besides what is guarded by its name."""
+    """Guarded paths besides those that are guarded by name."""
     unguarded: tuple[str, ...] = ()
     """Guarded places, as paths in the workspace, that the settings let tools write unasked."""
     workspaces: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ UNPROTECTED: Final = Protected()
 def protected_at(
     home: str, hidden: tuple[str, ...] = (), unguarded: tuple[str, ...] = (), workspaces: tuple[str, ...] = ()
 ) -> Protected:
-    """What is protected from tools of somebody whose home is there; `hidden` besides."""
+    """The protected paths of a person with this home; `hidden` besides."""
     return Protected(
         home=home,
         hidden=(*(f"{home}/{name}" for name in HIDDEN_AT_HOME), *hidden),

@@ -1,4 +1,4 @@
-"""Words without secrets: what is taken out of a transcript before anybody else is shown it.
+"""Redaction: secrets that are taken out of a transcript before another session or person sees it.
 
 Known kinds of keys and tokens, headers that carry credentials, private key blocks, passwords in addresses, and values
 that stand beside a name such as `api_key`. It recognises shapes, so it cannot know every secret: it lowers the risk of

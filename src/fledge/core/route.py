@@ -1,8 +1,8 @@
-"""Where words go when they leave a conversation, what is sent there, and when sending is given up.
+"""Addresses: where a conversation's words go, the message that is sent there, and when sending is given up.
 
-An *address* is a channel, whom to reach on it and perhaps a thread. An *origin* is an address as text, on a row or a
-turn: where it came from, and so where its answer goes. A session's *route* is the address for words that nobody there
-asked for. This file knows no channel's protocol, no store and no clock.
+An *address* is a channel, a receiver on it and perhaps a thread. An *origin* is an address as text, on a row or a turn:
+where it came from, and so where its answer goes. A session's *route* is the address for words that answer no message.
+This file knows no channel's protocol, no store and no clock.
 """
 
 import re
@@ -18,7 +18,7 @@ from fledge.core.run import Instant
 from fledge.errors import BadInput
 
 TERMINAL: Final = "terminal"
-"""The channel of whoever sits at the terminal; it needs no settings."""
+"""The channel of the person at the terminal; it needs no settings."""
 INTERNAL: Final = "internal"
 """The origin of what other sessions say: the answer goes back to them, never to a channel."""
 APART: Final = "exchange:"
@@ -37,7 +37,7 @@ _CHANNEL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class Address(Struct, frozen=True, gc=False, array_like=True):
-    """Whom to reach, and where."""
+    """A receiver on a channel, perhaps in a thread."""
 
     channel: str
     to: str
@@ -45,7 +45,7 @@ class Address(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def place(self) -> str:
-        """What a binding holds on to: the thread, whoever speaks in it, else the one spoken to."""
+        """The part of an address that a binding compares: the thread, whoever writes in it, else the receiver."""
         return f"thread:{self.thread}" if self.thread else f"to:{self.to}"
 
 
@@ -61,7 +61,7 @@ def check_channel(name: str, field: str = "channel") -> str:
 
 
 def check_address(address: Address) -> Address:
-    """The address as it is. Refused: a bad channel name, nobody to reach, control characters, over 256 characters."""
+    """The address as it is. Refused: a bad channel name, no receiver, control characters, over 256 characters."""
     check_channel(address.channel)
     for field, text in (("to", address.to), ("thread", address.thread)):
         if len(text) > TO_CHARS or without(text, ("Cc", "Cs"), "") != text:
@@ -104,7 +104,7 @@ def answer_to(origin: str, route: Address | None) -> Address | None:
 
 
 def is_same_place(one: Address | None, other: Address | None) -> bool:
-    """True if what is sent to either is heard in the same thread, or by the same person."""
+    """True if messages to both arrive in the same thread, or at the same person."""
     return one is not None and other is not None and (one.channel, one.place) == (other.channel, other.place)
 
 
@@ -114,7 +114,7 @@ def is_worth_sending(text: str, ack_chars: int = heartbeat.OK_EXTRA_CHARS) -> bo
 
 
 class ChannelMessage(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """What is handed to a channel. The same message may come more than once; its id says so."""
+    """A message for a channel. The same message may come more than once; its id says so."""
 
     id: str
     channel: str

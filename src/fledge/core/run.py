@@ -26,7 +26,7 @@ Path = Literal["direct", "queued", "steered"]
 
 
 class Ok(Struct, frozen=True, gc=False, tag="ok", omit_defaults=True):
-    """The attempt finished what it was asked. `cut`: its last words were cut at the token limit."""
+    """The attempt finished its task. `cut`: its last words were cut at the token limit."""
 
     cut: bool = False
 
@@ -42,14 +42,14 @@ class Failed(Struct, frozen=True, gc=False, tag="error"):
 
 
 class TimedOut(Struct, frozen=True, gc=False, tag="timeout"):
-    """Its time was up; what it had done so far was kept."""
+    """Its time was up; its work so far was kept."""
 
     status: ClassVar[str] = "timeout"
     error: ClassVar[str | None] = None
 
 
 class Killed(Struct, frozen=True, gc=False, tag="killed"):
-    """Somebody killed it. `named` is true of the run the kill named, false of those below it."""
+    """It was killed. `named` is true of the run the kill named, false of those below it."""
 
     named: bool
     status: ClassVar[str] = "killed"
@@ -118,7 +118,7 @@ class Skipped(Struct, frozen=True, gc=False, tag_field="kind", tag="skipped"):
 
 
 class Undelivered(Struct, frozen=True, gc=False, tag_field="kind", tag="undelivered"):
-    """Nobody could be told; the result sits in the visible *undelivered* list."""
+    """No session could receive it; the result is in the visible *undelivered* list."""
 
     word: ClassVar[str] = "undelivered"
     error: str
@@ -425,8 +425,6 @@ PHASES: tuple[type[Phase], ...] = (
 
 ENDED = (Announcing, AnnounceDeferred, CleanupPending, Completed, CompletedGiveup, Archived)
 """Phases in which the outcome is fixed."""
-DECIDED = (CleanupPending, Completed, CompletedGiveup, Archived)
-"""Phases in which the delivery is decided."""
 UNREAD = (Announcing, AnnounceDeferred)
 """Phases in which the outcome's row may still be unread."""
 TIMED = (Queued, Running, Waiting)
@@ -437,7 +435,7 @@ TIMED = (Queued, Running, Waiting)
 
 
 class Terms(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """What was agreed at the spawn and never changes: all that decisions need, and nothing they do not."""
+    """The parameters of the spawn that decisions need; they never change."""
 
     parent: str
     """The session that spawned it and is told; counted down when this run settles."""
@@ -486,7 +484,7 @@ class Run(Struct, frozen=True, gc=False, kw_only=True):
     """The current attempt's id."""
     phase: Phase
     version: int = 1
-    """How many events made it what it is."""
+    """How many events were applied to it."""
     attempt: int = 1
     plan: PlanState = "none"
     deadline_at: Instant | None = None

@@ -18,6 +18,8 @@ from fledge.core.patterns import Pattern
 from fledge.errors import BadInput
 
 Schema = Mapping[str, Any]
+JsonObject = dict[str, object]
+"""An object as JSON can hold it."""
 
 MAX_BYTES: Final = 32 * 1024
 MAX_DEPTH: Final = 32
@@ -31,7 +33,7 @@ _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "n
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems")
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _REMARKS: Final = ("title", "description", "default", "examples", "$schema", "$comment", "$id", "format", "deprecated")
-"""They say something to people and bind nobody."""
+"""Keywords for people, which check nothing."""
 RULES: Final = (
     *("type", "enum", "const", "anyOf", "properties", "required", "additionalProperties", "items", "pattern"),
     *("$ref", *_COUNTS, *_BOUNDS),
@@ -45,7 +47,7 @@ _REF: Final = re.compile(r"#/(?:\$defs|definitions)/([^/]+)")
 
 
 def check_schema(schema: object, field: str = "outputSchema") -> None:
-    """Refused: what is no schema, is too large or too deep, or says something that would not be checked."""
+    """Refused: anything that is no schema, is too large or too deep, or has a keyword that would not be checked."""
     try:
         size = len(msgspec.json.encode(schema))
     except (TypeError, ValueError, RecursionError):
@@ -153,7 +155,7 @@ def fit(schema: Schema, answer: str) -> Fit:
 
 
 def misfit(schema: Schema, value: object) -> str | None:
-    """What is wrong with a value, in one line that names the place; None if it fits. The schema has been checked."""
+    """Why a value does not fit, in one line that names the place; None if it fits. The schema has been checked."""
     return _Checking(_definitions(schema)).wrong(schema, value, "the answer", 0)
 
 

@@ -31,14 +31,14 @@ from fledge.core.run import (
 
 SpanLane = Literal["phase", "attempts", "model", "tools", "children", "waits", "delivery"]
 MOST_SPANS: Final = 2000
-"""So many spans are told at most, the newest."""
+"""The most spans of one answer; the newest are kept."""
 SHORT_CHARS: Final = 120
 _CHILDREN: Final = {
     "all": "waits for all its children",
     "any": "waits for one of its children",
     "final text": "has its answer, waits for its children",
 }
-"""What a wait is for, by what was asked."""
+"""Waits in words, by condition."""
 _OVER: Final = (Completed, CompletedGiveup, Archived)
 
 
@@ -51,7 +51,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """None: it goes on."""
     name: str
     short: str = ""
-    """What it was, in a few words."""
+    """A few words about it."""
     status: str = ""
     tokens: int = 0
     run_id: str = ""
@@ -132,7 +132,7 @@ def _states(timeline: Sequence[ev.Event]) -> Iterator[tuple[Instant, Run]]:
 
 
 def _phases(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
-    """One span for each stretch in one phase; what is over has none."""
+    """One span for each stretch in one phase; phases after the end have none."""
     for start, end, run, _ in _stretches(states, lambda run: run.phase.name):
         if not isinstance(run.phase, _OVER):
             yield Span(lane="phase", started_at=start, ended_at=end, name=run.phase.name, status=run.phase.name)
@@ -159,7 +159,7 @@ def _waits(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
 
 
 def _wait(phase: Phase) -> tuple[str, str] | None:
-    """What a phase waits for, and in words; None if it does not wait."""
+    """The kind of wait that a phase is, and in words; None if it does not wait."""
     match phase:
         case Waiting(asked=asked):
             return "children", _CHILDREN.get(asked, f"waits for {asked} of its children")

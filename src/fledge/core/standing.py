@@ -36,7 +36,7 @@ CEILINGS: Final = ("tokens", "usd", "turns", "seconds")
 
 
 class Limit(Struct, frozen=True, kw_only=True, gc=False):
-    """A limit of a run: what was asked for, what holds, and which rule set it where they differ."""
+    """A limit of a run: the value asked for, the value that holds, and the rule that set it where they differ."""
 
     name: str
     """timeoutSeconds, or a ceiling of the budget: tokens, usd, turns, seconds."""
@@ -45,7 +45,7 @@ class Limit(Struct, frozen=True, kw_only=True, gc=False):
     applied: float | None = None
     """None: there is no limit."""
     rule: str = ""
-    """The setting, or whose budget; empty: it is what was asked for."""
+    """The setting, or whose budget; empty: it is the value asked for."""
     is_cut: bool = False
     """More was asked for than holds."""
 
@@ -140,7 +140,7 @@ class UnansweredTurn(Struct, frozen=True, kw_only=True):
     since_at: Instant
     tries: int
     rows: tuple[str, ...]
-    """Keys of what it has read."""
+    """Keys of the rows that it has read."""
 
     def words(self, now: Instant) -> str:
         """For how long, and how often an answer was tried."""
@@ -173,13 +173,13 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     queue_mode: str = ""
     """How completions reach it while it is busy."""
     people_mode: str = ""
-    """The same of what people say to it."""
+    """How messages of people reach it while it is busy."""
     unread: int = 0
     children_active: int = 0
     children_done: int = 0
     questions: int = 0
     """Calls that wait for a person's approval."""
     note: str = ""
-    """What is wrong with the last reply: that the token limit cut it."""
+    """The fault of the last reply: that the token limit cut it."""
     unanswered: str = ""
     """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""

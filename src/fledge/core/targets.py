@@ -62,7 +62,7 @@ def _numbered(number: int, rows: Sequence[ChildRow]) -> ChildRow:
 
 
 def _ambiguous(word: str, fitting: Sequence[ChildRow], rows: Sequence[ChildRow]) -> str:
-    """What a word may mean, in list order: `#2 Survey` of a child, `Survey (run 1a2b3c4d)` of what lies below."""
+    """The candidates for a word, in list order: `#2 Survey` of a child, `Survey (run 1a2b3c4d)` of a run below."""
     numbers = {row.key: number for number, row in enumerate(in_list_order(rows), 1)}
     names = sorted((numbers.get(row.key, len(rows) + 1), _name(row, numbers)) for row in fitting)
     shown = ", ".join(name for _, name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")

@@ -1,5 +1,5 @@
-"""What a transcript is made of, and what can be read out of it: the messages for a model, the calls that are open, and
-whether a turn has words for those who wait for some.
+"""The entries of a transcript, and readings of them: the messages for a model, the open calls, and whether a turn has
+words for its senders.
 
 An entry's body is one of the structs below, as JSON. Entries are appended and never changed; results of one step may
 stand in any order, so reading puts them back behind the calls they answer. This file knows no store and no model.
@@ -70,7 +70,7 @@ class CompletionRead(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Told(Struct, frozen=True, gc=False, omit_defaults=True, tag="event"):
-    """Completions that were read, as text and as what they announce."""
+    """Completions that were read: their text for the model, and as values."""
 
     text: str
     completions: tuple[CompletionRead, ...] = ()
@@ -86,7 +86,7 @@ class Replied(Struct, frozen=True, gc=False, omit_defaults=True, tag="assistant"
     opaque: str = ""
     """What the provider wants back with it."""
     model: str = ""
-    """The one that really answered."""
+    """The model that really answered."""
     usage: dict[str, int] = msgspec.field(default_factory=dict)
     cost_usd: float | None = None
     aside: bool = False
@@ -105,7 +105,7 @@ class Resulted(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool"):
     text: str
     is_error: bool = False
     unknown: bool = False
-    """A process died in this call, and it may not be made again: nobody knows what came of it."""
+    """A process died in this call, and it may not be made again: its outcome is unknown."""
     images: tuple[ImageEntry, ...] = ()
     """Each is named in the text, too."""
 
@@ -125,7 +125,7 @@ _decoder: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 
 
 class Carried(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What came with a message besides its words."""
+    """Images and files that came with a message."""
 
     images: tuple[ImageEntry, ...] = ()
     files: tuple[FileEntry, ...] = ()
@@ -151,15 +151,15 @@ def from_body(text: str) -> Body:
 
 
 def carried_body(carried: Carried) -> str:
-    """What came with a message as an inbox row holds it: images alone as an array, as rows of older versions have them;
-    empty if nothing came."""
+    """Images and files of a message as an inbox row holds them: images alone as an array, as in rows of older versions;
+    empty if there are none."""
     if carried.files:
         return _encode(carried).decode()
     return _encode(carried.images).decode() if carried.images else ""
 
 
 def from_carried_body(text: str) -> Carried:
-    """What came with the message of an inbox row."""
+    """Images and files of the message in an inbox row."""
     found = _carried.decode(text) if text else ()
     return found if isinstance(found, Carried) else Carried(found)
 
@@ -255,10 +255,8 @@ def files_of(body: Body) -> tuple[FileEntry, ...]:
 
 
 def shown_arguments(call: CallEntry) -> str:
-    """A call's arguments as they are shown again, to a model or a person: without the contents of attached files.
-
-    The entry keeps them, for after a crash the call may have to be made again; whoever made it has seen them.
-    """
+    """A call's arguments as they are shown again, to a model or a person: without the contents of attached files. The
+    entry keeps them, because after a crash the call may have to be made again; the model that made it has seen them."""
     if call.name != SPAWN or '"attachments"' not in call.arguments:
         return call.arguments
     try:
@@ -323,7 +321,7 @@ YIELD = "sessions_yield"
 BEGINS = ("task", "steer", "wake", "approval")
 """Kinds of words that begin an attempt."""
 DIRECTING = ("sessions_", "session_", "subagents", "agents_list")
-"""How the names of tools begin that direct sessions; what they answer is no work."""
+"""Prefixes of tools that direct sessions; their results are no work."""
 
 
 def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
@@ -347,7 +345,7 @@ def last_output(lines: Sequence[Line]) -> str:
 
 
 def in_order(lines: Iterable[Line]) -> list[Line]:
-    """The lines as a model must see them: what an earlier note stands for left out, each result behind its call."""
+    """The lines as a model must see them: without entries that a note stands for, each result behind its call."""
     ordered = list(lines)
     types = {type(line.body) for line in ordered}
     found = _seen(ordered) if Noted in types else ordered
@@ -366,7 +364,8 @@ def in_order(lines: Iterable[Line]) -> list[Line]:
 
 
 def _seen(lines: list[Line]) -> list[Line]:
-    """What is left where there are notes: the newest that stands for others first, then what nothing stands for."""
+    """The lines that remain where there are notes: the newest note that stands for others first, then the lines that
+    none stands for."""
     notes = [(line, line.body) for line in lines if isinstance(line.body, Noted)]
     covered = max(note.covers for _, note in notes)
     hidden = [(note.hides_from, line.seq) for line, note in notes if note.hides_from]
@@ -390,7 +389,7 @@ def _index(line: Line) -> int:
 NUDGE = "nudge"
 """The kind of an entry that asks a model to answer again."""
 NO_ANSWER = "no answer: the reply has no words"
-"""How a turn ends that had nothing to say to whoever spoke to it."""
+"""The end of a turn that has no answer for its sender."""
 
 
 def rows_read(bodies: Sequence[Body]) -> tuple[str, ...]:
@@ -408,7 +407,7 @@ def rows_read(bodies: Sequence[Body]) -> tuple[str, ...]:
 
 
 def completions_read(bodies: Sequence[Body]) -> list[str]:
-    """The same for completions alone."""
+    """Keys of the completions among the rows that these entries read."""
     return [one.row for body in bodies if isinstance(body, Told) for one in body.completions]
 
 
@@ -430,5 +429,5 @@ def was_nudged(bodies: Sequence[Body]) -> bool:
 
 
 def is_spoken_to(bodies: Sequence[Body]) -> bool:
-    """True if somebody waits for an answer to what they said, now or before an earlier turn yielded."""
+    """True if a sender waits for an answer: to a message that this turn read, or an earlier one that yielded."""
     return any(isinstance(body, Spoken) and body.kind in ("send", "wake") for body in bodies)

@@ -41,12 +41,12 @@ EndKind = Literal[
     "dropped",
     "void",
 ]
-"""How a turn, or what was asked of one, came out.
+"""How a turn, or a request to one, came out.
 
-It answered; it handed on the completions that it read as they are; it had no words; it waits, and answers later; it had
-nothing to do; the attempt that it was is over, and its run says how; a steer or the end of its run cut it off; a person
-stopped it; its time ran out; a limit or an error ended it; it crashed too often. And of words that no turn has read:
-newer ones took their place; they were taken back.
+It answered; it forwarded the completions that it read; it had no words; it waits, and answers later; it had nothing to
+do; the attempt that it was is over, and its run says how; a steer or the end of its run cut it off; a person stopped
+it; its time ran out; a limit or an error ended it; it crashed too often. And of a message that no turn has read: newer
+ones took its place; it was withdrawn.
 """
 
 
@@ -67,7 +67,7 @@ REPLIED, FORWARDED, YIELDED = TurnEnd("replied"), TurnEnd("forwarded"), TurnEnd(
 
 
 class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A turn that is open: what it has read and how it fares. Attempts have one too."""
+    """An open turn: how much it has read, and how it fares. Attempts have one too."""
 
     session: str
     turn: int
@@ -79,13 +79,13 @@ class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
     crashes: int
     opened_at: Instant
     told_bytes: int = 0
-    """How much of completions it was told whole."""
+    """How many bytes of completions it was told whole."""
     origin: str = ""
     """Where the words it answers came from."""
     heartbeat: Cause | Literal[""] = ""
-    """Why nobody spoke for it; empty for a turn that somebody did."""
+    """Heartbeat cause; empty for a normal turn."""
     by_person: bool = False
-    """What it read first was said by a person or a program, not by another session."""
+    """Its first row is a message of a person or a program, not of another session."""
     opened_after: int = 0
     """The newest entry when it opened: its own entries come behind that."""
     route: RouteSource = "fallback"
@@ -93,7 +93,7 @@ class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
     progress: Progress = Progress()
     """Its steps so far."""
     wakes: int = 0
-    """Of how many waits in a row, in which nobody spoke, it is the last one's end."""
+    """How many waits in a row, without a message in between, ended with this turn."""
 
 
 class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -114,9 +114,9 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     origin: str = ""
     """Where the words came from that are answered once it is over."""
     wakes: int = 0
-    """How many waits in a row came before it, in which nobody spoke."""
+    """How many waits in a row, without a message in between, came before it."""
     over: Literal["", "settled", "past"] = ""
-    """Why it is over: what it waits for is there, or its time has passed. The next turn begins by saying so."""
+    """Why it is over: its condition holds, or its time has passed. The next turn begins by saying so."""
 
 
 class Idle(Struct, frozen=True, gc=False):
@@ -164,7 +164,7 @@ class AskingPerson(Struct, frozen=True, gc=False):
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """What a session that takes turns is at."""
+    """The state of a session that takes turns."""
 
     at: Idle | Due | Driven | AskingPerson = Idle()
     wait: Wait | None = None
@@ -182,9 +182,9 @@ class Arrived(Struct, frozen=True, gc=False):
     """A row was put into the inbox."""
 
     quiet: bool = False
-    """Nobody waits for it: that is for a heartbeat."""
+    """Nobody waits for it: it asks for a heartbeat."""
     hurries: bool = False
-    """Somebody spoke: an open turn that waits for its next try has it now."""
+    """It is a message: an open turn that waits for its next try has it now."""
 
 
 class RowsLeft(Struct, frozen=True, gc=False):
@@ -228,7 +228,7 @@ class TurnOver(Struct, frozen=True, gc=False):
 
 
 class TurnYielded(Struct, frozen=True, gc=False):
-    """The turn ends, and waits. What it has read is answered by the turn that the end of the wait opens."""
+    """The turn ends, and waits. The turn that the end of the wait opens answers the rows that it has read."""
 
     wait: Wait
 
@@ -271,17 +271,17 @@ TurnInput = (
 
 
 class TurnFacts(Struct, frozen=True, gc=False, kw_only=True):
-    """What a decision needs to know of the session's surroundings."""
+    """Facts about the session's children and inbox that a decision needs."""
 
     at: Instant
     unsettled: int = 0
     settled: int = 0
     rows_at: Instant | None = None
-    """When a turn may begin for what is unread; None: nothing that anybody waits for is."""
+    """When a turn may begin for unread rows; None: there are none, or nobody waits for any of them."""
     messages_at: Instant | None = None
-    """The same for what is no completion."""
+    """When a turn may begin for unread messages; None: there are none."""
     quiet: bool = False
-    """Something is unread, and nobody waits for any of it."""
+    """There are unread rows, and nobody waits for any of them."""
     wish: bool = False
     """A heartbeat wants its turn now."""
 
@@ -290,14 +290,14 @@ class TurnFacts(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CloseTurn(Struct, frozen=True, gc=False):
-    """The open turn is over; what was read and is not owed any longer has ended like this."""
+    """The open turn is over with this end; so are the requests that were read and are not owed any longer."""
 
     end: TurnEnd
     owes: Owes
 
 
 class CutCalls(Struct, frozen=True, gc=False):
-    """Answer the open tool calls of the turn with this reason, and withdraw what they had begun to spawn."""
+    """Answer the open tool calls of the turn with this reason, and withdraw the spawns that they had begun."""
 
     reason: str
 
@@ -309,7 +309,7 @@ class PostWake(Struct, frozen=True, gc=False):
 
 
 class WishHeartbeat(Struct, frozen=True, gc=False):
-    """What is unread is for a heartbeat's turn."""
+    """Unread rows ask for a heartbeat's turn."""
 
 
 class TellCrashed(Struct, frozen=True, gc=False):
@@ -323,7 +323,7 @@ TurnEffect = FreeDriver | SupersedeDriver | CloseTurn | CutCalls | PostWake | Wi
 
 
 class TurnStep(Struct, frozen=True, gc=False):
-    """A decision: what the session is at now, and what that asks of the world."""
+    """A decision: the new state of the session, and its effects."""
 
     turn: Turn
     effects: tuple[TurnEffect, ...] = ()
@@ -340,7 +340,7 @@ class IllegalTurn(FledgeError):
 
 
 def transition_turn(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
-    """What the session is at after the event, and what that asks of the world."""
+    """The state of the session after the event, and the effects of that."""
     match event:
         case Arrived():
             return _arrived(turn, event, facts)
@@ -417,7 +417,7 @@ def _driven(
     event: TurnProgressed | TurnAsked | TurnOver | TurnYielded | TurnFailed | TurnLost,
     facts: TurnFacts,
 ) -> TurnStep:
-    """What its driver does, or what becomes of that."""
+    """Events of the driver: a step, a question, an end, a failure, a loss."""
     if not isinstance(turn.at, Driven):
         raise IllegalTurn(turn, event)
     opened, wait = turn.at.open, turn.wait
@@ -440,7 +440,7 @@ def _driven(
 
 
 def _lost(turn: Turn, opened: OpenTurn, step_open: bool, facts: TurnFacts) -> TurnStep:
-    """It is driven again. After three crashes in the same step it is closed, and so are its open calls: the next turn
+    """The turn is driven again. After three crashes in the same step it is closed with its open calls: the next turn
     must not make them again."""
     crashes = policy.crashes_after(opened.crashes, step_open)
     gone = SupersedeDriver(facts.at)
@@ -456,10 +456,10 @@ def _over(wait: Wait | None, facts: TurnFacts, *effects: TurnEffect) -> TurnStep
 
 
 def _rest(turn: Turn, facts: TurnFacts, *effects: TurnEffect, wishes: bool = False, paced: bool = False) -> TurnStep:
-    """What a session does while no turn is open, in this order: end its wait, read what somebody waits for, have a
-    heartbeat, nothing. The wait comes first: else each message would put it off.
+    """The next state of a session without an open turn, in this order: end its wait, read rows that somebody waits for,
+    have a heartbeat, nothing. The wait comes first: else each message would postpone it.
 
-    `wishes`: rows for a heartbeat may not have asked for one. `paced`: a turn was open until now, so what is unread may
+    `wishes`: rows for a heartbeat may not have asked for one. `paced`: a turn was open until now, so unread rows may
     have to be collected.
     """
     at, wait = turn.at, turn.wait
@@ -470,7 +470,7 @@ def _rest(turn: Turn, facts: TurnFacts, *effects: TurnEffect, wishes: bool = Fal
     reads_at = facts.rows_at if wait is None else facts.messages_at
     if reads_at is not None:
         if not paced and not (isinstance(at, Due) and at.from_at is not None):
-            reads_at = facts.at  # whoever was idle begins at once, and keeps to that
+            reads_at = facts.at  # an idle session begins at once, and later rows do not delay it
         return TurnStep(Turn(Due(reads_at if reads_at > facts.at else None), wait), effects)
     if wait is None and facts.wish:
         return TurnStep(Turn(Due()), effects)

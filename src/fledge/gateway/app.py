@@ -8,8 +8,7 @@ proves itself by its signature, and the page's files, which hold no data, are an
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,16 +18,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fledge.api.views import session_key
 from fledge.channels.inbound import inbound, read_incoming
 from fledge.channels.webhook import read_proof, verify
 from fledge.commands import rpc
-from fledge.commands.feed import FeedWanted
+from fledge.commands.feed import Subscribe
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call, schema
 from fledge.commands.rpc import RpcFault, fault_of
 from fledge.errors import BadInput, FledgeError, Refused
-from fledge.gateway.artifacts import artifact, attachment
+from fledge.gateway.artifacts import artifacts, attachments, download
 from fledge.gateway.auth import Door, Rates, Rejection
 from fledge.gateway.guests import call_as_guest
 from fledge.gateway.metrics import exposition
@@ -50,17 +48,12 @@ CHANNEL_BYTES: Final = 4 * 1024 * 1024
 class Gate:
     """The door as a layer around the application, for requests and sockets alike."""
 
-    def __init__(
-        self, app: ASGIApp, gateway: GatewayState, door: Door, rates: Rates, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._app, self._gateway, self._door, self._rates, self._clock = app, gateway, door, rates, clock
+    def __init__(self, app: ASGIApp, gateway: GatewayState, door: Door, rates: Rates) -> None:
+        self._app, self._gateway, self._door, self._rates = app, gateway, door, rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request in, or say why not."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        rejection = self._refuse(scope)
+        rejection = None if scope["type"] == "lifespan" else self._refuse(scope)
         if rejection is None:
             await self._app(scope, receive, send)
             return
@@ -75,7 +68,7 @@ class Gate:
         proven = reads or signed or coded
         rejection = self._door.refuse(scope["headers"], proven, opens=reads and scope["path"] == "/")
         rate = rates.readers if reads else rates.unproven if signed else rates.logins if coded else rates.owner
-        if (rates.strangers if rejection is not None else rate).take(client_of(scope), self._clock()):
+        if (rates.strangers if rejection is not None else rate).take(client_of(scope), time.monotonic()):
             return Rejection(429, "too many requests: wait a moment")
         if rejection is None and self._gateway.closing.is_set():
             return Rejection(503, "the gateway is closing")
@@ -92,20 +85,12 @@ async def _turn_away(rejection: Rejection, scope: Scope, receive: Receive, send:
     headers |= {"retry-after": "5"} if rejection.status in (429, 503) else {}
     response = JSONResponse({"error": rejection.words}, rejection.status, headers | {"connection": "close"})
     if scope["type"] == "websocket":
-        await receive()
-        await response(scope, receive, send)  # as an answer to the request that would have opened the socket
-        return
+        await receive()  # so that this answers the request that would have opened the socket
     await response(scope, receive, send)
 
 
-def make_app(
-    gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey], routes: tuple[BaseRoute, ...] = ()
-) -> ASGIApp:
-    """The application of this gateway; `routes` are more places, such as a page. `secrets` are those of channels."""
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
+def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]) -> ASGIApp:
+    """The application of this gateway. `secrets` are those of channels."""
 
     published = msgspec.json.encode(schema())
     rates, bodies = Rates(gateway.limits.requests_per_second), Unproven(gateway.patience.body_s)
@@ -141,10 +126,10 @@ def make_app(
         return await _sign_in(request, gateway, door.token, bodies)
 
     async def on_artifact(request: Request) -> Response:
-        return await artifact(gateway, request.path_params["run"], request.path_params["name"])
+        return await download(gateway, artifacts, request.path_params["run"], request.path_params["name"])
 
     async def on_attachment(request: Request) -> Response:
-        return await attachment(gateway, request.path_params["session"], request.path_params["name"])
+        return await download(gateway, attachments, request.path_params["session"], request.path_params["name"])
 
     async def on_socket(websocket: Any) -> None:
         await converse(gateway, websocket)
@@ -152,18 +137,17 @@ def make_app(
     places: list[BaseRoute] = [
         Route("/rpc", on_rpc, methods=["POST"]),
         WebSocketRoute("/ws", on_socket),
-        Route("/events", on_events, methods=["GET"]),
-        Route("/health", on_health, methods=["GET"]),
-        Route("/metrics", on_metrics, methods=["GET"]),
-        Route("/schema", on_schema, methods=["GET"]),
+        Route("/events", on_events),
+        Route("/health", on_health),
+        Route("/metrics", on_metrics),
+        Route("/schema", on_schema),
         Route(CHANNELS + "{name}", on_channel, methods=["POST"]),
         Route(LOGIN, on_login, methods=["POST"]),
-        Route("/artifacts/{run}/{name:path}", on_artifact, methods=["GET"]),
-        Route("/attachments/{session}/{name:path}", on_attachment, methods=["GET"]),
+        Route("/artifacts/{run}/{name:path}", on_artifact),
+        Route("/attachments/{session}/{name:path}", on_attachment),
         *page_routes(),
-        *routes,
     ]
-    inner = Starlette(routes=places, lifespan=lifespan, exception_handlers={Exception: _trouble})
+    inner = Starlette(routes=places, exception_handlers={Exception: _trouble})
     return Gate(inner, gateway, door, rates)
 
 
@@ -186,23 +170,22 @@ async def _sign_in(request: Request, gateway: GatewayState, token: str, bodies: 
 
 
 async def _trouble(request: Request, error: Exception) -> Response:
-    fault = fault_of(error)
-    return JSONResponse({"error": fault.message}, 500)
+    return JSONResponse({"error": fault_of(error).message}, 500)
 
 
 async def _body(request: Request, gateway: GatewayState) -> bytes | Response:
     """The request's body, or the answer to one that is too large, too slow, or breaks off."""
-    most = gateway.limits.max_body_kb * 1024
+    most, too_large = gateway.limits.max_body_kb * 1024, f"at most {gateway.limits.max_body_kb} KiB: gateway.maxBodyKb"
     told = request.headers.get("content-length", "0")
     if not told.isdecimal() or int(told) > most:
-        return JSONResponse({"error": f"at most {gateway.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
+        return JSONResponse({"error": too_large}, 413)
     body = bytearray()
     try:
         async with asyncio.timeout(gateway.patience.body_s):
             async for piece in request.stream():
                 body += piece
                 if len(body) > most:
-                    return JSONResponse({"error": f"at most {gateway.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
+                    return JSONResponse({"error": too_large}, 413)
     except TimeoutError:
         return JSONResponse({"error": "the request took too long to arrive"}, 408, {"connection": "close"})
     except ClientDisconnect:
@@ -210,7 +193,7 @@ async def _body(request: Request, gateway: GatewayState) -> bytes | Response:
     return bytes(body)
 
 
-def _wanted(request: Request) -> FeedWanted:
+def _wanted(request: Request) -> Subscribe:
     given = request.query_params
     for name in given:
         if name not in ("cursor", "session", "live", "rows", "entries"):
@@ -218,9 +201,9 @@ def _wanted(request: Request) -> FeedWanted:
     cursor = given.get("cursor", request.headers.get("last-event-id"))
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
         raise BadInput("cursor", "must be the cursor of an event, a number", cursor)
-    return FeedWanted(
+    return Subscribe(
         cursor=None if cursor is None else int(cursor),
-        session_key=session_key(given["session"], "session") if given.get("session") else "",
+        session=given.get("session", ""),
         live=_flag(request, "live", True),
         rows=_flag(request, "rows", False),
         entries=_flag(request, "entries", False),
@@ -240,7 +223,7 @@ async def _heard(
     """What a channel posts to us: taken if its signature is right, once per message id. What can be refused without
     the body is refused before it is read."""
     name, headers, client = request.path_params["name"], dict(request.headers), client_of(request.scope)
-    secret, now = secrets.get(name), gateway.fl.engine.clock.now()
+    secret, now = secrets.get(name), gateway.now()
     if secret is None:
         return JSONResponse({"error": NOT_PROVEN}, 403)
     try:

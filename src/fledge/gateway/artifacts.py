@@ -38,19 +38,13 @@ class DownloadPlace(Struct, frozen=True):
     protected: Protected
 
 
-async def artifact(gateway: GatewayState, run: str, name: str) -> Response:
-    """The file that a run handed over, as something to save; or why there is none."""
-    return await _download(gateway, name, lambda tx: _place(gateway, tx, run))
-
-
-async def attachment(gateway: GatewayState, session: str, name: str) -> Response:
-    """The file that came with a message of this session, as something to save; or why there is none."""
-    return await _download(gateway, name, lambda tx: _attached(gateway, tx, session))
-
-
-async def _download(gateway: GatewayState, name: str, place: Callable[[Tx], DownloadPlace]) -> Response:
+async def download(
+    gateway: GatewayState, place: Callable[[GatewayState, Tx, str], DownloadPlace], of: str, name: str
+) -> Response:
+    """A file that a run handed over, or that came with a message of a session, as something to save; or why there is
+    none."""
     try:
-        found = await gateway.read(place)
+        found = await gateway.read(lambda tx: place(gateway, tx, of))
         data, size = await asyncio.to_thread(read_artifact, found.root, found.folder, name, MOST_BYTES, found.protected)
     except (NotFound, BadInput) as error:
         return JSONResponse({"error": str(error)}, 404, HEADERS)
@@ -61,7 +55,7 @@ async def _download(gateway: GatewayState, name: str, place: Callable[[Tx], Down
     return Response(data, media_type="application/octet-stream", headers={**HEADERS, "content-disposition": shown})
 
 
-def _attached(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
+def attachments(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
     """The folder with the files that came with messages of a session."""
     key = session_key(name, "session")
     session, files = tx.sessions.get(key), gateway.fl.profiles.images
@@ -71,7 +65,7 @@ def _attached(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
     return DownloadPlace(str(folder.parent), folder.name, UNPROTECTED)
 
 
-def _place(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
+def artifacts(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
     """The workspace of a run, and where in it the files lie that it handed over."""
     known = tx.runs.named(name)
     key = name if known is None else known[0]

@@ -15,6 +15,7 @@ from msgspec import Struct
 from fledge.errors import BadInput
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
 MOST_CLIENTS: Final = 10_000
 """How many clients' rates are remembered."""
 BURST: Final = 4
@@ -24,7 +25,7 @@ STRANGERS_PER_SECOND: Final = 10.0
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
-Headers = Sequence[tuple[bytes, bytes]]
+RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 # ---- the door --------------------------------------------------------------------------------------------------------
@@ -48,7 +49,7 @@ class Door(Struct, frozen=True, kw_only=True):
     by_address: bool = False
     """It may also be asked for by any numeric address: it listens to more than this machine."""
 
-    def refuse(self, headers: Headers, proven: bool = False, opens: bool = False) -> Rejection | None:
+    def refuse(self, headers: RawHeaders, proven: bool = False, opens: bool = False) -> Rejection | None:
         """None if the request may come in. `proven`: it shows who it is in another way than by the token; `opens`: it
         is for the page itself, to which other sites may lead."""
         host = _only(headers, b"host")
@@ -67,7 +68,7 @@ class Door(Struct, frozen=True, kw_only=True):
             return False
         return name in self.hosts or (self.by_address and _is_address(name))
 
-    def _may_ask(self, headers: Headers, host: str) -> bool:
+    def _may_ask(self, headers: RawHeaders, host: str) -> bool:
         origins = [value for name, value in headers if name == b"origin"]
         if not origins:
             # Browsers say so where a request comes from another site without naming its origin.
@@ -79,14 +80,14 @@ class Door(Struct, frozen=True, kw_only=True):
         parts = urlsplit(origin)
         return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
 
-    def _has_token(self, headers: Headers) -> bool:
+    def _has_token(self, headers: RawHeaders) -> bool:
         shown = _only(headers, b"authorization") or ""
         scheme, _, token = shown.partition(" ")
         same = hmac.compare_digest(token.strip().encode("utf-8", "replace"), self.token.encode())
         return same and scheme.lower() == "bearer"
 
 
-def _leads_here(headers: Headers) -> bool:
+def _leads_here(headers: RawHeaders) -> bool:
     """True of a link that somebody followed: a browser opens the page at the top, and no script of the other site can
     read what it is given, or had any say in what is asked besides the address."""
     said = (_only(headers, b"sec-fetch-mode"), _only(headers, b"sec-fetch-dest"))
@@ -103,7 +104,7 @@ def door(token: str, host: str, allowed_hosts: Iterable[str], allowed_origins: I
     local = _hostname(host if ":" not in host else f"[{host}]") in LOOPBACK
     return Door(
         token=token,
-        hosts=LOOPBACK | frozenset(names) | (frozenset() if _is_any(host) else {host.lower()}),
+        hosts=LOOPBACK | frozenset(names) | (frozenset() if host in ANY_ADDRESS else {host.lower()}),
         origins=frozenset(origin.lower() for origin in allowed_origins),
         by_address=not local,
     )
@@ -115,11 +116,7 @@ def _checked_name(name: str) -> str:
     return name.lower()
 
 
-def _is_any(host: str) -> bool:
-    return host in ("", "0.0.0.0", "::")
-
-
-def _only(headers: Headers, wanted: bytes) -> str | None:
+def _only(headers: RawHeaders, wanted: bytes) -> str | None:
     """The value of a header that is there once; None if it is not, or more than once."""
     found = [value for name, value in headers if name == wanted]
     return found[0].decode("latin-1").strip() if len(found) == 1 else None

@@ -1,10 +1,11 @@
 """What those who hold the gateway's token may not do, of all that the private socket lets the owner do."""
 
-from typing import Any, Final
+from typing import Final
 
 from fledge.channels.terminal import HERE
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call
+from fledge.commands.wire import WireObject
 from fledge.errors import BadInput, Refused
 
 SPEAKING: Final = ("agent", "sessions.open", "slash.run", "commands.run")
@@ -13,7 +14,7 @@ OWNERS: Final = ("page.link",)
 """Methods for the folder's owner alone."""
 
 
-async def call_as_guest(gateway: GatewayState, name: str, given: dict[str, Any]) -> object:
+async def call_as_guest(gateway: GatewayState, name: str, given: WireObject) -> object:
     """Carry out a method. Refused: speaking from somebody's address on a channel, where a signature is the proof. A
     chat elsewhere speaks from its own terminal."""
     if name in OWNERS:

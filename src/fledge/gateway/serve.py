@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from fledge.commands.login import LoginCodes
 from fledge.config import Config
 from fledge.config.layers import Layers
 from fledge.config.schema import GatewayBlock
+from fledge.egress import Environment
 from fledge.errors import BadInput, StoreError
 from fledge.gateway.app import make_app
 from fledge.gateway.auth import door
@@ -45,7 +46,7 @@ async def serve(
     ready: Ready | None = None,
     stop: asyncio.Event | None = None,
     patience: Patience | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Environment | None = None,
     layers: Layers = (),
     **options: Any,
 ) -> None:
@@ -62,7 +63,7 @@ async def serve(
         given = os.environ if env is None else env
         secrets = {name: secret_of(one, f"channels.{name}", given) for name, one in config.channels.items()}
         async with opened as fl:
-            gateway = GatewayState(fl, limits, patience, layers=layers)
+            gateway = GatewayState(fl, patience, layers=layers)
             gateway.logins = LoginCodes(address)
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
             server = _server(make_app(gateway, entrance, secrets), limits, gateway.patience)
@@ -140,15 +141,9 @@ def _server(app: Any, limits: GatewayBlock, patience: Patience) -> _Server:
     return _Server(settings)
 
 
-class _Quiet(logging.Filter):
-    """Leaves out what uvicorn says of each client that was turned away or left: an attacker must not fill the log."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """False of those lines."""
-        return not record.getMessage().startswith("ASGI callable returned without completing")
-
-
-_QUIET = _Quiet()
+def _is_logged(record: logging.LogRecord) -> bool:
+    """False of what uvicorn says of each client that was turned away or left: an attacker must not fill the log."""
+    return not record.getMessage().startswith("ASGI callable returned without completing")
 
 
 async def _until_stopped(
@@ -159,7 +154,7 @@ async def _until_stopped(
     address: str,
     ready: Ready | None,
 ) -> None:
-    logging.getLogger("uvicorn.error").addFilter(_QUIET)
+    logging.getLogger("uvicorn.error").addFilter(_is_logged)
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     stopping = asyncio.ensure_future(stop.wait())
     try:

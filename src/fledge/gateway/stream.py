@@ -6,7 +6,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fledge.commands.feed import FeedClosing, FeedEvent, FeedWanted, RowEvent, RunHappened, Watch
+from fledge.cancellation import end_tasks
+from fledge.commands.feed import FeedClosing, FeedEvent, RowEvent, RunHappened, Subscribe, Watch
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.wire import to_wire
 from fledge.errors import BadInput
@@ -19,7 +20,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, gateway: GatewayState, wanted: FeedWanted) -> None:
+    def __init__(self, gateway: GatewayState, wanted: Subscribe) -> None:
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
         self._gateway = gateway
@@ -33,9 +34,7 @@ class EventStream(Response):
         try:
             await asyncio.wait((telling, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (telling, leaving):
-                task.cancel()
-            await asyncio.gather(telling, leaving, return_exceptions=True)
+            await end_tasks((telling, leaving))
             self._gateway.unsubscribe(self._watch)
 
     async def _tell(self, send: Send) -> None:

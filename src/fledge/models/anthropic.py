@@ -6,14 +6,15 @@ that the same model gets the same blocks back.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, Unpack
 
 import msgspec
 from msgspec import Struct
 
-from fledge.clock import Clock
 from fledge.core.images import ImageEntry
+from fledge.core.schema import JsonObject
+from fledge.models.adapter import HttpModel, Service, check_named
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -29,18 +30,16 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
-from fledge.models.catalog import Card
-from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, without_key
-from fledge.models.images import base64_of, for_model
+from fledge.models.http import BrokenReply, ReplyReading
+from fledge.models.images import base64_of
 from fledge.models.keys import SecretKey
-from fledge.models.native_search import MAX_SEARCHES, CitedSource, is_refused, sources_text
-from fledge.models.opaque import plainer_request, seal, unseal
+from fledge.models.native_search import MAX_SEARCHES, CitedSource, sources_text
+from fledge.models.opaque import seal, unseal
 from fledge.models.provider_errors import ErrorBody, trouble_of
 from fledge.models.transcript import (
     BUDGETS,
     NO_OUTPUT,
     NO_TEXT,
-    encoded,
     object_text,
     whole_calls,
     with_clean_calls,
@@ -62,66 +61,25 @@ _STOPS: Mapping[str, StopReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "refused",
 }
-Caching = Literal["off", "on"]
-Block = dict[str, object]
+Block = JsonObject
 
 
-class AnthropicModel:
-    """Any model behind a messages endpoint. With `caching` the beginning of a request is marked as worth keeping;
-    `card` finds a model's card by its provider's name for it."""
+class AnthropicModel(HttpModel):
+    """Any model behind a messages endpoint."""
 
-    def __init__(
-        self,
-        *,
-        key: SecretKey | None,
-        key_name: str | None = "ANTHROPIC_API_KEY",
-        base_url: str = BASE_URL,
-        provider: str = "anthropic",
-        caching: Caching = "on",
-        card: Callable[[str], Card | None] = lambda _: None,
-        limits: HttpLimits | None = None,
-        clock: Clock | None = None,
-        access: Access | None = None,
-    ) -> None:
-        self._key, self._key_name, self._caching = key, key_name, caching
-        self._provider, self._card = provider, card
-        self._searches = True
-        """Whether the service searches: an organization may have switched that off."""
-        self._endpoint = Endpoint(re.sub(r"/v1/*$", "", base_url), limits, clock, access)
+    path, vendor, vendor_key = "/v1/messages", "anthropic", "ANTHROPIC_API_KEY"
 
-    def __repr__(self) -> str:
-        return f"AnthropicModel({self._endpoint!r})"
+    def __init__(self, *, base_url: str = BASE_URL, **service: Unpack[Service]) -> None:
+        super().__init__(re.sub(r"/v1/*$", "", base_url), service)
 
-    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
-        if self._key is None and self._key_name is not None:
-            return without_key(self._key_name)
-        headers = {"Content-Type": "application/json", **access_headers(self._key)}
-        request = for_model(request, self._card(request.model))
+    def _headers(self) -> dict[str, str]:
+        return access_headers(self._key)
 
-        def plainer(refusal: Broke) -> bytes | None:
-            nonlocal request
-            if self._is_searching(request) and is_refused(refusal):
-                self._searches = False
-            elif (bare := plainer_request(request, refusal)) is not None:
-                request = bare
-            else:
-                return None
-            return self._body(request)
+    def _body(self, request: Request) -> JsonObject:
+        return request_body(request, self._provider, self._is_searching(request))
 
-        body, reading = self._body(request), _Reading(request.model, self._provider, self._is_searching(request))
-        return self._endpoint.stream("/v1/messages", headers, body, reading, self._key, plainer)
-
-    def _is_searching(self, request: Request) -> bool:
-        card = self._card(request.model)
-        return request.search and self._searches and card is not None and card.search
-
-    def _body(self, request: Request) -> bytes:
-        return encoded(request_body(request, self._caching, self._provider, self._is_searching(request)))
-
-    async def close(self) -> None:
-        """Let go of connections."""
-        await self._endpoint.close()
+    def _reading(self, request: Request) -> ReplyReading:
+        return _Reading(request.model, self._provider, self._is_searching(request))
 
 
 def access_headers(key: SecretKey | None) -> dict[str, str]:
@@ -132,9 +90,7 @@ def access_headers(key: SecretKey | None) -> dict[str, str]:
 # ---- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def request_body(
-    request: Request, caching: Caching = "on", provider: str = "anthropic", searches: bool = False
-) -> dict[str, object]:
+def request_body(request: Request, provider: str = "anthropic", searches: bool = False) -> JsonObject:
     """The request in the protocol's words."""
     budgeted = _TAKES_BUDGETS.match(request.model) is not None
     thinking = request.thinking
@@ -142,7 +98,7 @@ def request_body(
     if budgeted and thinking != "off" and not _may_think(messages):
         thinking = "off"
         messages = _messages(request, provider, False, searches)
-    body: dict[str, object] = {
+    body: JsonObject = {
         "model": request.model,
         "max_tokens": with_room(request.max_tokens, thinking),
         "messages": messages,
@@ -162,12 +118,11 @@ def request_body(
     elif thinking != "off":
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
         body["output_config"] = {"effort": _EFFORTS[thinking]}
-    if caching == "on":
-        _mark(body, messages)
+    _mark(body, messages)
     return body
 
 
-def _mark(body: dict[str, object], messages: list[Block]) -> None:
+def _mark(body: JsonObject, messages: list[Block]) -> None:
     """Mark two places up to which the provider may keep the request: after the unchanging head, and after all of it."""
     for head in (body.get("system"), body.get("tools")):
         if isinstance(head, list):
@@ -369,15 +324,11 @@ class _Whole(Struct, gc=False):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class _Reading:
+class _Reading(ReplyReading):
     """One reply, event by event."""
 
-    def __init__(self, asked: str, provider: str, searches: bool = False) -> None:
-        self._searches = searches
-        self.finished = False
-        self.over = False
-        self._provider = provider
-        self._asked = self._model = asked
+    def __init__(self, model: str, provider: str, searches: bool) -> None:
+        super().__init__(model, provider, searches)
         self._reason = ""
         self._counts: dict[str, int] = {}
         self._blocks: dict[int, _Open] = {}
@@ -431,8 +382,7 @@ class _Reading:
             calls = [calls[at] for at in kept]
         else:
             stop = "tools" if calls else "end"
-        if not all(call.name for call in calls):
-            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+        check_named(calls)
         events: list[ModelEvent] = []
         sources = sources_text(self._cited)
         if sources:

@@ -8,11 +8,12 @@ behind.
 from collections.abc import AsyncIterator, Mapping
 from typing import Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fledge.core.asking import ProviderErrorKind as ProviderErrorKind
 from fledge.core.asking import StopReason as StopReason
 from fledge.core.images import ImageEntry
+from fledge.core.schema import JsonObject
 
 Thinking = Literal["off", "minimal", "low", "medium", "high"]
 
@@ -65,7 +66,7 @@ class ToolSpec(Struct, frozen=True, gc=False):
 
     name: str
     description: str
-    schema: dict[str, object]
+    schema: JsonObject
     """JSON Schema of its arguments: an object."""
 
 
@@ -81,7 +82,7 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
     """The provider may search the web for it, if its model can."""
     thinking: Thinking = "off"
     max_tokens: int = 8192
-    images: Mapping[str, bytes] = field(default_factory=dict)
+    images: Mapping[str, bytes] = {}
     """The bytes of every image in the messages, by digest."""
 
 
@@ -155,8 +156,6 @@ class Model(Protocol):
 
         Whole calls are events: a call is never yielded in pieces.
         """
-        ...
 
     async def close(self) -> None:
         """Let go of connections."""
-        ...

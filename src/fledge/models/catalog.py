@@ -1,12 +1,12 @@
 """What is known of models: their windows, what they can do, what they cost.
 
-The figures are data (`catalog.json`: list prices in US dollars per million tokens), which a user's file or dict can add
-to or correct, field by field. A model that is not listed has no price and a small window. Nothing here opens a model.
+The figures are data (`catalog.json`: list prices in US dollars per million tokens), which the settings can add to or
+correct, field by field. A model that is not listed has no price and a small window. Nothing here opens a model.
 """
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,7 +15,6 @@ from msgspec import Meta, Struct
 
 from fledge.errors import BadInput
 from fledge.models.base import Thinking, Usage
-from fledge.plain_file import read_plain
 
 Dollars = Annotated[float, Meta(ge=0)]
 Tokens = Annotated[int, Meta(ge=1)]
@@ -102,10 +101,10 @@ def reasoning_effort(card: Card | None, thinking: Thinking, *, chat_with_tools: 
 class Catalog:
     """Cards by `provider/name`."""
 
-    def __init__(self, override: Mapping[str, Any] | Path | str | None = None) -> None:
-        """The shipped cards, with the override's fields laid over them. A wrong override is refused."""
+    def __init__(self, override: Mapping[str, Any]) -> None:
+        """The shipped cards, with the override's fields laid over them. Raises `BadInput` for a wrong override."""
         merged: dict[str, Any] = msgspec.json.decode(_SHIPPED.read_bytes())
-        for name, card in _given(override).items():
+        for name, card in override.items():
             if not isinstance(name, str) or "/" not in name:
                 raise BadInput("catalog", "names must be like provider/name", name)
             if not isinstance(card, Mapping):
@@ -115,8 +114,8 @@ class Catalog:
             self._cards = msgspec.convert(merged, dict[str, Card])
         except msgspec.ValidationError as error:
             raise BadInput("catalog", str(error)) from None
-        self._found: dict[str, Card | None] = {}
-        """What names were found to mean: they are asked about at every step."""
+        self._found = lru_cache(REMEMBERED)(self._find)
+        """Cards by name, cached: each step looks one up."""
         self._bare: dict[str, list[str]] = {}
         for name in self._cards:
             self._bare.setdefault(name.split("/", 1)[1], []).append(name)
@@ -137,11 +136,7 @@ class Catalog:
 
     def find(self, name: str) -> Card | None:
         """The card of a model, with or without provider, with or without a date; None if there is none."""
-        if name not in self._found:
-            if len(self._found) >= REMEMBERED:
-                self._found.clear()
-            self._found[name] = self._find(name)
-        return self._found[name]
+        return self._found(name)
 
     def _find(self, name: str) -> Card | None:
         for candidate in (name, _DATED.sub("", name)):
@@ -178,21 +173,4 @@ class Catalog:
 @cache
 def shipped() -> Catalog:
     """The catalogue without anybody's override; read once."""
-    return Catalog()
-
-
-def cost(model: str, usage: Usage) -> float | None:
-    """US dollars for one request at list prices; None if the model has no price."""
-    return shipped().cost(model, usage)
-
-
-def _given(override: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:
-    if override is None or isinstance(override, Mapping):
-        return override or {}
-    try:
-        read = msgspec.json.decode(read_plain(override))
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInput("catalog", f"must be a readable JSON file: {error}", str(override)) from None
-    if not isinstance(read, dict):
-        raise BadInput("catalog", "must hold a JSON object", str(override))
-    return read
+    return Catalog({})

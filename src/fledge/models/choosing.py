@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from fledge.egress import is_loopback, proxy_for, tls_context
+from fledge.egress import Environment, Headers, is_loopback
 from fledge.errors import FledgeError
 from fledge.models.catalog import Catalog
+from fledge.models.keys import bearer
 from fledge.models.providers import Provider, base_url_of, key_of, key_place, needed_key
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class ServiceStanding(Struct, frozen=True):
     """What would make it usable; empty: nothing is missing."""
 
 
-def standing(provider: Provider, env: Mapping[str, str], is_configured: bool = False) -> ServiceStanding:
+def standing(provider: Provider, env: Environment, is_configured: bool = False) -> ServiceStanding:
     """Whether this service can be used now. `is_configured`: the settings describe it."""
     try:
         base_url, key, wanted = base_url_of(provider, env), key_of(provider, env), needed_key(provider, env)
@@ -59,9 +60,7 @@ def standing(provider: Provider, env: Mapping[str, str], is_configured: bool = F
     return ServiceStanding(provider, "", f"start it at {base_url}, or set {variable} to its address")
 
 
-def standings(
-    providers: Iterable[Provider], env: Mapping[str, str], configured: Collection[str]
-) -> list[ServiceStanding]:
+def standings(providers: Iterable[Provider], env: Environment, configured: Collection[str]) -> list[ServiceStanding]:
     """Every service: those of `ORDER` first, then the other vendors, then servers that people run themselves."""
 
     def rank(provider: Provider) -> tuple[int, int]:
@@ -71,7 +70,7 @@ def standings(
     return [standing(one, env, one.name in configured) for one in sorted(providers, key=rank)]
 
 
-def default_model(provider: Provider, catalog: Catalog, env: Mapping[str, str]) -> str | None:
+def default_model(provider: Provider, catalog: Catalog, env: Environment) -> str | None:
     """The full name of the model that stands for a service, by variables and the catalogue; None: they name none."""
     named = next((env[name].strip() for name in provider.model_env if env.get(name, "").strip()), None)
     if named is not None:
@@ -79,8 +78,8 @@ def default_model(provider: Provider, catalog: Catalog, env: Mapping[str, str]) 
     if provider.name == "azure":
         # Azure's portal names a deployment like its model, unless the user changes that.
         return (catalog.default_of("openai") or "").replace("openai/", "azure/", 1) or None
-    own = [name for name in catalog.names() if name.startswith(f"{provider.name}/")]
-    return catalog.default_of(provider.name) or (own[0] if own else None)
+    own = (name for name in catalog.names() if name.startswith(f"{provider.name}/"))
+    return catalog.default_of(provider.name) or next(own, None)
 
 
 # ---- asking a server which models it has -----------------------------------------------------------------------------
@@ -108,7 +107,7 @@ class _Shown(Struct):
 
 async def served_models(
     provider: Provider,
-    env: Mapping[str, str],
+    env: Environment,
     ca_file: str | None = None,
     seconds: float = ASKED_S,
     *,
@@ -118,22 +117,13 @@ async def served_models(
 
     Models that make embeddings are left out, and of Ollama's those that cannot use tools. `first`: one is enough.
     """
-    from fledge.models.transport import Connections
+    from fledge.models.transport import short_connections
 
     try:
         base_url = base_url_of(provider, env)
-        key = key_of(provider, env)
-        fields = {"Accept": "application/json", **provider.headers}
-        if key is not None:
-            fields["Authorization"] = f"Bearer {key.reveal()}"
-        connections = Connections(
-            base_url.removesuffix("/v1") if provider.name == "ollama" else base_url,
-            connect_s=seconds,
-            request_s=seconds,
-            idle_s=seconds,
-            tls=tls_context(env, ca_file) if base_url.startswith("https:") else None,
-            proxy=proxy_for(base_url, env),
-        )
+        fields = {"Accept": "application/json", **provider.headers, **bearer(key_of(provider, env))}
+        address = base_url.removesuffix("/v1") if provider.name == "ollama" else base_url
+        connections = short_connections(address, env, ca_file, seconds)
     except FledgeError:
         return []
     try:
@@ -148,7 +138,7 @@ async def served_models(
         await connections.close()
 
 
-async def _ollama_models(connections: "Connections", fields: Mapping[str, str], first: bool) -> list[str]:
+async def _ollama_models(connections: "Connections", fields: Headers, first: bool) -> list[str]:
     """Those that can use tools, which Ollama says of each model when it is asked."""
     found: list[str] = []
     for tag in (await _read(connections, "/api/tags", fields, _Tags)).models:
@@ -162,13 +152,11 @@ async def _ollama_models(connections: "Connections", fields: Mapping[str, str], 
 
 
 async def _read(
-    connections: "Connections", path: str, fields: Mapping[str, str], type: type[Data], body: bytes | None = None
+    connections: "Connections", path: str, fields: Headers, type: type[Data], body: bytes | None = None
 ) -> Data:
-    answer = await (connections.get(path, fields) if body is None else connections.post(path, fields, body))
+    answer = await connections.send(path, fields, body)
     try:
-        raw = bytearray()
-        while len(raw) <= _MAX_BYTES and (piece := await answer.read()):
-            raw += piece
+        raw = await answer.body(_MAX_BYTES)
         if answer.status != 200 or len(raw) > _MAX_BYTES:
             raise ValueError(f"{path} answers {answer.status}")
         return msgspec.json.decode(raw, type=type)
@@ -177,7 +165,7 @@ async def _read(
 
 
 async def first_model(
-    one: ServiceStanding, catalog: Catalog, env: Mapping[str, str], ca_file: str | None = None, seconds: float = ASKED_S
+    one: ServiceStanding, catalog: Catalog, env: Environment, ca_file: str | None = None, seconds: float = ASKED_S
 ) -> str | None:
     """The model to use of this service; None if there is none, or none can be told from the others."""
     provider = one.provider
@@ -203,7 +191,7 @@ class ServiceModels(Struct, frozen=True):
 
 
 async def service_models(
-    found: Sequence[ServiceStanding], catalog: Catalog, env: Mapping[str, str], ca_file: str | None
+    found: Sequence[ServiceStanding], catalog: Catalog, env: Environment, ca_file: str | None
 ) -> list[ServiceModels]:
     """The models of each service: the catalogue's, else what a server that people run themselves says."""
     names = await asyncio.gather(*(_models_of(one, catalog, env, ca_file) for one in found))
@@ -218,7 +206,7 @@ async def service_models(
     ]
 
 
-async def _models_of(one: ServiceStanding, catalog: Catalog, env: Mapping[str, str], ca_file: str | None) -> list[str]:
+async def _models_of(one: ServiceStanding, catalog: Catalog, env: Environment, ca_file: str | None) -> list[str]:
     prefix = f"{one.provider.name}/"
     known = [name for name in catalog.names() if name.startswith(prefix)]
     if known or (not one.reason and one.provider.key == "needed"):

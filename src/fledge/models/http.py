@@ -10,16 +10,17 @@ import asyncio
 import errno
 import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from fledge.clock import Clock, SystemClock
-from fledge.egress import proxy_for, tls_context
+from fledge.egress import Environment, Headers, is_http_address, proxy_for
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
 from fledge.models.keys import SecretKey
@@ -51,9 +52,9 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
 class Access(Struct, frozen=True, kw_only=True):
     """How a service is asked, besides its address and its protocol."""
 
-    headers: Mapping[str, str] = {}
+    headers: Headers = {}
     query: Mapping[str, str] = {}
-    env: Mapping[str, str] = {}
+    env: Environment = {}
     """Where proxies and the file of certificates are named."""
     ca_file: str | None = None
     """Certificates of authorities that are believed besides."""
@@ -71,21 +72,26 @@ class BrokenReply(Exception):
         self.event = event
 
 
-class ReplyReading(Protocol):
+class ReplyReading(ABC):
     """Makes model events of one reply's server-sent events. May raise `BrokenReply` or a msgspec error."""
 
-    finished: bool
-    """The service has said why the reply ended: it is whole, whatever happens to the connection now."""
-    over: bool
-    """The service has said that nothing more will come."""
+    def __init__(self, model: str, provider: str, searches: bool = False) -> None:
+        """`searches`: the service may search the web for it."""
+        self.finished = False
+        """The service has said why the reply ended: it is whole, whatever happens to the connection now."""
+        self.over = False
+        """The service has said that nothing more will come."""
+        self._asked = self._model = model
+        """The model that was asked, and the one that answers."""
+        self._provider, self._searches = provider, searches
 
+    @abstractmethod
     def take(self, data: bytes) -> Iterable[ModelEvent]:
         """What one event's data says."""
-        ...
 
+    @abstractmethod
     def ending(self) -> Iterable[ModelEvent]:
         """What is yielded last, once the reply is whole; ends with `Ended`."""
-        ...
 
 
 Plainer = Callable[[Broke], bytes | None]
@@ -152,7 +158,7 @@ class Endpoint:
     async def stream(
         self,
         path: str,
-        headers: Mapping[str, str],
+        headers: Headers,
         body: bytes,
         reading: ReplyReading,
         key: SecretKey | None,
@@ -179,7 +185,8 @@ class Endpoint:
                         for event in reading.take(data):
                             yield event
                 if reading.over:
-                    await _to_the_end(answer)
+                    with suppress(OSError):
+                        await answer.to_the_end()
             finally:
                 answer.close()
             if not reading.finished:
@@ -213,7 +220,7 @@ class Endpoint:
             await opened.close()
 
     async def _accepted(
-        self, path: str, headers: Mapping[str, str], body: bytes, key: SecretKey | None, plainer: Plainer
+        self, path: str, headers: Headers, body: bytes, key: SecretKey | None, plainer: Plainer
     ) -> "HttpAnswer":
         """The answer to the request, or to the first plainer one that is not refused."""
         while True:
@@ -225,9 +232,9 @@ class Endpoint:
                     raise
                 body = second
 
-    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: SecretKey | None) -> "HttpAnswer":
+    async def _post(self, path: str, headers: Headers, body: bytes, key: SecretKey | None) -> "HttpAnswer":
         # Redirects are not followed: they would carry the key to a place nobody configured.
-        answer = await (await self._opened()).post(path + self._query, _over(headers, self._fields), body)
+        answer = await (await self._opened()).send(path + self._query, _over(headers, self._fields), body)
         try:
             status, fields = answer.status, answer.fields
             kind = fields.get("content-type", "text/event-stream").lower()
@@ -261,19 +268,11 @@ class Endpoint:
             await self.close()
             from fledge.models.transport import Connections
 
-            limits, access = self._limits, self._access
-            self._connections = Connections(
-                self._base,
-                connect_s=limits.connect_s,
-                request_s=limits.request_s,
-                idle_s=limits.idle_s,
-                tls=tls_context(access.env, access.ca_file) if self._base.startswith("https:") else None,
-                proxy=self._proxy,
-            )
+            self._connections = Connections(self._base, self._access.env, self._access.ca_file, self._limits)
         return self._connections
 
 
-def _over(headers: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
+def _over(headers: Headers, over: Headers) -> dict[str, str]:
     """The headers with these over them, whatever their case."""
     names = {name.lower() for name in over}
     return {name: value for name, value in headers.items() if name.lower() not in names} | dict(over)
@@ -297,19 +296,14 @@ def no_key(name: str) -> str:
     return f"no key: set {name}, or {name}_FILE to a file that only you can read"
 
 
-def checked_url(base_url: str) -> str:
+def checked_url(base_url: str, field: str = "base_url") -> str:
     """The address without a slash at its end; refused unless it is a plain http(s) one."""
-    try:
-        parts = urlsplit(base_url)
-        sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-        (parts.hostname or "").encode("idna")
-    except ValueError:
-        sound = False
-    if not sound or not base_url.isprintable() or " " in base_url:
-        raise BadInput("base_url", "must be an address like https://host/v1", base_url)
+    if not is_http_address(base_url):
+        raise BadInput(field, "must be an address like https://host/v1", base_url)
+    parts = urlsplit(base_url)
     if parts.username is not None or parts.query or parts.fragment:
         # Not shown: what does not belong here may well be a secret.
-        raise BadInput("base_url", "must have no user, password, query or fragment; a key has its own setting")
+        raise BadInput(field, "must have no user, password, query or fragment; a key has its own setting")
     return base_url.rstrip("/")
 
 
@@ -321,11 +315,6 @@ async def _next(answer: "HttpAnswer", reading: ReplyReading) -> bytes:
         if reading.finished:
             return b""
         raise
-
-
-async def _to_the_end(answer: "HttpAnswer") -> None:
-    with suppress(OSError):
-        await answer.to_the_end()
 
 
 async def _bounded(answer: "HttpAnswer") -> bytes:

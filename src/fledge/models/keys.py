@@ -5,10 +5,10 @@ is shown by nothing here: not by `repr`, not in an error. This file does not kno
 """
 
 import os
-from collections.abc import Mapping
 from typing import NoReturn
 
 from fledge.core.redact import redacted
+from fledge.egress import Environment
 from fledge.errors import BadInput
 from fledge.plain_file import open_plain
 
@@ -35,18 +35,20 @@ class SecretKey:
         raise TypeError("a key is never stored")
 
 
-def read_key(name: str, env: Mapping[str, str]) -> SecretKey | None:
+def bearer(key: SecretKey | None) -> dict[str, str]:
+    """The header that carries this key at most services; none without a key."""
+    return {} if key is None else {"Authorization": f"Bearer {key.reveal()}"}
+
+
+def read_key(name: str, env: Environment) -> SecretKey | None:
     """The key from the variable `name`, or from the file that `name`_FILE points to; None where neither is set.
 
     A file that others can read is refused, and so is a key that no header could carry.
     """
-    text, source = env.get(name, "").strip(), name
-    if not text:
-        path, source = env.get(f"{name}_FILE", "").strip(), f"{name}_FILE"
-        if not path:
-            return None
-        return key_in_file(source, path)
-    return _checked(source, text)
+    text, path = (env.get(variable, "").strip() for variable in (name, f"{name}_FILE"))
+    if text:
+        return _checked(name, text)
+    return key_in_file(f"{name}_FILE", path) if path else None
 
 
 def key_in_file(field: str, path: str) -> SecretKey:
@@ -78,7 +80,7 @@ def _private_text(field: str, path: str) -> str:
     return text
 
 
-def without_keys(text: str, key: SecretKey | None = None) -> str:
+def without_keys(text: str, key: SecretKey | None) -> str:
     """The text without this key, and without anything that looks like one."""
     if key is not None and len(key.reveal()) >= 4:
         text = text.replace(key.reveal(), HIDDEN)

@@ -5,21 +5,16 @@ adapter for each provider, so that all its sessions share connections. It does n
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
-from typing import TypedDict
+from collections.abc import Collection, Iterable
 
-from msgspec.structs import replace
-
-from fledge.clock import Clock
-from fledge.core.asking import Retries
-from fledge.egress import tls_context
+from fledge.egress import Environment, tls_context
 from fledge.errors import BadInput, Refused
+from fledge.models.adapter import Service
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
 from fledge.models.catalog import Card, Catalog, WireName, shipped
 from fledge.models.choosing import ServiceModels, ServiceStanding, service_models, standings, usable_words
 from fledge.models.http import Access, HttpLimits, checked_url, no_key
-from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import (
     BUILT_IN,
@@ -39,33 +34,19 @@ from fledge.models.scripted import ScriptedModel, echo
 SCRIPTED = "scripted"
 
 
-class _Service(TypedDict):
-    """What every adapter is made with."""
-
-    key: SecretKey | None
-    key_name: str | None
-    base_url: str
-    provider: str
-    limits: HttpLimits | None
-    clock: Clock | None
-    access: Access
-
-
 class Registry:
     """Providers and models by name. What it opened it closes."""
 
     def __init__(
         self,
-        env: Mapping[str, str] | None = None,
+        env: Environment | None = None,
         *,
         catalog: Catalog | None = None,
-        limits: HttpLimits | None = None,
-        clock: Clock | None = None,
         ca_file: str | None = None,
     ) -> None:
         self.ca_file = ca_file
         self._env = os.environ if env is None else env
-        self._catalog, self._limits, self._clock = catalog, limits, clock
+        self._catalog = catalog
         self._providers = dict(BUILT_IN)
         self._models: dict[str, Model] = {f"{SCRIPTED}/echo": ScriptedModel(echo)}
         self._opened: dict[tuple[str, WireName], Model] = {}
@@ -112,20 +93,18 @@ class Registry:
         """Whether each service can be used now. `configured`: those that the settings describe."""
         return standings(self._providers.values(), self._env, configured)
 
-    async def service_models(self, configured: Collection[str] = ()) -> list[ServiceModels]:
+    async def service_models(self, configured: Collection[str]) -> list[ServiceModels]:
         """The models of each service, and whether they can be used now. Servers that people run are asked."""
         return await service_models(self.standings(configured), self._catalog or shipped(), self._env, self.ca_file)
 
-    def usable_words(self, configured: Collection[str] = ()) -> str:
+    def usable_words(self, configured: Collection[str]) -> str:
         """What can be used now, in a line."""
         return usable_words(self.standings(configured), self._catalog or shipped(), self._env)
 
-    def choose(
-        self, primary: str, fallbacks: Iterable[str] = (), retries: Retries | None = None
-    ) -> tuple[Retrying, str]:
+    def choose(self, primary: str, fallbacks: Iterable[str]) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
         model, name = self.open(primary)
-        return Retrying(model, [self.open(other) for other in fallbacks], retries=retries), name
+        return Retrying(model, [self.open(other) for other in fallbacks]), name
 
     async def close(self) -> None:
         """Let go of all connections, of the user's own models too."""
@@ -160,27 +139,22 @@ class Registry:
             raise Refused("error", no_key(wanted))
 
     def _adapter(self, provider: Provider, api: WireName) -> Model:
-        env = self._env
-        service: _Service = {
+        env, base_url = self._env, base_url_of(provider, self._env)
+        service: Service = {
             "key": key_of(provider, env),
             "key_name": needed_key(provider, env),
-            "base_url": base_url_of(provider, env),
             "provider": provider.name,
-            "limits": _limits(provider, self._limits),
-            "clock": self._clock,
+            "card": lambda model: self._card(f"{provider.name}/{model}"),
+            "limits": _limits(provider),
             "access": self._access(provider),
         }
-
-        def card(model: str) -> Card | None:
-            return self._card(f"{provider.name}/{model}")
-
         match api:
             case "anthropic":
-                return AnthropicModel(card=card, **service)
+                return AnthropicModel(base_url=base_url, **service)
             case "openai-responses":
-                return ResponsesModel(card=card, **service)
+                return ResponsesModel(base_url=base_url, **service)
             case "openai-chat":
-                return OpenAIModel(card=card, quirks=provider.quirks, **service)
+                return OpenAIModel(base_url=base_url, quirks=provider.quirks, **service)
 
     def _access(self, provider: Provider) -> Access:
         if base_url_of(provider, self._env).startswith("https:"):
@@ -225,8 +199,8 @@ class Registry:
         return BadInput("model", f"no such model; {hint}", name)
 
 
-def _limits(provider: Provider, limits: HttpLimits | None) -> HttpLimits | None:
+def _limits(provider: Provider) -> HttpLimits:
     if provider.timeout_s is None:
-        return limits
+        return HttpLimits()
     # Silence counts as much as the whole: a model that is still being loaded says nothing for minutes.
-    return replace(limits or HttpLimits(), request_s=provider.timeout_s, idle_s=provider.timeout_s)
+    return HttpLimits(request_s=provider.timeout_s, idle_s=provider.timeout_s)

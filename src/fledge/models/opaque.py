@@ -7,7 +7,6 @@ then the request is sent again without it, so that the conversation goes on; so 
 """
 
 import re
-from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -63,17 +62,3 @@ def without_refused(request: Request, refusal: Broke) -> Request | None:
 def plainer_request(request: Request, refusal: Broke) -> Request | None:
     """The request without the data or the images that its provider refused; None if it refused neither."""
     return without_refused(request, refusal) or without_refused_images(request, refusal)
-
-
-def plainer(request: Request, body: Callable[[Request], bytes]) -> Callable[[Broke], bytes | None]:
-    """The second body for `Endpoint.stream`: the same request without what its provider refused."""
-
-    def after(refusal: Broke) -> bytes | None:
-        nonlocal request
-        bare = plainer_request(request, refusal)
-        if bare is None:
-            return None
-        request = bare
-        return body(request)
-
-    return after

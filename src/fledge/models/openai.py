@@ -8,16 +8,17 @@ them. Keys, connections and errors are the business of `keys` and `http`.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from fledge.clock import Clock
 from fledge.core.images import ImageEntry
+from fledge.core.schema import JsonObject
+from fledge.models.adapter import HttpModel, Service, check_named
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -33,12 +34,11 @@ from fledge.models.base import (
     Usage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, without_key
-from fledge.models.images import data_url, for_model
-from fledge.models.keys import SecretKey
-from fledge.models.opaque import plainer, seal, unseal
+from fledge.models.http import BrokenReply, ReplyReading
+from fledge.models.images import data_url
+from fledge.models.opaque import seal, unseal
 from fledge.models.provider_errors import ErrorBody, fault_in, trouble_of
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, object_text, whole_calls, with_clean_calls, with_room
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, whole_calls, with_clean_calls, with_room
 
 BASE_URL = "https://api.openai.com/v1"
 TokenField = Literal["max_tokens", "max_completion_tokens"]
@@ -86,63 +86,31 @@ def usual_quirks(base_url: str) -> Quirks:
     )
 
 
-class OpenAIModel:
-    """Any model behind a chat-completions endpoint.
+class OpenAIModel(HttpModel):
+    """Any model behind a chat-completions endpoint."""
 
-    `key_name` is what the user has to set where a key is needed; None where the service asks for none. `card` finds a
-    model's card by its provider's name for it.
-    """
+    path, vendor, vendor_key = "/chat/completions", "openai", "OPENAI_API_KEY"
+    _searches = False
 
-    def __init__(
-        self,
-        *,
-        key: SecretKey | None,
-        key_name: str | None = "OPENAI_API_KEY",
-        base_url: str = BASE_URL,
-        provider: str = "openai",
-        card: Callable[[str], Card | None] = lambda _: None,
-        quirks: Quirks | None = None,
-        limits: HttpLimits | None = None,
-        clock: Clock | None = None,
-        access: Access | None = None,
-    ) -> None:
-        self._key, self._key_name = key, key_name
-        self._provider, self._card = provider, card
+    def __init__(self, *, base_url: str = BASE_URL, quirks: Quirks | None = None, **service: Unpack[Service]) -> None:
+        super().__init__(base_url, service)
         self._quirks = quirks or usual_quirks(base_url)
-        self._endpoint = Endpoint(base_url, limits, clock, access)
 
-    def __repr__(self) -> str:
-        return f"OpenAIModel({self._endpoint!r})"
+    def _body(self, request: Request) -> JsonObject:
+        return request_body(request, self._card(request.model), self._provider, self._quirks)
 
-    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
-        headers = {"Content-Type": "application/json"}
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key.reveal()}"
-        elif self._key_name is not None:
-            return without_key(self._key_name)
-        request = for_model(request, self._card(request.model))
-        body, reading = self._body(request), _Reading(request.model, self._provider)
-        return self._endpoint.stream(
-            "/chat/completions", headers, body, reading, self._key, plainer(request, self._body)
-        )
-
-    def _body(self, request: Request) -> bytes:
-        return encoded(request_body(request, self._card(request.model), self._provider, self._quirks))
-
-    async def close(self) -> None:
-        """Let go of connections."""
-        await self._endpoint.close()
+    def _reading(self, request: Request) -> ReplyReading:
+        return _Reading(request.model, self._provider)
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def request_body(request: Request, card: Card | None, provider: str, quirks: Quirks) -> dict[str, object]:
+def request_body(request: Request, card: Card | None, provider: str, quirks: Quirks) -> JsonObject:
     """The request in the protocol's words."""
     thinks = quirks.thinking_switch and request.thinking != "off"
     signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
-    messages: list[dict[str, object]] = [{"role": "system", "content": request.system}] if request.system else []
+    messages: list[JsonObject] = [{"role": "system", "content": request.system}] if request.system else []
     results: list[ToolMessage] = []
     for message in with_clean_calls(request.messages, _CALL_ID):
         if not isinstance(message, ToolMessage):
@@ -160,7 +128,7 @@ def request_body(request: Request, card: Card | None, provider: str, quirks: Qui
     if quirks.reply_after_results:
         messages = _with_replies(messages)
     token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
-    body: dict[str, object] = {
+    body: JsonObject = {
         "model": request.model,
         "messages": messages,
         "stream": True,
@@ -192,16 +160,16 @@ def _content(request: Request, text: str, images: Sequence[ImageEntry]) -> objec
     return [{"type": "text", "text": text}, *parts] if parts else text
 
 
-def _shown(request: Request, results: Sequence[ToolMessage]) -> list[dict[str, object]]:
+def _shown(request: Request, results: Sequence[ToolMessage]) -> list[JsonObject]:
     """The images of a step's tool results, as a message of the user's: a tool's message takes text alone."""
     images = [image for result in results for image in result.images]
     words = "\n".join([RESULT_IMAGES, *(image.words for image in images)])
     return [{"role": "user", "content": _content(request, words, images)}] if images else []
 
 
-def _with_replies(messages: list[dict[str, object]]) -> list[dict[str, object]]:
+def _with_replies(messages: list[JsonObject]) -> list[JsonObject]:
     """The messages with a reply between results and words of the user's."""
-    found: list[dict[str, object]] = []
+    found: list[JsonObject] = []
     for message in messages:
         if found and found[-1]["role"] == "tool" and message["role"] == "user":
             found.append({"role": "assistant", "content": NO_TEXT})
@@ -209,9 +177,9 @@ def _with_replies(messages: list[dict[str, object]]) -> list[dict[str, object]]:
     return found
 
 
-def _said(message: AssistantMessage, kept: "_Kept", thinks: bool, signs: bool) -> dict[str, object]:
+def _said(message: AssistantMessage, kept: "_Kept", thinks: bool, signs: bool) -> JsonObject:
     """A reply, with the fields that its server wants back."""
-    said: dict[str, object] = {"role": "assistant"}
+    said: JsonObject = {"role": "assistant"}
     if message.text or not message.calls:
         said["content"] = message.text or NO_TEXT
     if kept.reasoning or thinks:
@@ -224,9 +192,9 @@ def _said(message: AssistantMessage, kept: "_Kept", thinks: bool, signs: bool) -
     return said
 
 
-def _called(call: Call, extra: object) -> dict[str, object]:
+def _called(call: Call, extra: object) -> JsonObject:
     function = {"name": call.name, "arguments": object_text(call.arguments)}
-    called: dict[str, object] = {"id": call.id, "type": "function", "function": function}
+    called: JsonObject = {"id": call.id, "type": "function", "function": function}
     return called if extra is None else called | {"extra_content": extra}
 
 
@@ -290,29 +258,23 @@ class _Chunk(Struct, gc=False):
     error: ErrorBody | str | None = None
 
 
-class _Gathered:
+class _Gathered(Struct):
     """A call of which pieces still come."""
 
-    __slots__ = ("arguments", "extra", "id", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.extra: dict[str, Any] | None = None
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = []
+    extra: dict[str, Any] | None = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
-class _Reading:
+class _Reading(ReplyReading):
     """One reply, chunk by chunk."""
 
     def __init__(self, model: str, provider: str) -> None:
-        self.finished = False
-        self.over = False
-        self._asked, self._provider = model, provider
-        self._model = model
+        super().__init__(model, provider)
         self._reason = ""
         self._reasoned = False
         self._details: list[Any] = []
@@ -372,8 +334,7 @@ class _Reading:
             found = [found[at] for at in whole]
         else:
             stop = "tools" if found else "end"
-        if not all(call.name for call, _ in found):
-            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+        check_named(call for call, _ in found)
         events: list[ModelEvent] = []
         extras = {number: extra for number, (_, extra) in enumerate(found) if extra is not None}
         if self._reasoned or self._details or extras:

@@ -10,6 +10,7 @@ from math import isfinite
 
 import msgspec
 
+from fledge.egress import Headers
 from fledge.models.base import Broke, ProviderErrorKind
 from fledge.models.keys import SecretKey, without_keys
 
@@ -104,7 +105,7 @@ def trouble_of(status: int | None, fault: ErrorBody) -> ProviderErrorKind:
     return "retryable" if status in (408, 409, 425, 429) or status >= 500 else "bad_request"
 
 
-def broke(status: int | None, raw: bytes, headers: Mapping[str, str], now: float, key: SecretKey | None) -> Broke:
+def broke(status: int | None, raw: bytes, headers: Headers, now: float, key: SecretKey | None) -> Broke:
     """What a refused request comes to: its trouble, bounded words without keys, and how long to wait."""
     fault = fault_in(raw)
     words = plain(raw) if fault is None or not fault.message else fault.message
@@ -147,7 +148,7 @@ def shown(text: str, key: SecretKey | None = None) -> str:
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+def retry_after(headers: Headers, now: float) -> float | None:
     """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date); None if not said or not readable."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from fledge.core.redact import redacted
+from fledge.egress import Environment, Headers
 from fledge.errors import BadInput
 from fledge.models.anthropic import BASE_URL as ANTHROPIC_URL
 from fledge.models.catalog import Card, WireName
@@ -131,14 +132,12 @@ BUILT_IN: Mapping[str, Provider] = {
 # ---- what holds of a provider in an environment ----------------------------------------------------------------------
 
 
-def base_url_of(provider: Provider, env: Mapping[str, str]) -> str:
+def base_url_of(provider: Provider, env: Environment) -> str:
     """The address of the service. Refused, by the variable that gives it: what is no address."""
     for variable in provider.base_url_env:
         if given := env.get(variable, "").strip():
-            try:
-                return azure_v1(checked_url(given)) if provider.name == "azure" else checked_url(given)
-            except BadInput as error:
-                raise BadInput(variable, error.expected, error.got) from None
+            address = checked_url(given, variable)
+            return azure_v1(address) if provider.name == "azure" else address
     if provider.base_url is None:
         variables = "".join(f", or {variable} in the environment" for variable in provider.base_url_env[:1])
         raise BadInput(
@@ -153,7 +152,7 @@ def azure_v1(base_url: str) -> str:
     return base_url if urlsplit(base_url).path else f"{base_url}/openai/v1"
 
 
-def api_of(provider: Provider, card: Card | None, env: Mapping[str, str]) -> WireName:
+def api_of(provider: Provider, card: Card | None, env: Environment) -> WireName:
     """The protocol of a model."""
     if card is not None and card.wire is not None:
         return card.wire
@@ -164,7 +163,7 @@ def api_of(provider: Provider, card: Card | None, env: Mapping[str, str]) -> Wir
     return provider.api if vendors else provider.compatible_api
 
 
-def key_of(provider: Provider, env: Mapping[str, str]) -> SecretKey | None:
+def key_of(provider: Provider, env: Environment) -> SecretKey | None:
     """The key of the service; None where none is set. Refused: a key that is unusable, a file others can read."""
     if provider.key_file is not None:
         return key_in_file(f"models.providers.{provider.name}.apiKeyFile", provider.key_file)
@@ -177,7 +176,7 @@ def key_place(provider: Provider) -> str:
     return f"{block}.apiKeyFile" if provider.key_file else provider.key_env or f"{block}.apiKeyEnv"
 
 
-def needed_key(provider: Provider, env: Mapping[str, str]) -> str | None:
+def needed_key(provider: Provider, env: Environment) -> str | None:
     """The variable without which the service cannot be used. None: it needs no key, or has one in a file, or is a
     server on this machine, which says itself whether it wants one."""
     here = urlsplit(base_url_of(provider, env)).hostname in _LOOPBACK
@@ -194,7 +193,7 @@ def check_provider_name(name: str, field: str) -> None:
         raise BadInput(field, f"must be a name of letters, digits, '.', '_' and '-'{taken}", name)
 
 
-def check_headers(headers: Mapping[str, str], field: str) -> None:
+def check_headers(headers: Headers, field: str) -> None:
     """Refused: what no header can carry, what fledge sets itself, and anything that carries a key."""
     for name, value in headers.items():
         at = f"{field}.{name[:60]}"

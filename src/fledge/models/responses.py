@@ -7,13 +7,14 @@ business of `keys` and `http`.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Unpack
 
 import msgspec
 from msgspec import Struct
 
-from fledge.clock import Clock
+from fledge.core.schema import JsonObject
+from fledge.models.adapter import HttpModel, Service, check_named
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -30,13 +31,12 @@ from fledge.models.base import (
     UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, without_key
-from fledge.models.images import data_url, for_model
-from fledge.models.keys import SecretKey
-from fledge.models.native_search import CitedSource, is_refused, sources_text
-from fledge.models.opaque import plainer_request, seal, unseal
+from fledge.models.http import BrokenReply, ReplyReading
+from fledge.models.images import data_url
+from fledge.models.native_search import CitedSource, sources_text
+from fledge.models.opaque import seal, unseal
 from fledge.models.provider_errors import ErrorBody, trouble_of
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, object_text, whole_calls, with_clean_calls, with_room
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, whole_calls, with_clean_calls, with_room
 
 BASE_URL = "https://api.openai.com/v1"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -49,70 +49,33 @@ _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_SUMMARIES = re.compile(r"reasoning summar", re.IGNORECASE)
 
 
-class ResponsesModel:
-    """Any model behind a responses endpoint. `card` finds a model's card by its provider's name for it."""
+class ResponsesModel(HttpModel):
+    """Any model behind a responses endpoint."""
 
-    def __init__(
-        self,
-        *,
-        key: SecretKey | None,
-        key_name: str | None = "OPENAI_API_KEY",
-        base_url: str = BASE_URL,
-        provider: str = "openai",
-        card: Callable[[str], Card | None] = lambda _: None,
-        limits: HttpLimits | None = None,
-        clock: Clock | None = None,
-        access: Access | None = None,
-    ) -> None:
-        self._key, self._key_name = key, key_name
-        self._provider, self._card = provider, card
-        self._endpoint = Endpoint(base_url, limits, clock, access)
-        self._summaries = True
-        """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
-        self._searches = True
-        """Whether the service searches the web."""
+    path, vendor, vendor_key = "/responses", "openai", "OPENAI_API_KEY"
+    _summaries = True
+    """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
 
-    def __repr__(self) -> str:
-        return f"ResponsesModel({self._endpoint!r})"
+    def __init__(self, *, base_url: str = BASE_URL, **service: Unpack[Service]) -> None:
+        super().__init__(base_url, service)
 
-    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
-        headers = {"Content-Type": "application/json"}
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key.reveal()}"
-        elif self._key_name is not None:
-            return without_key(self._key_name)
+    def _body(self, request: Request) -> JsonObject:
+        card, searches = self._card(request.model), self._is_searching(request)
+        return request_body(request, card, self._provider, self._summaries, searches)
 
-        request = for_model(request, self._card(request.model))
-
-        def plainer(refusal: Broke) -> bytes | None:
-            nonlocal request
-            if self._summaries and _NO_SUMMARIES.search(refusal.message):
-                self._summaries = False
-            elif self._is_searching(request) and is_refused(refusal):
-                self._searches = False
-            elif (bare := plainer_request(request, refusal)) is not None:
-                request = bare
-            else:
-                return None
-            return self._body(request)
-
-        reading = _Reading(request.model, self._provider, self._is_searching(request))
-        return self._endpoint.stream("/responses", headers, self._body(request), reading, self._key, plainer)
+    def _reading(self, request: Request) -> ReplyReading:
+        return _Reading(request.model, self._provider, self._is_searching(request))
 
     def _is_searching(self, request: Request) -> bool:
-        card = self._card(request.model)
         # Search is refused beside the lowest level of reasoning.
-        lowest = reasoning_effort(card, request.thinking) == "minimal"
-        return request.search and self._searches and card is not None and card.search and not lowest
+        lowest = reasoning_effort(self._card(request.model), request.thinking) == "minimal"
+        return super()._is_searching(request) and not lowest
 
-    def _body(self, request: Request) -> bytes:
-        card, searches = self._card(request.model), self._is_searching(request)
-        return encoded(request_body(request, card, self._provider, self._summaries, searches))
-
-    async def close(self) -> None:
-        """Let go of connections."""
-        await self._endpoint.close()
+    def _gives_up(self, request: Request, refusal: Broke) -> bool:
+        if self._summaries and _NO_SUMMARIES.search(refusal.message):
+            self._summaries = False
+            return True
+        return super()._gives_up(request, refusal)
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
@@ -120,9 +83,9 @@ class ResponsesModel:
 
 def request_body(
     request: Request, card: Card | None, provider: str, summaries: bool = True, searches: bool = False
-) -> dict[str, object]:
+) -> JsonObject:
     """The request in the protocol's words."""
-    body: dict[str, object] = {
+    body: JsonObject = {
         "model": request.model,
         "input": _input(request, provider, searches),
         "stream": True,
@@ -261,20 +224,17 @@ class _Item(Struct, gc=False):
     content: list[_Part] | None = None
 
 
-class _InputDetails(Struct, gc=False):
+class _Details(Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
-
-
-class _OutputDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
 class _Usage(Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
 
 
 class _Incomplete(Struct, gc=False):
@@ -304,17 +264,13 @@ _decode = msgspec.json.Decoder(_Event).decode
 _STOPS: Mapping[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refused"}
 
 
-class _Reading:
+class _Reading(ReplyReading):
     """One reply, event by event."""
 
-    def __init__(self, model: str, provider: str, searches: bool = False) -> None:
-        self._searches = searches
+    def __init__(self, model: str, provider: str, searches: bool) -> None:
+        super().__init__(model, provider, searches)
         self._found: dict[int, ResponseItem] = {}
         """The items of searches, whole, by their place."""
-        self.finished = False
-        self.over = False
-        self._asked, self._provider = model, provider
-        self._model = model
         self._stop: StopReason = "end"
         self._usage: _Usage | None = None
         self._items: dict[int, _Item] = {}
@@ -363,8 +319,7 @@ class _Reading:
             uses = [item for item in items if item.type == "function_call"]
             kept, dropped = whole_calls([*calls, *cut], not cut and bool(uses and uses[-1].arguments))
             calls = [calls[at] for at in kept]
-        if not all(call.name for call in calls):
-            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+        check_named(calls)
         return [*events, *calls, *self._counted(), ReplyEnded(stop, self._model, dropped)]
 
     def _text(self, event: _Event) -> Sequence[ModelEvent]:
@@ -438,9 +393,9 @@ class _Reading:
         usage = self._usage
         if usage is None:
             return []
-        details = usage.input_tokens_details or _InputDetails()
+        details = usage.input_tokens_details or _Details()
         read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
-        thought = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
+        thought = (usage.output_tokens_details or _Details()).reasoning_tokens or 0
         fresh = max(0, (usage.input_tokens or 0) - read - write)
         searches = sum(1 for item in self._found.values() if _is_search(item))
         return [Usage(fresh, usage.output_tokens or 0, read, write, thought, searches)]

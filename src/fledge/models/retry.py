@@ -2,8 +2,9 @@
 
 `Retrying` is itself a `Model`. Its stream carries one `Broke` at most, and only when nothing more will be tried. A
 reply that breaks after some of it was yielded is asked for again only if the consumer said, by passing `on_retry`, that
-it will drop what it has: without that promise the `Broke` goes through, so that no word ever arrives twice. Waiting and
-chance are parameters; nothing here knows a provider or decides anything.
+it will drop what it has: without that promise the `Broke` goes through, so that no word ever arrives twice. A consumer
+that reads each try's stream itself (`Retrying.tries`) saves a generator around it. Waiting and chance are parameters;
+nothing here knows a provider or decides anything.
 """
 
 import asyncio
@@ -16,16 +17,17 @@ from msgspec import Struct
 
 from fledge.cancellation import is_stop
 from fledge.core.asking import FallBack, Report, Retries, RetryNow, after_try
-from fledge.models.base import Broke, Call, Model, ModelEvent, Opaque, ReplyEnded, Request, Text, Thought, Usage
+from fledge.models.base import Broke, Model, ModelEvent, ReplyEnded, Request
 
 log = logging.getLogger("fledge.models")
-
-_MORE_FOLLOWS = frozenset((Text, Thought, Opaque, Call, Usage))
-"""Events after which a stream goes on: found at once, for there may be thousands."""
 
 Sleep = Callable[[float], Awaitable[object]]
 Chance = Callable[[], float]
 """A number from 0 up to, not including, 1."""
+
+
+NO_END = Broke("interrupted", "the model's stream ended without an end")
+"""What a stream has come to that just stops."""
 
 
 class RetryTold(Struct, frozen=True):
@@ -57,6 +59,11 @@ class Retrying:
         self._retries = retries or Retries()
         self._sleep, self._chance = sleep, chance
 
+    def tries(self, request: Request) -> "Tries":
+        """The tries at answering this request, for a consumer that reads each stream itself."""
+        models = [(self._model, request.model), *self._fallbacks]
+        return Tries(models, request, self._retries, self._sleep, self._chance)
+
     async def stream(
         self, request: Request, on_retry: Callable[[RetryTold], None] | None = None
     ) -> AsyncIterator[ModelEvent]:
@@ -65,50 +72,76 @@ class Retrying:
         `on_retry` is called before anything of the next reply is yielded, in the task that reads the stream: whoever
         passes it must then forget every event of this stream so far.
         """
-        models = [(self._model, request.model), *self._fallbacks]
-        failed: list[str] = []
-        for place, (model, name) in enumerate(models):
-            asked = request if place == 0 else msgspec.structs.replace(request, model=name)
-            following = models[place + 1][1] if place + 1 < len(models) else None
-            tries = 0
-            while True:
-                tries += 1
-                broke = Broke("interrupted", "the stream ended without an end")
-                yielded = False
-                events = model.stream(asked)
-                try:
-                    async for event in events:
-                        if type(event) in _MORE_FOLLOWS:
-                            yielded = True
-                            yield event
-                        elif isinstance(event, Broke):
-                            broke = event
-                            break
-                        else:
-                            yield event
-                            if isinstance(event, ReplyEnded):
-                                return
-                            yielded = True
-                finally:
-                    await close_stream(events)
-                follows = after_try(
-                    broke.trouble, broke.retry_after_s, tries, following is not None, self._retries, self._chance()
-                )
-                if isinstance(follows, Report) or (yielded and on_retry is None):
-                    yield _told(broke, name, tries, failed)
-                    return
-                pause_s = follows.pause_s if isinstance(follows, RetryNow) else 0.0
-                if on_retry is not None:
-                    on_retry(RetryTold(broke, name if isinstance(follows, RetryNow) else following or name, pause_s))
-                if isinstance(follows, FallBack):
-                    failed.append(_line(broke, name, tries))
-                    break
-                await self._sleep(pause_s)
+        tries = self.tries(request)
+        while True:
+            broke = NO_END
+            yielded = False
+            events = tries.stream()
+            try:
+                async for event in events:
+                    if isinstance(event, Broke):
+                        broke = event
+                        break
+                    yielded = True
+                    yield event
+                    if isinstance(event, ReplyEnded):
+                        return
+            finally:
+                await close_stream(events)
+            told = await tries.after(broke, on_retry, may_repeat=on_retry is not None or not yielded)
+            if told is not None:
+                yield told
+                return
 
     async def close(self) -> None:
         """Let go of the connections of all models."""
         for model in {id(model): model for model in (self._model, *(model for model, _ in self._fallbacks))}.values():
             await model.close()
+
+
+class Tries:
+    """The tries at one request. `stream` asks the model whose turn it is; `after` says whether to ask again."""
+
+    __slots__ = ("_chance", "_failed", "_models", "_place", "_request", "_retries", "_sleep", "_tries")
+
+    def __init__(
+        self, models: Sequence[tuple[Model, str]], request: Request, retries: Retries, sleep: Sleep, chance: Chance
+    ) -> None:
+        self._models, self._request = models, request
+        self._retries, self._sleep, self._chance = retries, sleep, chance
+        self._place = self._tries = 0
+        self._failed: list[str] = []
+        """A line for each model that gave way to the next."""
+
+    def stream(self) -> AsyncIterator[ModelEvent]:
+        """Ask the model whose turn it is. The stream is to be closed before the next one is asked for."""
+        self._tries += 1
+        model, name = self._models[self._place]
+        if self._place:
+            return model.stream(msgspec.structs.replace(self._request, model=name))
+        return model.stream(self._request)
+
+    async def after(
+        self, broke: Broke, on_retry: Callable[[RetryTold], None] | None, may_repeat: bool = True
+    ) -> Broke | None:
+        """What to report after a stream that broke; None, after the pause, if the request is to be asked again.
+        `may_repeat`: nothing of the reply was passed on, or it is dropped."""
+        name, tries = self._models[self._place][1], self._tries
+        following = self._models[self._place + 1][1] if self._place + 1 < len(self._models) else None
+        follows = after_try(
+            broke.trouble, broke.retry_after_s, tries, following is not None, self._retries, self._chance()
+        )
+        if isinstance(follows, Report) or not may_repeat:
+            return _told(broke, name, tries, self._failed)
+        pause_s = follows.pause_s if isinstance(follows, RetryNow) else 0.0
+        if on_retry is not None:
+            on_retry(RetryTold(broke, name if isinstance(follows, RetryNow) else following or name, pause_s))
+        if isinstance(follows, FallBack):
+            self._failed.append(_line(broke, name, tries))
+            self._place, self._tries = self._place + 1, 0
+        else:
+            await self._sleep(pause_s)
+        return None
 
 
 async def close_stream(events: AsyncIterator[ModelEvent]) -> None:

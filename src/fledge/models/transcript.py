@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from fledge.core.schema import JsonObject
 from fledge.models.base import AssistantMessage, Call, ModelMessage, Thinking, ToolMessage
 
 NO_TEXT = "(no text)"
@@ -92,7 +93,7 @@ def object_text(arguments: str) -> str:
     return msgspec.json.encode({"invalid_json": _speakable(arguments)}).decode()
 
 
-def encoded(body: dict[str, object]) -> bytes:
+def encoded(body: JsonObject) -> bytes:
     """The body as JSON. What UTF-8 cannot hold (lone surrogates) becomes a question mark."""
     try:
         return msgspec.json.encode(body)

@@ -7,15 +7,14 @@ switched off: a redirect would carry the key to another place. What an answer me
 import asyncio
 import io
 import re
-import ssl
-from collections.abc import Mapping
 from functools import lru_cache
 
 import aiohttp
 from yarl import URL
 
-from fledge.egress import Proxy
+from fledge.egress import Environment, Headers, Proxy, proxy_for, tls_context
 from fledge.errors import BadInput
+from fledge.models.http import HttpLimits
 
 REST_S = 60.0
 """How long an unused connection is kept. Services close theirs after 5 s to some minutes; that is seen."""
@@ -34,7 +33,7 @@ class HttpAnswer:
     def __init__(self, response: aiohttp.ClientResponse, proxy: Proxy | None) -> None:
         self._response, self._proxy = response, proxy
         self.status = response.status
-        self.fields: Mapping[str, str] = response.headers
+        self.fields: Headers = response.headers
         """By name, whatever its case."""
 
     async def read(self) -> bytes:
@@ -43,6 +42,13 @@ class HttpAnswer:
             return await self._response.content.readany()
         except aiohttp.ClientError as error:
             raise _told(error, self._proxy) from error
+
+    async def body(self, most: int) -> bytes:
+        """The whole body, or a little more than `most` bytes of a longer one. Raises `OSError`."""
+        raw = bytearray()
+        while len(raw) <= most and (piece := await self.read()):
+            raw += piece
+        return bytes(raw)
 
     async def to_the_end(self) -> None:
         """See the end of the body, if it comes soon, so that the connection can serve the next request."""
@@ -60,43 +66,31 @@ class HttpAnswer:
 class Connections:
     """The connections to the service at `base_url`, of one event loop."""
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        connect_s: float,
-        request_s: float,
-        idle_s: float,
-        tls: ssl.SSLContext | None,
-        proxy: Proxy | None = None,
-    ) -> None:
-        self._base, self._proxy = base_url, proxy
+    def __init__(self, base_url: str, env: Environment, ca_file: str | None, limits: HttpLimits) -> None:
+        """`env` names proxies and certificates, `ca_file` those of authorities that are believed besides."""
+        self._base, self._proxy = base_url, proxy_for(base_url, env)
+        tls = tls_context(env, ca_file) if base_url.startswith("https:") else True
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=REST_S, ssl=tls or True),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=REST_S, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
-            timeout=aiohttp.ClientTimeout(total=request_s, sock_connect=connect_s, sock_read=idle_s),
+            timeout=aiohttp.ClientTimeout(
+                total=limits.request_s, sock_connect=limits.connect_s, sock_read=limits.idle_s
+            ),
             max_line_size=MOST_LINE_BYTES,
             max_field_size=MOST_LINE_BYTES,
         )
         self.loop = asyncio.get_running_loop()
 
-    async def post(self, path: str, fields: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Send the request; the answer once its head has come. Raises `OSError`.
+    async def send(self, path: str, fields: Headers, body: bytes | None = None) -> HttpAnswer:
+        """Send the request, a GET unless it has a body; the answer once its head has come. Raises `OSError`.
 
         A kept connection may be closed by the service in the moment it is used again. If no byte came back, the request
         is sent once more. It may have been read, and in general a POST must not be repeated (RFC 9110 §9.2.2); but this
         one asks for words. The worst is a bill for words nobody got, and whoever called would ask again anyway, as the
         official clients do.
         """
-        return await self._sent("POST", path, fields, body)
-
-    async def get(self, path: str, fields: Mapping[str, str]) -> HttpAnswer:
-        """The answer once its head has come. Raises `OSError`."""
-        return await self._sent("GET", path, fields, None)
-
-    async def _sent(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         for name, value in fields.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 # Not repeated: it may be a key.
@@ -105,15 +99,16 @@ class Connections:
                 )
         try:
             try:
-                return await self._tried(method, path, fields, body)
+                return await self._tried(path, fields, body)
             except aiohttp.ServerDisconnectedError:
-                return await self._tried(method, path, fields, body)
+                return await self._tried(path, fields, body)
         except (aiohttp.ClientError, ValueError) as error:
             raise _told(error, self._proxy) from error
 
-    async def _tried(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> HttpAnswer:
+    async def _tried(self, path: str, fields: Headers, body: bytes | None) -> HttpAnswer:
         proxy = None if self._proxy is None else self._proxy.url
-        url = URL(self._base + path, encoded=True) if method == "GET" else _address(self._base, path)
+        method = "GET" if body is None else "POST"
+        url = URL(self._base + path, encoded=True) if body is None else _address(self._base, path)
         # A request with images is megabytes long: as a file it is sent piece by piece, between other work.
         data = body if body is None or len(body) < LARGE_BYTES else io.BytesIO(body)
         response = await self._session.request(
@@ -124,6 +119,11 @@ class Connections:
     async def close(self) -> None:
         """Close every connection, those in use too."""
         await self._session.close()
+
+
+def short_connections(base_url: str, env: Environment, ca_file: str | None, seconds: float) -> Connections:
+    """Connections for requests that are answered within so many seconds, or fail."""
+    return Connections(base_url, env, ca_file, HttpLimits(connect_s=seconds, request_s=seconds, idle_s=seconds))
 
 
 @lru_cache(64)

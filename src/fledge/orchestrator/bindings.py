@@ -1,7 +1,7 @@
-"""Which session a place outside belongs to, and where a session's words go: routes, and bindings to threads.
+"""Routes: the address to which a session's words go; and bindings of sessions to threads.
 
-A route follows whoever last spoke to a session from a channel. A binding is a route that stays, and that brings what is
-said in its place to its session, until somebody unbinds it, its session ends, or nothing was said there for long.
+A route is the address from which the last message to a session came. A binding is a route that stays, and that brings
+messages from its address to its session, until it is unbound, its session ends, or no message has come for long.
 Nothing here sends.
 """
 
@@ -19,7 +19,7 @@ from fledge.store.base import Route, Tx
 
 
 def session_at(tx: Tx, address: Address) -> str | None:
-    """The session that what is said there is said to; None if the place is bound to none that still reads."""
+    """The session that is bound to this address; None if there is none that still reads messages."""
     binding = tx.routes.bound_at(address.channel, address.place)
     session = None if binding is None else tx.sessions.get(binding.session)
     if session is None or session.deleted:
@@ -29,7 +29,7 @@ def session_at(tx: Tx, address: Address) -> str | None:
 
 
 def follow(c: Commit, session: str, address: Address) -> None:
-    """Somebody spoke to the session from there: its words go there, unless it is bound elsewhere."""
+    """A message to the session came from this address: its replies go there, unless it is bound elsewhere."""
     route = c.tx.routes.get(session)
     if route is None or route.kind == "last":
         c.tx.routes.set(Route(session=session, kind="last", address=address, used_at=c.at))
@@ -43,15 +43,13 @@ def follow(c: Commit, session: str, address: Address) -> None:
 def bind(
     c: Commit, session: str, address: Address, owner: str = "", made_by: Literal["spawn", "focus"] = "spawn"
 ) -> Route:
-    """From now on the session belongs to that place: what is said there is said to it, and it answers there.
+    """Bind the session to this address: messages from there go to it, and its replies go there.
 
     Refused: bindings are switched off, the session is gone, another session is bound there.
     """
     if not c.rules.binds:
         raise Refused("forbidden", "session.threadBindings.enabled is false")
-    known = c.tx.sessions.get(session)
-    if known is None or known.deleted:
-        raise NotFound(f"no session {session}")
+    c.session(session)
     limit_s = c.rules.binding_max_age_s
     route = Route(
         session=session,
@@ -72,7 +70,7 @@ def bind(
 
 
 def unbind(c: Commit, session: str, reason: str = "unbound", outcome: EndedOutcome = "reset") -> Route | None:
-    """The session belongs nowhere any more; whoever listens to its end is told. None if it was not bound."""
+    """End the session's binding, and call the hooks that listen for its end. None if it was not bound."""
     route = c.tx.routes.get(session)
     if route is None or route.kind != "bound":
         return None
@@ -84,8 +82,8 @@ def unbind(c: Commit, session: str, reason: str = "unbound", outcome: EndedOutco
 
 
 def run_ended(c: Commit, run: Run) -> None:
-    """The run is over, and whoever listens is told. It leaves the thread that was made for it; a place that somebody
-    focused on it stays its own, unless it was killed."""
+    """The run is over: call the hooks that listen for that. Its session leaves the thread that was made for it; it
+    keeps an address that a person focused on it, unless it was killed."""
     route = c.tx.routes.get(run.key)
     killed = run.ended is not None and isinstance(run.ended.outcome, Killed)
     if route is not None and route.kind == "bound" and (route.made_by == "spawn" or killed):
@@ -96,7 +94,8 @@ def run_ended(c: Commit, run: Run) -> None:
 
 
 def come_due(c: Commit, session: str) -> bool:
-    """Unbind a session whose binding has come to its end, and say so in the place; False if it has not any more."""
+    """Unbind a session whose binding has expired, and say so at its address; False if the binding has not expired after
+    all."""
     route = c.tx.routes.get(session)
     if route is None or route.due_at is None or route.due_at > c.at:
         return False
@@ -112,10 +111,10 @@ def come_due(c: Commit, session: str) -> bool:
 
 
 def focus(c: Commit, session: str, target: str, address: Address | None = None, owner: str = "") -> Route:
-    """Let a place outside speak with another session: what is said there is said to `target` from now on.
+    """Bind an address to another session: messages from there go to `target` from now on.
 
-    The place is `address`, else where `session` was last spoken to from. Refused: there is no such place, somebody else
-    has bound it or the target, the target is gone, bindings are switched off.
+    The address is `address`, else the one from which the last message to `session` came. Refused: there is no such
+    address, another owner has bound it or the target, the target is gone, bindings are switched off.
     """
     place = address or _place(c, session)
     held = c.tx.routes.bound_at(place.channel, place.place)
@@ -129,8 +128,8 @@ def focus(c: Commit, session: str, target: str, address: Address | None = None, 
 
 
 def unfocus(c: Commit, session: str, address: Address | None = None, owner: str = "") -> Route:
-    """End the binding of a place: `address`, else the one `session` is bound to. What is said there afterwards is said
-    to the main conversation. Refused: nothing is bound there, or somebody else has bound it."""
+    """End the binding of an address: `address`, else the one that `session` is bound to. Later messages from there go
+    to the main conversation. Refused: nothing is bound there, or another owner has bound it."""
     if address is not None:
         held = c.tx.routes.bound_at(address.channel, address.place)
     else:

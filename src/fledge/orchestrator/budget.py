@@ -58,7 +58,7 @@ def is_spent(c: Commit, session: str) -> bool:
 
 
 def reserve(c: Commit, session: str, step: Spent) -> str | None:
-    """Set aside what a step may cost; a sentence, and nothing is set aside, if a budget is already used up."""
+    """Reserve the cost of a step. Answers None, or in words which budget is used up; then nothing is reserved."""
     release(c, session)
     accounts = _accounts(c, session)
     for account in accounts:
@@ -74,7 +74,7 @@ def reserve(c: Commit, session: str, step: Spent) -> str | None:
 
 
 def release(c: Commit, session: str) -> None:
-    """Give back what a step set aside that will never be settled: its driver is gone."""
+    """Give back the reservation of a step that will never be settled, because its driver is gone."""
     if not c.tx.budgets.any():
         return
     step = c.tx.budgets.swap_reserve(session, None)
@@ -84,7 +84,7 @@ def release(c: Commit, session: str) -> None:
 
 
 def settle(c: Commit, session: str, reply: Replied) -> None:
-    """Charge what the step really used, and give back what was set aside for it."""
+    """Charge what the step used, and give back its reservation."""
     if not c.tx.budgets.any():
         return
     release(c, session)

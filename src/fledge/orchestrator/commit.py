@@ -25,15 +25,15 @@ from fledge.core.lifecycle import born
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Line
 from fledge.core.turn import TurnInput
-from fledge.errors import Interrupted
+from fledge.errors import Interrupted, NotFound
 from fledge.ids import Ids
-from fledge.store.base import Spec, Tx
+from fledge.store.base import Session, Spec, Tx
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Listener(Struct, frozen=True):
-    """Somebody who is told of runs."""
+    """A function that listens to a hook."""
 
     name: str
     retries: int = 3
@@ -46,14 +46,14 @@ class Rules(Struct, frozen=True, kw_only=True):
     queue: QueueSettings = QueueSettings()
     """How things reach a busy session, where its channel has no settings of its own."""
     queues: Mapping[str, QueueSettings] = field(default_factory=dict)
-    """The same, by channel."""
+    """These settings by channel."""
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     style: Style = "auto"
     inline_chars: int = 4000
     hooks: Mapping[str, tuple[Listener, ...]] = field(default_factory=dict)
-    """Who listens to which hook; one that nobody listens to costs nothing."""
+    """Listeners by hook; a hook without listeners costs nothing."""
     context_engine: bool = False
-    """Somebody keeps context for runs, and is told when they are done with."""
+    """A context engine is set; it is called when a run is over or deleted."""
     binds: bool = True
     """Sessions may be bound to places outside."""
     binding_idle_s: float = 24 * 3600.0
@@ -68,7 +68,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     undelivered_s: float = 7 * 86400.0
     """How long it is kept then."""
     exchanges_s: float = 30 * 86400.0
-    """How long messages between sessions are known after nothing more will come of them."""
+    """How long a finished exchange of messages between sessions is kept."""
     widths: dict[str, int] = field(default_factory=lambda: {"main": 4, "subagent": 8, "nested": 1})
     """Lane widths; a lane that is not named here is 1 wide."""
 
@@ -78,7 +78,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class Facts(Struct, frozen=True, gc=False):
-    """What a decision about a session needs to know of its surroundings."""
+    """Children and unread rows of a session: what a decision about it needs besides its own row."""
 
     unsettled: int
     settled: int
@@ -94,18 +94,18 @@ class Hints(Struct):
     stop: list[tuple[str, int]] = field(default_factory=list)
     """Sessions whose drivers, up to this epoch, should stop now."""
     interrupted: list[tuple[str, int, int]] = field(default_factory=list)
-    """Sessions and epochs whose driver should leave its step and read on, with how many of its steps are called off by
-    now: one that knows of them already has left that step."""
+    """Sessions and epochs whose driver should leave its step and read on, with the count of its cancelled steps: a
+    driver that knows this count has left that step already."""
     released: list[tuple[str, int]] = field(default_factory=list)
     """Sessions and epochs whose driver is done."""
     ended: list[str] = field(default_factory=list)
     """Runs whose outcome was fixed, or whose delivery was decided."""
     moved: list[str] = field(default_factory=list)
-    """Sessions of which anything changed that somebody may wait for: their run, or that a turn of theirs is over."""
+    """Sessions whose run has changed, or whose turn is over: callers may wait for that."""
     moves: list[tuple[Run | None, Run, ev.Event]] = field(default_factory=list)
-    """What became of runs: before (None: just born), after, and the event that did it."""
+    """Changes of runs: the run before (None: just born), the run after, and the event."""
     tries: list[DeliveryTrace] = field(default_factory=list)
-    """What became of tries at a delivery."""
+    """Tries at a delivery, with their results."""
     replied_at: Instant | None = None
     """When a model's reply was appended; None if none was."""
 
@@ -132,9 +132,9 @@ class Commit:
         queue: how many are left is counted then."""
         self.hints = Hints()
         self.written: dict[str, list[Line]] = {}
-        """What was appended to transcripts, by session."""
+        """Lines appended to transcripts in this commit, by session."""
         self.words = ""
-        """What a command wants to be said in the message its event posts."""
+        """The words of a command, for the message that its event posts."""
 
     def find(self, key: str) -> Run | None:
         """The run of this session as this commit sees it, or None."""
@@ -143,6 +143,13 @@ class Commit:
     def run(self, key: str) -> Run:
         """The run of this session; NotFound if there is none."""
         return self.tx.runs.load(key)
+
+    def session(self, key: str) -> Session:
+        """The session; NotFound if there is none, or it was deleted."""
+        session = self.tx.sessions.get(key)
+        if session is None or session.deleted:
+            raise NotFound(f"no session {key}")
+        return session
 
     def admit(self, event: ev.Admitted, spec: Spec) -> Run:
         """Give birth to a run: its row, its first event, one more unsettled child for its parent."""
@@ -165,13 +172,10 @@ class Commit:
 
     def release(self, session: str, epoch: int) -> None:
         """The driver with this epoch is done: its slot is free, and it writes nowhere any more."""
-        self.tx.drivers.release(session, epoch)
-        work = self.tx.workspaces.end_work(session)
-        if work is not None:
-            workspace, since = work
-            self.tx.workspaces.save(
-                (self.tx.workspaces.get(workspace) or Workspace(workspace)).with_span((since, self.at))
-            )
+        driver = self.tx.drivers.release(session, epoch)
+        if driver is not None and driver.works_in is not None and driver.works_since is not None:
+            workspace = self.tx.workspaces.get(driver.works_in) or Workspace(driver.works_in)
+            self.tx.workspaces.save(workspace.with_span((driver.works_since, self.at)))
         self.hints.released.append((session, epoch))
         self.hints.moved.append(session)
         self.hints.look = True

@@ -1,7 +1,7 @@
-"""What people and controllers do to running work: steer, send, kill, stop, answer a plan, retry, dismiss.
+"""Control of running work, by people and controllers: steer, send, kill, stop, answer a plan, retry, dismiss.
 
-Each is one commit. A refusal raises `Refused` with the status and reason for the caller, and changes nothing. Who may
-do it is checked by whoever calls (`core.access`).
+Each is one commit. A refusal raises `Refused` with the status and reason for the caller, and changes nothing. The
+caller has checked who may do it (`core.access`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Run
 from fledge.core.transcript import NOTHING_CARRIED, Carried
 from fledge.core.turn import TurnEnd, TurnStopped
-from fledge.errors import BadInput, NotFound, Refused
+from fledge.errors import BadInput, Refused
 from fledge.orchestrator import bindings, effects, exchanges, inbox, outbox, transcripts, views
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
@@ -54,9 +54,7 @@ def send(
     message = told(to_valid_utf8(message), (*carried.images, *carried.files))
     if not message.strip():
         raise BadInput("message", "must not be empty")
-    session = c.tx.sessions.get(key)
-    if session is None or session.deleted:
-        raise NotFound(f"no session {key}")
+    c.session(key)
     run = c.find(key)
     if run is not None:
         enforce(policy.refuse_send(run))
@@ -92,17 +90,14 @@ def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
 def kill_all(c: Commit, session: str) -> Killing:
     """End every run of a session that is not over, and everything below it. NotFound: no such session; the main
     conversation need not have begun."""
-    known = c.tx.sessions.get(session)
-    if (known is None or known.deleted) and not is_main_key(session):
-        raise NotFound(f"no session {session}")
+    if not is_main_key(session):
+        c.session(session)
     return kill_each(c, views.active_children(c.tx, session))
 
 
 def stop(c: Commit, session: str) -> Killing:
     """Stop a conversation's turn and its whole tree. The turn counts as answered by that."""
-    known = c.tx.sessions.get(session)
-    if known is None or known.deleted:
-        raise NotFound(f"no session {session}")
+    c.session(session)
     run = c.find(session)
     if run is not None and run.ended is None:
         return kill(c, session)
@@ -114,27 +109,23 @@ def stop(c: Commit, session: str) -> Killing:
 
 
 def interrupt(c: Commit, session: str) -> None:
-    """Stop a conversation's turn and nothing else. What it has not read has its turn next."""
+    """Stop a conversation's turn and nothing else. Unread rows get the next turn."""
     effects.move_turn(c, session, TurnStopped(TurnEnd("stopped")))
 
 
 def patch_session(c: Commit, key: str, patch: Mapping[str, str]) -> None:
     """Set a session's label, or the model and thinking level of its next turns."""
-    session = c.tx.sessions.get(key)
-    if session is None or session.deleted:
-        raise NotFound(f"no session {key}")
-    c.tx.sessions.change(key, replace(session.facts, **{name: to_valid_utf8(value) for name, value in patch.items()}))
+    facts = c.session(key).facts
+    c.tx.sessions.change(key, replace(facts, **{name: to_valid_utf8(value) for name, value in patch.items()}))
 
 
 def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks: bool = True) -> None:
-    """Delete a conversation. What its children still have to say goes to its requester, or is kept as undelivered.
+    """Delete a conversation. Results of its children go to its requester, or are kept as undelivered.
 
-    With `hooks`, whoever listens for the ends of runs hears of one that stayed open for its thread until now. Refused
-    while a run of its own is alive: kill that first.
+    With `hooks`, listeners for the ends of runs are called for a session that stayed open for its thread until now.
+    Refused while a run of its own is alive: kill that first.
     """
-    session = c.tx.sessions.get(key)
-    if session is None or session.deleted:
-        raise NotFound(f"no session {key}")
+    c.session(key)
     run = c.find(key)
     if run is not None and run.ended is None:
         raise Refused("error", f"{key} is {run.phase.name}: kill it first")
@@ -170,8 +161,8 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str
 
 
 def retry(c: Commit, key: str, to: str | None = None) -> Run:
-    """Announce again what was given up: the result, and what came late or expired; to the conversation `to` instead of
-    whoever is told of the run."""
+    """Announce a run's undelivered rows again: the result, late results and expired plans; to the conversation `to`
+    instead of the run's requester."""
     if to is not None:
         known = c.tx.sessions.get(to)
         if known is None or known.deleted or known.kind not in ("main", "named"):
@@ -184,7 +175,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
 
 
 def dismiss(c: Commit, key: str) -> Run:
-    """Take what was given up off the undelivered list."""
+    """Take a run's rows off the undelivered list."""
     put_away = inbox.dismiss_rows(c, key)
     step = effects.apply(c, key, ev.Dismissed(at=c.at))
     if step.ignored and not put_away:
@@ -193,7 +184,7 @@ def dismiss(c: Commit, key: str) -> Run:
 
 
 def take_up(c: Commit, action: Literal["retry", "dismiss"], name: str, to: str | None = None) -> None:
-    """Retry or dismiss what is undelivered: a message by its key, or what was given up of a run, by its session key. A
+    """Retry or dismiss an undelivered message, by its key, or the undelivered rows of a run, by its session key. A
     result may be retried to another conversation."""
     if c.tx.outbox.get(name) is not None:
         if to is not None:
@@ -226,8 +217,8 @@ def held_by(c: Commit, key: str) -> str | None:
 def read_result(c: Commit, key: str) -> str | None:
     """The frozen result of a run; None while there is no outcome yet.
 
-    For a program this is how it is told, of its own runs and of those that were left to it: the first read consumes
-    the row, later ones are free. What is meant for a conversation can be looked at, and still arrives there.
+    A program receives its runs' results this way, and those of runs that were left to it: the first read consumes the
+    row, later reads change nothing. A result for a conversation can be read, and still arrives there.
     """
     run = c.run(key)
     ended = run.ended

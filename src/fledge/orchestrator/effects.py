@@ -13,6 +13,7 @@ from typing import Final, TypeGuard, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.core import effects as fx
 from fledge.core import events as ev
@@ -58,22 +59,22 @@ T = TypeVar("T")
 
 
 def run_job(c: Commit, decide: Callable[[Commit], T]) -> T:
-    """One job: what is decided, and all that follows from it."""
+    """Run one job: the decision, and all events that follow from it."""
     result = decide(c)
     settle(c)
     return result
 
 
 def apply(c: Commit, key: str, event: ev.Event) -> Step:
-    """Take up a command's event: decide what it means, record it, carry out what that asks and all that follows."""
+    """Apply a command's event: decide, record the event, carry out its effects and all events that follow."""
     step = order(c, key, event)
     settle(c)
     return step
 
 
 def order(c: Commit, key: str, event: ev.Event) -> Step:
-    """The same, but for what follows for other sessions: that is left in the queue until the command has ordered all
-    it wants, and then is for `settle`."""
+    """Apply an event, but leave events for other sessions in the queue, for `settle`: the command may order more
+    first."""
     before = c.run(key)
     step = transition(before, event)
     if step.ignored is not None:
@@ -100,7 +101,7 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
 
 
 def settle(c: Commit) -> None:
-    """Take up what is in the queue, and what that leads to, until nothing is left."""
+    """Apply the events in the queue, and those that follow from them, until none is left."""
     while c.queue or c.settled:
         if c.queue:
             _take_up(c, *c.queue.popleft())
@@ -127,21 +128,20 @@ def _is_of_turn(event: ev.Event | TurnInput) -> TypeGuard[TurnInput]:
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 
-def move_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = None) -> Turn:
+def move_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = None) -> Turn | None:
     """Take up an event of a session's turns with all that follows, and answer what the session is at afterwards.
-    Nothing happens to one that takes no turns: a live run, a program, one that is gone. `before`: what it was at, where
-    its place in the queue is taken."""
+    Nothing happens to one that takes no turns, and the answer is None: a live run, a program, a deleted session.
+    `before`: what it was at, where its place in the queue is taken."""
     after = order_turn(c, session, event, before)
     settle(c)
     return after
 
 
-def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = None) -> Turn:
-    """The same, but for what follows: that is left in the queue."""
+def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = None) -> Turn | None:
+    """Move a session's turn as `move_turn` does, but leave events that follow in the queue."""
     before = before or c.tx.turns.state(session)
-    known = c.tx.sessions.get(session)
-    if known is None or known.deleted or known.kind == "program" or inbox.is_attempt(c, session):
-        return before
+    if before is None:
+        return None
     step = transition_turn(before, event, _turn_facts(c, session, before, event))
     after = step.turn
     if after.open is not None and after.open is not before.open:
@@ -152,6 +152,8 @@ def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = 
     for effect in step.effects:
         _apply_turn_effect(c, session, effect)
     _save_place(c, session, before, after)
+    if after != before:
+        c.hints.moved.append(session)
     return after
 
 
@@ -162,16 +164,9 @@ def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnInput) -> TurnFa
         return TurnFacts(at=c.at)
     if isinstance(event, Arrived) and turn.wait is None and (isinstance(turn.at, Idle) or turn.at == Due()):
         return TurnFacts(at=c.at, rows_at=c.at)
-    counts, times = c.tx.sessions.counts(session), inbox.times(c, session)
-    return TurnFacts(
-        at=c.at,
-        unsettled=counts.unsettled,
-        settled=counts.settled,
-        rows_at=times.rows_at,
-        messages_at=times.messages_at,
-        quiet=times.quiet,
-        wish=heartbeat.is_wanted(c, session),
-    )
+    counts, wish = c.tx.sessions.counts(session), heartbeat.is_wanted(c, session)
+    unread = inbox.unread_facts(c, session)
+    return replace(unread, unsettled=counts.unsettled, settled=counts.settled, wish=wish)
 
 
 def _save_place(c: Commit, session: str, before: Turn, after: Turn) -> None:
@@ -183,7 +178,8 @@ def _save_place(c: Commit, session: str, before: Turn, after: Turn) -> None:
             return
         case Due(from_at=due_at) | AskingPerson(due_at=due_at):
             if after.at != before.at:
-                exchanges.enqueue(c, session, session, due_at)
+                is_suspect = after.open is not None and policy.is_suspect(after.open.crashes)
+                exchanges.enqueue(c, session, session, due_at, is_suspect)
 
 
 def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
@@ -202,7 +198,7 @@ def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
             heartbeat.request(c, session, "something came in that nobody waits for", "default")
         case TellCrashed(crashes=crashes, turn=turn):
             key = f"crashed:{session}:{turn.turn}"
-            if not turn.heartbeat:  # one that crashed is not followed by another, or there would be no end
+            if not turn.heartbeat:  # a notice would open the next heartbeat turn, which would crash too
                 inbox.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")
             outbox.tell(c, session, key, f"a turn crashed {crashes} times: given up")
 
@@ -211,7 +207,8 @@ def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
 
 
 def _apply_effect(c: Commit, run: Run, effect: fx.Effect) -> None:
-    """Do what a decision asks of rows; what it asks of the world becomes a hint, and stays readable from rows."""
+    """Carry out one effect of a decision on rows; what must happen outside becomes a hint, and stays readable from
+    rows."""
     key = run.key
     match effect:  # the effects of every life first: a case that does not fit costs as much as a call
         case fx.CallHook(hook="subagent_spawned"):
@@ -244,7 +241,7 @@ def _apply_effect(c: Commit, run: Run, effect: fx.Effect) -> None:
             c.tx.drivers.stop(key, until_at)
             c.stop(key)
         case fx.CloseCalls(reason=reason):
-            # Its turn may be closed by now, for its driver was released; what that left open is open all the same.
+            # Releasing its driver has closed its turn, perhaps with calls that are still open.
             _cut_calls(c, key, reason)
             exchanges.close_turn(c, key, TurnEnd("interrupted", reason))
         case fx.Drain():
@@ -279,7 +276,8 @@ def _apply_effect(c: Commit, run: Run, effect: fx.Effect) -> None:
             target = inbox.receiver_of(c, run.terms.parent).session
             if target is not None:
                 inbox.notice(c, target, f"notice:{key}:{run.version}", f"{key}: {words}")
-                outbox.tell(c, target, f"{key}:{run.version}", f"{_name(c, key)}: {words}")
+                label = one_line(c.tx.runs.spec(key).label, 60) or key
+                outbox.tell(c, target, f"{key}:{run.version}", f"{label}: {words}")
         case fx.Archive(reason=reason):
             outbox.tell_context_engine(c, key, reason)
             bindings.unbind(c, key)
@@ -301,25 +299,23 @@ def _apply_effect(c: Commit, run: Run, effect: fx.Effect) -> None:
 
 
 def _enqueue(c: Commit, run: Run, due_at: Instant | None) -> None:
+    is_suspect = policy.is_suspect(run.crashes)
     if isinstance(run.phase, Queued) and run.phase.serving is not None:
-        exchanges.enqueue(c, run.key, run.terms.parent, due_at)
+        exchanges.enqueue(c, run.key, run.terms.parent, due_at, is_suspect)
         return
-    # Nobody waits for what an attempt has to say: its requester is told.
-    c.tx.queue.put(run.key, run.terms.lane, run.terms.parent, exchanges.is_suspect(c, run.key), due_at)
+    # No session waits in its own turn for what an attempt says: its requester gets the result.
+    c.tx.queue.put(run.key, run.terms.lane, run.terms.parent, is_suspect, due_at)
     c.hints.look = True
 
 
 def _remove(c: Commit, run: Run, moment: RemovalMoment) -> None:
     """Post what the run leaves outside the database to be removed; tried until it is gone."""
-    found = files_to_remove_at(run, moment)
-    if found and c.tx.outbox.post(
-        f"remove:{run.key}:{moment}", "remove", None, _json(found), c.at, retries=transcripts.FOR_EVER
+    files = files_to_remove_at(run, moment)
+    body = msgspec.json.encode(files).decode()
+    if files and c.tx.outbox.post(
+        f"remove:{run.key}:{moment}", "remove", None, body, c.at, retries=transcripts.FOR_EVER
     ):
         c.hints.look = True
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _free(c: Commit, key: str) -> None:
@@ -330,7 +326,7 @@ def _free(c: Commit, key: str) -> None:
 
 
 def _cut_calls(c: Commit, key: str, reason: str) -> None:
-    """Answer open calls with the reason, and withdraw what they had begun to spawn."""
+    """Answer open calls with the reason, and withdraw the spawns that they had begun."""
     transcripts.close_calls(c, key, reason)
     for child in c.tx.runs.children_in(key, "spawning"):
         c.then(child, ev.Withdrawn(at=c.at, reason=reason))
@@ -363,7 +359,7 @@ def _post(c: Commit, run: Run, kind: str) -> None:
             if words:
                 c.tx.inbox.put(f"resume:{run.key}:{run.run_id}", run.key, "steer", None, words, c.at)
         case "wake":
-            _post_wake(c, run, _wake_words(c, run.key))
+            _post_wake(c, run, wake_message(inbox.silent_children(c, run.key)))
         case "overdue":
             _post_wake(c, run, _overdue_words(c, run.key))
         case _:
@@ -390,21 +386,12 @@ def _post_wake_of_turn(c: Commit, session: str, wait: Wait) -> None:
     c.tx.inbox.put(f"wake:{session}:{c.ids.unique()}", session, "wake", None, words, c.at, origin=wait.origin)
 
 
-def _wake_words(c: Commit, key: str) -> str:
-    return wake_message(inbox.silent_children(c, key))
-
-
 def _overdue_words(c: Commit, key: str) -> str:
     """Who had answered when the yield's time ran out, and who had not."""
     sources = [row.source for row in c.tx.inbox.unread_by_child(key, inbox.WINDOW) if row.announces and row.source]
     answered = inbox.named(c, dict.fromkeys(sources))
     missing = inbox.named(c, c.tx.runs.unsettled(key, BLOCK_ROWS))
     return overdue_message(answered, inbox.silent_children(c, key), missing, c.tx.sessions.counts(key).unsettled)
-
-
-def _name(c: Commit, key: str) -> str:
-    """What people call a run."""
-    return one_line(c.tx.runs.spec(key).label, 60) or key
 
 
 def _give_up(c: Commit, run: Run) -> None:
@@ -423,7 +410,7 @@ def _count_down(c: Commit, run: Run) -> None:
 
 
 def _children_settled(c: Commit, parent: str, last: str) -> None:
-    """A run, or a conversation that waits, learns that children of it have settled, if that is what it waits for."""
+    """Tell a waiting run or conversation that children have settled, if its condition holds now."""
     above, counts = c.find(parent), c.tx.sessions.counts(parent)
     until = above.phase.until_settled if above is not None and isinstance(above.phase, Waiting) else None
     if above is not None and policy.holds(until, counts.unsettled, counts.settled):
@@ -431,7 +418,7 @@ def _children_settled(c: Commit, parent: str, last: str) -> None:
             at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
         )
         order(c, parent, event)
-    # The last one's completion may be in nobody's inbox, while a hook is asked where the answer should go.
+    # The last completion is in no inbox while a hook is asked for its address.
     aims = c.tx.turns.wait(parent) is not None and inbox.is_aiming(c, last)
     if c.tx.turns.wait(parent) is not None and not aims:
         order_turn(c, parent, Looked())
@@ -443,7 +430,7 @@ def _count_up(c: Commit, parent: str) -> None:
 
 
 def unsettle_above(c: Commit, parent: str) -> None:
-    """A child became unsettled: a parent that had ended counted as settled until just now, and does so no more."""
+    """A child became unsettled: a parent that has ended counts as unsettled again, and so on upwards."""
     above = c.find(parent)
     if above is not None and above.concluded and c.tx.sessions.counts(parent).unsettled == 1:
         _count_up(c, above.terms.parent)
@@ -471,15 +458,16 @@ def clean_now(c: Commit, key: str) -> bool:
 
 
 class Killing(Struct, frozen=True, omit_defaults=True):
-    """What a kill did, by session keys."""
+    """The result of a kill, by session keys."""
 
     killed: tuple[str, ...]
-    """What is over."""
+    """Sessions that are over."""
     stopping: tuple[str, ...]
-    """What was told to stop and has not acknowledged: its result counts for nothing any more, unless it is complete
-    within 5 s; it may still be at work."""
+    """Sessions whose driver was told to stop and has not acknowledged. Their results count for nothing, unless a run is
+    complete within 5 s; the driver may still be at work."""
     finished: tuple[str, ...] = ()
-    """What was told to stop and was complete before it did; that counts. Known once somebody has waited for it."""
+    """Runs that were told to stop and were complete before they did: their results count. Known once a caller has
+    waited for it."""
 
 
 def kill_below(c: Commit, key: str) -> Killing:

@@ -40,6 +40,8 @@ TROUBLE_S = 1.0
 """How soon a row that could not be taken up is tried again."""
 EARLY_S = 0.05
 """How soon a row is tried again that was due by the clock here and not by that of the database."""
+DEATH_S = 1.0
+"""How often an engine looks whether others of its machine have died."""
 LOOK_S = 0.02
 """How long news of other engines is collected before this one looks."""
 
@@ -128,7 +130,7 @@ class Engine:
         self._over: set[tuple[str, int]] = set()
         """Drivers that have committed their end and are about to return."""
         self._interrupts: dict[tuple[str, int], Callable[[int], None]] = {}
-        """How drivers that can leave a step and go on are told to."""
+        """By driver that can leave a step and go on: the function that interrupts it."""
         self._missed: set[str] = set()
         """Sessions that were to stop while no driver of theirs was known here: one may just have been claimed."""
         self._errands: dict[str, asyncio.Task[None]] = {}
@@ -136,6 +138,8 @@ class Engine:
         """Some due row could not be taken up in the last pass."""
         self._is_early = False
         """Some row was due in the last pass by the clock here alone."""
+        self._dead: frozenset[str] = frozenset()
+        """Engines of this machine whose death is proved."""
         self._left_at: Instant | None = None
         """Since when sessions wait that are the share of other engines."""
         self._looks_soon = False
@@ -145,6 +149,7 @@ class Engine:
         self._loop: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._watchers: list[Callable[[str], None]] = []
+        self._on_watched: Callable[[list[str]], None] = lambda sessions: None
 
     async def __aenter__(self) -> "Engine":
         await self._join()
@@ -194,15 +199,19 @@ class Engine:
         self._listeners.append(listener)
 
     def on_move(self, watcher: Callable[[str], None]) -> None:
-        """Be told, after the commit, of each session that moved (its run changed, or a turn of it is over); of an empty
+        """Be told, after the commit, of each session that moved (its run or the state of its turn changed); of an empty
         key if any may have, because the news of other processes was interrupted.
 
         It may be told more than once, or of a move that came to nothing; it is never left out. Must not raise or block.
         """
         self._watchers.append(watcher)
 
+    def on_watched(self, told: Callable[[list[str]], None]) -> None:
+        """Be told which sessions clients of other processes watch, whenever one of these says so. One may be told."""
+        self._on_watched = told
+
     def is_driving(self, session: str) -> bool:
-        """True while a driver of this session is at work here, also one that was told to stop and has not."""
+        """True while a driver of this session runs in this process, also one that was told to stop and has not yet."""
         return session in self._drivers
 
     async def commit(self, decide: Callable[[Commit], T]) -> T:
@@ -236,7 +245,7 @@ class Engine:
         return result
 
     def _give_up(self, lost: StoreLost) -> None:
-        """Stop everything, and whoever has this engine open: the folder is not ours any more."""
+        """Stop everything, and the program that has this engine open: another process has the folder now."""
 
         async def fail() -> None:
             raise lost
@@ -246,8 +255,9 @@ class Engine:
             self._start(fail(), "fledge-lost")
 
     async def _catch_up(self, done: Callable[[], Commit | None]) -> None:
-        """Jobs are done in order: after this one, everything submitted before is on disk."""
-        await self.store.transact(lambda tx: None)
+        """Jobs are done in order: after this one, everything submitted before is on disk, or has failed."""
+        with suppress(StoreError):  # this one may fail too, and says nothing of those before it
+            await self.store.transact(lambda tx: None)
         commit = done()
         if commit is not None:
             self._tell(commit.hints)
@@ -256,7 +266,7 @@ class Engine:
     def _tell(self, hints: Hints) -> None:
         self.counters.note(hints)
         journal.write(hints)
-        self._report(hints.ended, {*hints.moved, *(session for session, _ in hints.stop)})
+        self._report(hints.ended, {*hints.moved, *[session for session, _ in hints.stop]})
 
     def _report(self, ended: Iterable[str], moved: Iterable[str]) -> None:
         for key in ended:
@@ -285,10 +295,10 @@ class Engine:
             self._poked.set()
 
     def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> "_Interruptible":
-        """While this is open, the driver is told by `leave_step` that its step was called off, after that commit, and
-        how many of its steps have been by then: news of one that it has left already may still be on its way.
+        """While this context is open, a commit that cancels the driver's step calls `leave_step` afterwards, with the
+        count of its cancelled steps: news of a step that it has left already may still arrive.
 
-        A driver that never says so is stopped instead, and its turn is driven again from what was committed.
+        A driver that never opens it is stopped instead, and its turn is driven again from what was committed.
         """
         return _Interruptible(self._interrupts, (drive.session, drive.epoch), leave_step)
 
@@ -300,7 +310,7 @@ class Engine:
             task.cancel()
 
     async def commit_with_retry(self, decide: Callable[[Commit], T]) -> T | None:
-        """Commit what has already happened: tried until the store takes it, or the engine closes.
+        """Commit something that has already happened: try until the store takes it, or the engine closes.
 
         None if a newer driver has taken over, so that it does not count any more. Raises `StoreLost`.
         """
@@ -350,6 +360,7 @@ class Engine:
         def look(
             tx: Tx,
         ) -> tuple[list[QueuePlace], list[str], list[OutboxPost], list[str], list[str], list[str], list[str]]:
+            tx.ask_for_due(now, DUE_A_PASS)
             places = tx.queue.claimable(self.rules.widths, now, CLAIMS_A_PASS)
             due_runs, due_posts = tx.runs.due(now, DUE_A_PASS), tx.outbox.due(now, DUE_A_PASS)
             overdue, unbound = tx.requests.overdue(now, DUE_A_PASS), tx.routes.due(now, DUE_A_PASS)
@@ -359,7 +370,7 @@ class Engine:
                 due_posts = [post for post in due_posts if f"post:{post.key}" not in held]
             return places, due_runs, due_posts, overdue, waits, unbound, beats
 
-        self._missed.clear()  # whoever was claimed in an earlier pass is known by now
+        self._missed.clear()  # claims of an earlier pass are known by now
         places, keys, posts, overdue, waits, unbound, beats = await self.store.read(look)
         worked = self._troubled = False
         for post in posts:
@@ -428,7 +439,7 @@ class Engine:
         try:
             return self._group.create_task(work, name=name)
         except RuntimeError:
-            work.close()  # the group is shutting down: nobody else would
+            work.close()  # the group is shutting down: no other task would
             raise
 
     async def _drive(self, drive: Drive) -> None:
@@ -459,7 +470,7 @@ class Engine:
             await self.commit_with_retry(lambda c: turns.left(c, drive.session, drive.epoch))
 
     async def _is_to_stop(self, drive: Drive) -> bool:
-        """True if a stop came between the claim and the start of this driver, so that nobody told it."""
+        """True if a stop came between the claim and the start of this driver, so that it was not told."""
         self._missed.discard(drive.session)
         try:
             driver = await self.store.read(lambda tx: tx.drivers.get(drive.session))
@@ -475,7 +486,7 @@ class Engine:
                 more = await self.commit(lambda c: turns.read_more(c, drive))
             await self.performer.drive(self, drive)
         except (StaleWrite, Stopped, StoreLost):
-            return  # whoever took over, or the kill, has the last word
+            return  # the new driver, or the kill, decides
         except BaseException as raised:
             if is_stop(raised):
                 raise
@@ -527,6 +538,14 @@ class Engine:
 
         await self.commit_with_retry(cleaned)
 
+    async def _is_waiting(self, post: OutboxPost) -> bool:
+        """False if the post was sent between looking and acting, or if that cannot be read now: it is tried again."""
+        try:
+            return await self.store.read(lambda tx: tx.outbox.is_waiting(post.key))
+        except StoreError as error:
+            log.error("store error: %s", error)
+            return False
+
     async def _send(self, post: OutboxPost) -> None:
         if post.state == "undelivered":
             await self.commit_with_retry(lambda c: c.tx.outbox.dismiss(post.key, c.at))  # it was kept long enough
@@ -534,10 +553,10 @@ class Engine:
         errand = f"post:{post.key}"
         if not await self._is_taken(errand):
             return
-        if not await self.store.read(lambda tx: tx.outbox.is_waiting(post.key)):
+        if not await self._is_waiting(post):
             if self._member is not None:
                 await self.commit_with_retry(lambda c: self._ends_errand(c, errand))
-            return  # it was sent between looking and acting
+            return
         try:
             answer = await self.performer.call(post)
         except BaseException as raised:
@@ -566,7 +585,8 @@ class Engine:
         member = self._member
         if member is None or self._cluster is None:
             return
-        for words in await self.commit(lambda c: cluster.join(c, member)):
+        await self._find_dead(member, await self.store.read(lambda tx: tx.engines.all()))
+        for words in await self.commit(lambda c: cluster.join(c, member, self._dead)):
             log.warning("%s", words)
         self._cluster.join(self.owner, self._hear)
 
@@ -580,34 +600,57 @@ class Engine:
         await self.commit_with_retry(lambda c: c.tx.engines.drain(self.owner))
 
     async def _leave_others(self) -> None:
-        """What this engine held may be taken by others at once."""
+        """Let other engines take over at once what this engine held."""
         if self._member is None or self._cluster is None:
             return
         self._closing = True
         await self._cluster.leave()
-        with suppress(StoreLost):  # then whoever has the store finds out
+        with suppress(StoreLost):  # then the engines that have the store find out
             await self.commit_with_retry(lambda c: cluster.leave(c, self.owner))
 
     async def _take_over(self) -> None:
-        while await self.commit_with_retry(lambda c: cluster.take_over(c, self.owner, self._member is not None)):
-            pass
+        is_shared, up_at = self._member is not None, 0.0 if self._cluster is None else self._cluster.up_at
+        taken: cluster.TakenOver | None = cluster.TakenOver(more=True)
+        while taken is not None and taken.more:
+            taken = await self.commit_with_retry(
+                lambda c: cluster.take_over(c, self.owner, is_shared, self._dead, up_at)
+            )
+        for one in () if taken is None else taken.gone:
+            log.warning("%s has died: other processes go on with its work", one.shown)
+
+    async def _find_dead(self, own: Member, members: list[Member]) -> bool:
+        """Look which of these engines are of this machine and have died; True if there are any."""
+        self._dead = await asyncio.to_thread(cluster.proved_dead, members, own)
+        return bool(self._dead)
 
     async def _watch_others(self) -> None:
-        """Take up what engines leave whose lease is over, as soon as it is."""
+        """Take up what dead engines leave: as soon as their lease is over, and at once where they died on this
+        machine."""
         assert self._cluster is not None
+        assert self._member is not None
         while not self._closing:
-            now = self.clock.now()
+            now, up_at = self.clock.now(), self._cluster.up_at
             next_at = now + self._cluster.lease_s / 2
+            others: list[Member] = []
             try:
                 others = [one for one in await self.store.read(lambda tx: tx.engines.all()) if one.id != self.owner]
-                if not all(is_alive(one, now) for one in others):
+                if await self._find_dead(self._member, others) or not all(is_alive(one, now, up_at) for one in others):
                     await self._take_over()
-                next_at = min([next_at, *(one.until_at + EARLY_S for one in others if is_alive(one, now))])
+                ends = (max(one.until_at, up_at + one.lease_s) + EARLY_S for one in others)
+                next_at = min([next_at, *(at for at in ends if at > now)])
             except StoreError as error:
                 log.error("store error: %s", error)
             except Exception as error:
-                self._note_trouble(error)  # a row that cannot be taken up stops nobody else
-            await self.clock.wait_until(next_at, self._closes)
+                self._note_trouble(error)  # a row that cannot be handled does not stop the others
+            await self._wait_for_death(self._member, others, next_at)
+
+    async def _wait_for_death(self, own: Member, others: list[Member], until_at: Instant) -> None:
+        """Wait until then, or until one of these engines has died on this machine."""
+        here = [one for one in others if one.machine and one.machine == own.machine]
+        while not self._closing and (now := self.clock.now()) < until_at:
+            await self.clock.wait_until(min(until_at, now + DEATH_S) if here else until_at, self._closes)
+            if here and await self._find_dead(own, here):
+                return
 
     def _hear(self, news: News) -> None:
         """What commits of other engines mean for this one."""
@@ -618,6 +661,8 @@ class Engine:
         if news.everything:
             self._has_gap = True
             self._errand("reconcile", self._reconcile())
+        if news.watched:
+            self._on_watched(news.watched)
         self._stop(news.stop, news.interrupted)
         self._report(news.ended, [""] if news.everything else news.moved)
         if news.look and not self._looks_soon:
@@ -651,7 +696,7 @@ CLOSED = "this fledge is closed; open the state folder again and ask by run id o
 
 
 class Changes:
-    """Tells those who wait when something they watch has moved."""
+    """Wakes callers that wait when a session or run they watch has changed."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -684,7 +729,7 @@ class Changes:
             raise Refused("error", CLOSED)
 
     def close(self) -> None:
-        """Nothing more will change here: whoever waits is told so, by `Refused`."""
+        """Nothing more will change here: every waiting caller gets `Refused`."""
         self._closed = True
         for events in (*self._waiting.values(), self._everywhere):
             for event in events:
@@ -718,7 +763,7 @@ class Changes:
 
 
 def deadline(engine: Engine, timeout: float | None) -> Instant | None:
-    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
+    """When a wait of so many seconds ends; None waits for ever. Refused: anything but a number of seconds."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
@@ -756,7 +801,7 @@ def _sorted_kill(tx: Tx, done: Killing, running: tuple[str, ...]) -> Killing:
 
 
 def _has_won(tx: Tx, key: str) -> bool:
-    """True of a run that committed its end after it was told to stop, and whose end counts."""
+    """True of a run that was told to stop and committed a complete end first."""
     run = tx.runs.find(key)
     if run is None or run.ended is None or isinstance(run.ended.outcome, Killed):
         return False

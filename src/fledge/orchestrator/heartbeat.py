@@ -1,8 +1,9 @@
-"""Heartbeats: turns that nobody spoke for. When one is wanted, when it becomes a turn, what its answer hides.
+"""Heartbeats: turns of a conversation without a message. When one is wanted, when it becomes a turn, what its reply
+hides.
 
-Rows that nobody waits for (notices, fire-and-forget completions) wake an idle conversation this way, so does whoever
-asks for it, and the clock where `heartbeat.every` is set. A wake is a row with a due time; starting up and finding it
-due is the recovery. The rules are in `core.heartbeat`; this file knows what time of day it is.
+Notices and fire-and-forget completions wake an idle conversation this way; so does a request, and the clock where
+`heartbeat.every` is set. A wake is a row with a due time, so after a crash it is simply found due. The rules are in
+`core.heartbeat`; this file knows the time of day.
 """
 
 import time
@@ -23,10 +24,9 @@ from fledge.store.base import HeartbeatRow, InboxRow
 
 
 def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> str | None:
-    """Let the conversation have a heartbeat soon, and answer which; requests within a quarter of a second are one.
+    """Request a heartbeat of the conversation, and answer its key; requests within a quarter of a second are one.
 
-    A live run reads at its own boundaries: asked for it, the conversation above it all has the heartbeat. None: there
-    is no such conversation.
+    A live run has no heartbeats: the nearest conversation above it has this one. None: there is no such conversation.
     """
     key = _conversation(c, session)
     if key is None:
@@ -40,7 +40,9 @@ def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> st
 
 
 def _conversation(c: Commit, session: str) -> str | None:
-    lineage = [above for above in c.tx.sessions.lineage(session) if not inbox.is_attempt(c, above.key)]
+    lineage = [
+        above for above in c.tx.sessions.lineage(session) if inbox.inbox_of(c, above.key) is inbox.ConversationInbox
+    ]
     found = lineage[0] if lineage else None
     return None if found is None or found.deleted or found.kind == "program" else found.key
 
@@ -61,7 +63,7 @@ def schedule(c: Commit) -> None:
 
 
 def keep_beat(c: Commit, session: str) -> None:
-    """The same for one conversation. Where the settings have not changed nothing does."""
+    """Set the time of the next periodic heartbeat of one conversation, from the settings."""
     every_s = c.rules.heartbeat.every_s
     known = c.tx.heartbeats.get(session) or HeartbeatRow(session)
     if every_s <= 0:
@@ -76,7 +78,7 @@ def keep_beat(c: Commit, session: str) -> None:
 
 
 def come_due(c: Commit, session: str) -> bool:
-    """Let time act on what is wanted of a conversation; False if nothing was due any more."""
+    """Begin, postpone or drop a heartbeat whose time has come; False if none was due any more."""
     known = c.tx.heartbeats.get(session)
     if known is None:
         return False
@@ -86,9 +88,12 @@ def come_due(c: Commit, session: str) -> bool:
     if wake is None or wake.due_at > c.at:
         return _saved(c, known)
     turn = c.tx.turns.state(session)
+    if turn is None:
+        # It takes no turns now, because its run was resumed or it was deleted: its next turn is the heartbeat's.
+        return _saved(c, replace(known, due_at=None, held=""))
     busy = isinstance(turn.at, Driven) or turn.wait is not None
     if not busy and turn.open is not None:
-        # Somebody else's turn is open: it reads what waits, and asks again for what it leaves.
+        # Another turn is open: it reads the waiting rows, and wishes for a heartbeat if it leaves some.
         return _saved(c, _over(known))
     if not busy and isinstance(turn.at, Due):
         # A turn comes anyway. If it finds nothing else to read, it is this one's.
@@ -164,10 +169,11 @@ def time_of_day(at: Instant, zone: str) -> tuple[int, float]:
 
 
 def begin(c: Commit, session: str, rows: Sequence[InboxRow]) -> Cause | Literal[""]:
-    """A turn of a conversation opens with these rows: it is a heartbeat's if nobody spoke, and begins by saying so.
+    """A turn of a conversation opens with these rows: it is a heartbeat's if no row is a message or an awaited
+    completion, and then begins with the heartbeat prompt.
 
-    Answers why, or nothing. Whatever was wanted is done with this turn; without rows, and while what is wanted must
-    wait, there is no turn and it stays wanted.
+    Answers the cause, or nothing. The turn fulfils the wish for a heartbeat; without rows, and while the heartbeat must
+    wait, there is no turn and the wish stays.
     """
     known = c.tx.heartbeats.get(session) or HeartbeatRow(session)
     wanted: Cause | Literal[""] = "" if known.held else known.cause
@@ -190,15 +196,17 @@ def begin(c: Commit, session: str, rows: Sequence[InboxRow]) -> Cause | Literal[
 
 
 def spoken(c: Commit, session: str, text: str) -> str:
-    """What a reply says aloud: that of a heartbeat's turn without its `HEARTBEAT_OK`, unless it is silence."""
+    """The part of a reply that is sent: of a heartbeat's turn, the text without `HEARTBEAT_OK`, unless it is
+    silence."""
     turn = c.tx.turns.get(session)
     return text if turn is None or not turn.heartbeat else rules.spoken(text, c.rules.heartbeat.ack_chars)
 
 
 def answered(c: Commit, turn: OpenTurn, text: str) -> bool:
-    """A heartbeat's turn was answered; True if that is for nobody: silence, or word for word what it said before.
+    """A heartbeat's turn was answered; True if the reply is not sent: it is silence, or repeats the last one word for
+    word.
 
-    Silence is hidden from what the model sees later, unless the turn did something that it should remember.
+    Silence is hidden from later requests to the model, unless the turn used tools.
     """
     if not turn.heartbeat:
         return False

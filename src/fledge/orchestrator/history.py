@@ -19,8 +19,8 @@ from fledge.store.base import SessionFacts, Spec
 NOT_FINISHED = "it was not finished"
 
 
-def import_run(c: Commit, past: PastRun, lines: Iterable[PastLine], terms: Terms | None = None) -> bool:
-    """Write a run with its transcript; False if it is there already. `terms` say how long it is kept."""
+def import_run(c: Commit, past: PastRun, lines: Iterable[PastLine]) -> bool:
+    """Write a run with its transcript; False if it is there already."""
     if c.find(past.key) is not None or c.tx.sessions.get(past.key) is not None:
         return False
     parent = conversation_key(past.requester)
@@ -32,16 +32,9 @@ def import_run(c: Commit, past: PastRun, lines: Iterable[PastLine], terms: Terms
     assert above is not None
     agent_id, depth = parse_key(past.key).agent_id, above.depth + 1
     c.tx.sessions.open(past.key, "subagent", parent, depth, SessionFacts(agent_id, past.label, "leaf"), past.created_at)
-    kept = terms or Terms(parent=parent)
-    settled = Terms(
-        parent=parent,
-        depth=depth,
-        cleanup=past.cleanup,
-        archive_after_s=kept.archive_after_s,
-        timeline_s=kept.timeline_s,
-    )
+    terms = Terms(parent=parent, depth=depth, cleanup=past.cleanup)
     spec = Spec(past.task, past.label, agent_id, past.model, created_at=past.created_at)
-    c.admit(ev.Admitted(at=past.created_at, key=past.key, terms=settled, run_id=past.run_id), spec)
+    c.admit(ev.Admitted(at=past.created_at, key=past.key, terms=terms, run_id=past.run_id), spec)
     effects.unsettle_above(c, parent)
     last = write_transcript(c, past.key, lines)
     result = "" if isinstance(past.outcome, Failed) else past.result or last

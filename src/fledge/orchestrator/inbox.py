@@ -7,7 +7,7 @@ decided in `core.inbox`. What is said outside goes through `outbox`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -36,7 +36,7 @@ from fledge.core.handover import Handover
 from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
 from fledge.core.prompts import NamedRun
 from fledge.core.route import INTERNAL, Address, RouteSource, answer_to, is_apart, is_same_place, joined, origin_of
-from fledge.core.run import Asking, Instant, Killed, Ok, Path, Queued, Run, Running, TextId, Undelivered
+from fledge.core.run import Asking, Killed, Ok, Path, Queued, Run, Running, TextId, Undelivered
 from fledge.core.schema import fit
 from fledge.core.transcript import (
     NOTHING_CARRIED,
@@ -48,7 +48,7 @@ from fledge.core.transcript import (
     carried_body,
     from_carried_body,
 )
-from fledge.core.turn import Arrived, AskingPerson, Driven, Due, Looked, OpenTurn, RowsLeft, TurnEnd
+from fledge.core.turn import Arrived, Looked, OpenTurn, RowsLeft, TurnEnd, TurnFacts
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import exchanges, outbox, transcripts
 from fledge.orchestrator.commit import Commit
@@ -63,16 +63,17 @@ CONTROL = ("task", "steer", "wake", "approval", "notice")
 
 
 class Receiver(Struct, frozen=True, gc=False):
-    """Who is to be told: a session, nobody, or nobody because a kill lies on the way."""
+    """The session that receives a result. None: there is none left, or (`suppressed`) a kill lies on the way."""
 
     session: str | None
     suppressed: bool = False
 
 
 def receiver_of(c: Commit, parent: str) -> Receiver:
-    """The nearest of parent and its ancestors that is still there.
+    """The nearest session of parent and its ancestors that still reads.
 
-    A run-mode requester counts as gone from the commit that fixes its outcome; a killed one silences what is below it.
+    A run-mode requester counts as gone from the commit that fixes its outcome; a killed one suppresses all results
+    below it.
     """
     for session in c.tx.sessions.lineage(parent):
         run = c.find(session.key)
@@ -90,23 +91,152 @@ def silent_children(c: Commit, session: str) -> list[NamedRun]:
 
 
 def named(c: Commit, runs: Iterable[str]) -> list[NamedRun]:
-    """Runs by what they are called; one that is forgotten has its key alone."""
+    """Runs with their labels; a forgotten run has its key alone."""
     return [NamedRun(run, "" if c.find(run) is None else c.tx.runs.spec(run).label) for run in runs]
+
+
+# ---- two kinds of inboxes --------------------------------------------------------------------------------------------
+
+
+NOWHERE: Final[tuple[str, RouteSource]] = ("", "fallback")
+"""The origin, and how it was found, of rows whose answer goes to no channel."""
+
+
+class RunInbox:
+    """The inbox of a live run. It reads with its work; what it says is its result, and goes to no channel."""
+
+    @staticmethod
+    def standing(c: Commit, session: str) -> rules.RequesterState:
+        return rules.standing_of_run(c.run(session))
+
+    @staticmethod
+    def aim(c: Commit, session: str, run: Run, thread: Address | None) -> tuple[str, RouteSource]:
+        return NOWHERE
+
+    @staticmethod
+    def queue_at(c: Commit, session: str, origin: str) -> rules.QueueSettings:
+        return c.rules.queue
+
+    @staticmethod
+    def send_mode(queue: rules.QueueSettings) -> rules.QueueMode:
+        """It hears every message at its next step."""
+        return "interrupt" if queue.mode == "interrupt" else "steer"
+
+    @staticmethod
+    def may_interrupt(c: Commit, session: str) -> bool:
+        run = c.run(session)
+        return run.terms.wakeable and isinstance(run.phase, Running)
+
+    @staticmethod
+    def is_aside(c: Commit, session: str) -> bool:
+        """True while its turn answers a message in the middle of a wait for its children."""
+        phase = c.run(session).phase
+        return isinstance(phase, Queued | Running | Asking) and phase.serving is not None
+
+    @staticmethod
+    def unread(c: Commit, session: str) -> list[InboxRow]:
+        """It hears of its children in the order in which it made them."""
+        return c.tx.inbox.unread_by_child(session, WINDOW)
+
+    @staticmethod
+    def readable(turn: OpenTurn, completions: list[InboxRow]) -> list[InboxRow]:
+        return completions
+
+    @staticmethod
+    def addressed(c: Commit, turn: OpenTurn, rows: list[InboxRow]) -> OpenTurn:
+        return turn
+
+
+class ConversationInbox:
+    """The inbox of a session that takes turns: a conversation, or a child after its run's end. A program's inbox is one
+    too, and is read through handles."""
+
+    @staticmethod
+    def standing(c: Commit, session: str) -> rules.RequesterState:
+        return rules.standing_of_turn(c.tx.turns.state(session))
+
+    @staticmethod
+    def aim(c: Commit, session: str, run: Run, thread: Address | None) -> tuple[str, RouteSource]:
+        """Where the answer to this run's completion should go: to the address that the session is bound to, else to
+        the origin of the task; nowhere if that is the child's own thread, where the result is posted anyway."""
+        route = c.tx.routes.get(session)
+        if route is not None and route.kind == "bound":
+            return origin_of(route.address), "bound"
+        origin = c.tx.runs.spec(run.key).origin if session == run.terms.parent else ""
+        heard = is_same_place(thread, answer_to(origin, None if route is None else route.address))
+        return (INTERNAL if heard else origin), "fallback"
+
+    @staticmethod
+    def queue_at(c: Commit, session: str, origin: str) -> rules.QueueSettings:
+        """The settings of the origin's channel, else of the channel of the session's route."""
+        address = outbox.address_for(c, session, origin) if c.rules.queues else None
+        return c.rules.queue if address is None else c.rules.queues.get(address.channel, c.rules.queue)
+
+    @staticmethod
+    def send_mode(queue: rules.QueueSettings) -> rules.QueueMode:
+        return queue.people
+
+    @staticmethod
+    def may_interrupt(c: Commit, session: str) -> bool:
+        run = c.find(session)
+        return run is None or run.terms.wakeable
+
+    @staticmethod
+    def is_aside(c: Commit, session: str) -> bool:
+        return c.tx.turns.wait(session) is not None
+
+    @staticmethod
+    def unread(c: Commit, session: str) -> list[InboxRow]:
+        return c.tx.inbox.unread(session, WINDOW)
+
+    @staticmethod
+    def readable(turn: OpenTurn, completions: list[InboxRow]) -> list[InboxRow]:
+        """The completions that the open turn may answer."""
+        items = [waiting_item(row, "steer") for row in completions]
+        keys = {taken.key for taken in rules.take(items, True, turn.origin)}
+        return [row for row in completions if row.key in keys]
+
+    @staticmethod
+    def addressed(c: Commit, turn: OpenTurn, rows: list[InboxRow]) -> OpenTurn:
+        """The reply goes to the origin of these rows; a message turns a heartbeat's turn into a normal one."""
+        is_first = turn.drained == len(rows)
+        by_person = turn.by_person or (is_first and any(row.kind == "send" and row.source is None for row in rows))
+        origin, route = next(((row.origin, row.route) for row in rows if row.origin), ("", "fallback"))
+        if not origin and all(row.kind == "send" and row.source is not None for row in rows):
+            origin = INTERNAL
+        after = joined(turn.origin, origin, is_first=is_first)
+        if after != turn.origin:
+            turn = replace(turn, origin=after, route=route if after == origin else "fallback")
+        is_spoken = turn.heartbeat and not all(is_quiet(c, row) for row in rows)
+        is_sent = any(row.kind == "send" for row in rows)
+        return replace(
+            turn,
+            by_person=by_person,
+            heartbeat="" if is_spoken else turn.heartbeat,
+            wakes=0 if is_sent else turn.wakes,
+        )
+
+
+def inbox_of(c: Commit, session: str) -> type[RunInbox] | type[ConversationInbox]:
+    """The kind of the session's inbox. Asked for every row, so it takes the shortest way to the run's phase."""
+    run = c.tx.runs.find(session)
+    return ConversationInbox if run is None or run.phase.ended is not None else RunInbox
 
 
 # ---- writing rows ----------------------------------------------------------------------------------------------------
 
 
 def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None:
-    """Write the completion row and let whoever is to be told know."""
+    """Write the completion row into the inbox of the session that receives it, and wake that session."""
     key = announce_key(run.key, run.run_id, kind)
     target = receiver_of(c, run.terms.parent)
     completion = _completion(c, run, kind, text)
     body = _encode(completion).decode()
     thread = _tell_thread(c, completion, text) if kind == "outcome" else None
-    origin, route = _aim(c, run, target.session, thread)
+    session = target.session
+    origin, route = NOWHERE if session is None else inbox_of(c, session).aim(c, session, run, thread)
     path = _path(c, target.session, run.terms.expects, origin)
-    # While somebody is asked where its answer should go, it is in nobody's inbox; `aimed` puts it there.
+    # While a hook is asked for its address, the row is in no inbox; `aimed` puts it there.
     asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
     place = None if asked else target.session
     if not c.tx.inbox.put(key, place, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route):
@@ -131,35 +261,23 @@ def _tell_thread(c: Commit, completion: Completion, text: TextId | None) -> Addr
     return route.address
 
 
-def _aim(c: Commit, run: Run, session: str | None, thread: Address | None) -> tuple[str, RouteSource]:
-    """Where the answer to this run's completion should go: to where its requester belongs, else whence it was asked;
-    nowhere if the child's own thread is the same place, which has heard it."""
-    if session is None or is_attempt(c, session):
-        return "", "fallback"
-    route = c.tx.routes.get(session)
-    if route is not None and route.kind == "bound":
-        return origin_of(route.address), "bound"
-    origin = c.tx.runs.spec(run.key).origin if session == run.terms.parent else ""
-    heard = is_same_place(thread, answer_to(origin, None if route is None else route.address))
-    return (INTERNAL if heard else origin), "fallback"
-
-
 def _ask(c: Commit, run: Run, session: str | None, origin: str) -> bool:
-    """Ask whoever listens where the answer should go: only of a completion that a conversation is to tell."""
-    if session is None or not run.terms.expects or is_program(c, session) or is_attempt(c, session):
+    """Ask the hook `subagent_delivery_target` for an address: only of an expected completion for a session that takes
+    turns."""
+    if session is None or not run.terms.expects or c.tx.turns.state(session) is None:
         return False
     return outbox.ask_target(c, run, session, origin)
 
 
 def is_aiming(c: Commit, key: str) -> bool:
-    """True while a completion of this run is in nobody's inbox, because a hook is asked where its answer should go."""
+    """True while a completion of this run is in no inbox, because a hook is asked for its address."""
     return any(row.session is None and row.state == "unread" for row in c.tx.inbox.of_run(key))
 
 
 def aimed(c: Commit, key: str, address: Address | None) -> None:
-    """Somebody who was asked where a run's answer should go has said so, or nothing.
+    """A listener has answered the question for an address, with one or with none.
 
-    The first address counts. Without one the answer goes where it would have gone, once everybody has had their say.
+    The first address counts. Without one the completion goes to its usual address, once every listener has answered.
     """
     run = c.find(key)
     if run is None or (address is None and outbox.is_target_asked(c, key)):
@@ -188,7 +306,7 @@ def _arrived(c: Commit, key: str, kind: InboxRowKind, source: str, session: str 
 
 
 def is_program(c: Commit, session: str | None) -> bool:
-    """True of a program's inbox: what is in it is read through handles."""
+    """True of a program's inbox, which is read through handles."""
     known = None if session is None else c.tx.sessions.get(session)
     return known is not None and known.kind == "program"
 
@@ -223,7 +341,8 @@ def refresh(c: Commit, run: Run, text: TextId | None) -> None:
 
 
 def readdress(c: Commit, run: Run, to: str | None = None) -> None:
-    """Put the unread outcome row where somebody is, or into the inbox of `to`; without anybody the run says so."""
+    """Put the unread outcome row into the inbox of the session that receives it now, or of `to`; without one the run
+    learns that its requester is lost."""
     target = receiver_of(c, run.terms.parent) if to is None else Receiver(to)
     for row in c.tx.inbox.of_run(run.key):
         if row.kind == "outcome" and row.state == "unread":
@@ -236,8 +355,8 @@ def open_rows(c: Commit, run: str, kind: ev.RowKind) -> list[str]:
 
 
 def notice(c: Commit, session: str, key: str, words: str) -> bool:
-    """Tell a session something the system noticed, once per key and not twice in a row; False if it is not told. One
-    that is gone needs no telling, a program looks."""
+    """Put a notice of the system into a session's inbox, once per key and not twice in a row; False if it was not put.
+    A deleted session and a program get none."""
     known = c.tx.sessions.get(session)
     if known is None or known.deleted or known.kind == "program":
         return False
@@ -260,7 +379,8 @@ def put_message(
     origin: str = "",
     carried: Carried = NOTHING_CARRIED,
 ) -> bool:
-    """Put a message into an inbox; what is too much gives way as `messages.queue.drop` says. False if it was there.
+    """Put a message into an inbox; beyond `messages.queue.cap` messages are dropped as `messages.queue.drop` says.
+    False if the message was there.
 
     Refused, under `new`, while `messages.queue.cap` of them wait.
     """
@@ -286,7 +406,7 @@ def put_message(
 
 
 def hand_over(c: Commit, key: str) -> None:
-    """The session reads no more: its completions go to its own requester, its orders are void, sends stay."""
+    """The session reads no more: its completions go to its own requester, orders to its run are void, messages stay."""
     rows = c.tx.inbox.unread(key)
     completions = [row for row in rows if row.announces]
     target = receiver_of(c, key) if completions else Receiver(None)
@@ -300,7 +420,8 @@ def hand_over(c: Commit, key: str) -> None:
 
 
 def readdress_row(c: Commit, row: InboxRow, target: Receiver, path: Path) -> None:
-    """Same row, same key, another inbox: somebody's, nobody's, or none because a kill lies on the way."""
+    """Move a row, with its key, to another session's inbox; without a session it is undelivered, or suppressed by a
+    kill."""
     if target.suppressed:
         _suppress_row(c, row)
         return
@@ -324,7 +445,7 @@ def read_on(c: Commit, key: str) -> None:
 
 
 def suppress(c: Commit, run: Run) -> None:
-    """A kill silences the run's inbox: nothing in it is read, and those who sent something are told."""
+    """A kill suppresses the run's inbox: no row in it is read, and senders of messages are told."""
     for row in c.tx.inbox.unread(run.key):
         if row.announces:
             _suppress_row(c, row)
@@ -342,12 +463,7 @@ def _path(c: Commit, session: str | None, expects: bool, origin: str) -> Path:
     """How a row will reach this session, from how the session stands now."""
     if session is None:
         return "queued"
-    run, turn = c.find(session), c.tx.turns.state(session)
-    state: rules.RequesterState = "idle"
-    if turn.wait is not None or (run is not None and run.phase.name == "waiting"):
-        state = "waiting"
-    elif isinstance(turn.at, Driven | AskingPerson) or (isinstance(turn.at, Due) and turn.at.from_at is not None):
-        state = "busy"
+    state = inbox_of(c, session).standing(c, session)
     return rules.arbitrate(state, mode_of(c, session, "completion", origin), expects).path or "queued"
 
 
@@ -359,17 +475,17 @@ def arrived(c: Commit, session: str, mode: rules.QueueMode, quiet: bool = False)
 
 
 def interrupt(c: Commit, session: str) -> bool:
-    """Call off the step under way: its open calls are closed, what waits enters, the same turn and attempt go on.
+    """Cancel the step under way: its open calls are closed, waiting rows enter, the same turn and attempt go on.
 
     False, and nothing changes, if no driver is at work (a turn that waits for a person, or for its next try, has no
-    step), for a foreign runtime, whose work is one whole, and if nothing that waits may join this turn.
+    step), for a foreign runtime, whose work is one step, and if no waiting row may join this turn.
     """
-    driver, run = c.tx.drivers.get(session), c.find(session)
+    driver = c.tx.drivers.get(session)
     if driver is None or driver.release_at is not None or c.tx.turns.get(session) is None:
         return False
-    if run is not None and (not run.terms.wakeable or (run.ended is None and not isinstance(run.phase, Running))):
+    if not inbox_of(c, session).may_interrupt(c, session):
         return False
-    if not would_join(c, session):
+    if not _entering(c, session, _waiting(c, session), at_boundary=True):
         return False
     transcripts.close_calls(c, session, "interrupted")
     for child in c.tx.runs.children_in(session, "spawning"):
@@ -381,8 +497,9 @@ def interrupt(c: Commit, session: str) -> bool:
 
 
 def wake(c: Commit, session: str, quiet: bool = False) -> None:
-    """A row has arrived in the inbox of a session that takes turns: it has one when it should. For what is quiet, which
-    nobody waits for, that is a heartbeat's. A live run reads at its own boundaries, a program through its handles."""
+    """A row has arrived in the inbox of a session that takes turns: a turn for it becomes due. A `quiet` row, for which
+    nobody waits, asks for a heartbeat instead. A live run reads at its own boundaries, a program through its
+    handles."""
     c.then(session, Arrived(quiet, hurries=bool(c.tx.inbox.newest_unread(session, "send"))))
 
 
@@ -405,31 +522,18 @@ def waiting_item(row: InboxRow, mode: rules.QueueMode = "collect") -> rules.Wait
 
 
 def waiting_items(c: Commit, session: str, rows: Sequence[InboxRow]) -> list[rules.WaitingItem]:
-    """The same of several rows of an inbox, each with its queue mode."""
+    """Rows of an inbox for scheduling, each with its queue mode."""
     return [waiting_item(row, _mode_of(c, session, row)) for row in rows]
 
 
-def queue_at(c: Commit, session: str, origin: str) -> rules.QueueSettings:
-    """How what has this origin reaches the session: as its channel is set, or the session's route."""
-    if not c.rules.queues or is_attempt(c, session):
-        return c.rules.queue
-    address = outbox.address_for(c, session, origin)
-    return c.rules.queue if address is None else c.rules.queues.get(address.channel, c.rules.queue)
-
-
 def mode_of(c: Commit, session: str, kind: Literal["completion", "send"], origin: str) -> rules.QueueMode:
-    """The queue mode of a completion or a message for this session.
-
-    A live run hears every message at its next step. What agents say to each other has turns of its own in any mode.
-    """
-    queue = queue_at(c, session, origin)
+    """The queue mode of a completion or a message for this session. What agents say to each other has turns of its own
+    in any mode."""
+    inbox = inbox_of(c, session)
+    queue = inbox.queue_at(c, session, origin)
     if kind == "completion":
         return queue.mode
-    if is_apart(origin):
-        return "steer"
-    if is_attempt(c, session):
-        return "interrupt" if queue.mode == "interrupt" else "steer"
-    return queue.people
+    return "steer" if is_apart(origin) else inbox.send_mode(queue)
 
 
 def _mode_of(c: Commit, session: str, row: InboxRow) -> rules.QueueMode:
@@ -443,17 +547,19 @@ def consume_waiting(c: Commit, session: str, at_boundary: bool) -> int:
     rows = _waiting(c, session)
     if not rows:
         return 0
+    c.tx.prefetch_completions(rows)
     taken = _entering(c, session, rows, at_boundary)
     consume(c, session, taken, at_boundary, _behind(taken, rows))
     return len(taken)
 
 
 def _waiting(c: Commit, session: str) -> list[InboxRow]:
-    """What may enter, in the order in which it is told: a run hears of its children in the order in which it made them,
-    a conversation in order of arrival. In a turn beside a wait for them no completion may."""
-    if is_aside(c, session):
+    """The rows that may enter now, in the order in which they are told. While the session waits for its children, no
+    completion may."""
+    inbox = inbox_of(c, session)
+    if inbox.is_aside(c, session):
         return [row for row in c.tx.inbox.unread(session) if not row.announces][:WINDOW]
-    return c.tx.inbox.unread_by_child(session, WINDOW) if is_attempt(c, session) else c.tx.inbox.unread(session, WINDOW)
+    return inbox.unread(c, session)
 
 
 def entering(c: Commit, session: str) -> list[InboxRow]:
@@ -462,42 +568,28 @@ def entering(c: Commit, session: str) -> list[InboxRow]:
 
 
 def is_quiet(c: Commit, row: InboxRow) -> bool:
-    """True of what nobody waits for: a notice, or something of a fire-and-forget run."""
+    """True of a row for which nobody waits: a notice, or a completion of a fire-and-forget run."""
     return row.kind == "notice" or (row.announces is not None and not is_awaited(c, row.source))
 
 
-class Times(Struct, frozen=True, gc=False):
-    """When a turn may begin for what is unread, and for the messages among it; None: there is none that somebody waits
-    for. `quiet`: something is unread, and nobody waits for any of it."""
-
-    rows_at: Instant | None = None
-    messages_at: Instant | None = None
-    quiet: bool = False
-
-
-def times(c: Commit, session: str) -> Times:
-    """When a conversation may read what is unread."""
+def unread_facts(c: Commit, session: str) -> TurnFacts:
+    """What is unread in the inbox of a conversation, and when a turn may begin for it."""
+    sends = c.tx.inbox.newest_unread(session, "send")
     first = c.tx.inbox.unread(session, 1)
     if not first:
-        return Times()
-    sends = c.tx.inbox.newest_unread(session, "send")
-    if not sends and all(is_quiet(c, row) for row in c.tx.inbox.unread(session, WINDOW)):
-        return Times(quiet=True)
+        return TurnFacts(at=c.at)
+    if not sends and is_quiet(c, first[0]) and all(is_quiet(c, row) for row in c.tx.inbox.unread(session, WINDOW)):
+        return TurnFacts(at=c.at, quiet=True)
     every = waiting_items(c, session, [*first, *c.tx.inbox.newest_unread(session), *sends])
-    queue = queue_at(c, session, every[0].origin)
+    queue = ConversationInbox.queue_at(c, session, every[0].origin)
     messages_at = rules.drain_at(waiting_items(c, session, sends), queue, c.at) if sends else None
-    return Times(rules.drain_at(every, queue, c.at), messages_at)
-
-
-def would_join(c: Commit, session: str) -> bool:
-    """True if something that waits may enter the live turn at its next boundary."""
-    return bool(_entering(c, session, _waiting(c, session), at_boundary=True))
+    return TurnFacts(at=c.at, rows_at=rules.drain_at(every, queue, c.at), messages_at=messages_at)
 
 
 def _entering(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool) -> list[InboxRow]:
     if len(rows) == 1 and not at_boundary:
         return rows  # a turn opens with the oldest row, whatever it is
-    turn = c.tx.turns.get(session) if at_boundary and rows and not is_attempt(c, session) else None
+    turn = c.tx.turns.get(session) if at_boundary and rows else None
     taken = rules.take(waiting_items(c, session, rows), at_boundary, turn.origin if turn else "")
     keys = {item.key for item in taken}
     return [row for row in rows if row.key in keys]
@@ -513,17 +605,13 @@ def consume_completions(c: Commit, session: str) -> int:
 
 
 def readable_completions(c: Commit, session: str) -> list[InboxRow]:
-    """Unread completions that may enter the session's live turn: of a conversation, those that it may answer there."""
-    rows = [row for row in _waiting(c, session) if row.announces]
-    turn = None if is_attempt(c, session) else c.tx.turns.get(session)
-    if turn is None or not rows:
-        return rows
-    keys = {taken.key for taken in rules.take([waiting_item(row, "steer") for row in rows], True, turn.origin)}
-    return [row for row in rows if row.key in keys]
+    """Unread completions that may enter the session's open turn."""
+    rows, turn = [row for row in _waiting(c, session) if row.announces], c.tx.turns.get(session)
+    return rows if turn is None or not rows else inbox_of(c, session).readable(turn, rows)
 
 
 def _behind(taken: list[InboxRow], rows: list[InboxRow]) -> list[InboxRow]:
-    """Completions that the same turn will read after a full commit's worth."""
+    """Completions that the same turn will read in its next commits, because this one is full."""
     if len(taken) < rules.ROWS_A_COMMIT:
         return []
     last = taken[-1]
@@ -531,7 +619,7 @@ def _behind(taken: list[InboxRow], rows: list[InboxRow]) -> list[InboxRow]:
 
 
 def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, behind: Sequence[InboxRow] = ()) -> None:
-    """Rows to transcript, each once, with what that means for the runs they announce.
+    """Move rows into the transcript, each once, and tell the runs that they announce.
 
     The newest completions of a turn are told whole, up to 64 KiB; `behind` are newer ones that it will read next.
     """
@@ -568,53 +656,19 @@ def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, be
 
 
 def _drained(c: Commit, session: str, rows: list[InboxRow], told_bytes: int) -> None:
-    """The open turn, if there is one, has taken these rows. A conversation's reply goes where they came from; a turn
-    that somebody speaks in is a heartbeat's no more."""
+    """The open turn, if there is one, has taken these rows."""
     turn = c.tx.turns.get(session)
     if turn is None:
         return
     turn = replace(turn, drained=turn.drained + len(rows), told_bytes=turn.told_bytes + told_bytes)
-    c.tx.turns.save(turn if is_attempt(c, session) else _addressed(c, turn, rows))
-
-
-def _addressed(c: Commit, turn: OpenTurn, rows: list[InboxRow]) -> OpenTurn:
-    is_first = turn.drained == len(rows)
-    by_person = turn.by_person or (is_first and any(row.kind == "send" and row.source is None for row in rows))
-    origin, route = next(((row.origin, row.route) for row in rows if row.origin), ("", "fallback"))
-    if not origin and all(row.kind == "send" and row.source is not None for row in rows):
-        origin = INTERNAL
-    after = joined(turn.origin, origin, is_first=is_first)
-    if after != turn.origin:
-        turn = replace(turn, origin=after, route=route if after == origin else "fallback")
-    is_spoken = turn.heartbeat and not all(is_quiet(c, row) for row in rows)
-    is_sent = any(row.kind == "send" for row in rows)
-    return replace(
-        turn,
-        by_person=by_person,
-        heartbeat="" if is_spoken else turn.heartbeat,
-        wakes=0 if is_sent else turn.wakes,
-    )
-
-
-def is_aside(c: Commit, session: str) -> bool:
-    """True of a session whose turn answers a message while it waits for its children, or would."""
-    run = c.find(session)
-    if run is None or run.ended is not None:
-        return c.tx.turns.wait(session) is not None
-    return isinstance(run.phase, Queued | Running | Asking) and run.phase.serving is not None
-
-
-def is_attempt(c: Commit, session: str) -> bool:
-    """True of a session whose turns belong to a live run: what it says is a result, and never goes to a channel."""
-    run = c.find(session)
-    return run is not None and run.ended is None
+    c.tx.turns.save(inbox_of(c, session).addressed(c, turn, rows))
 
 
 def post_completion(c: Commit, key: str, session: str) -> bool:
-    """Post a completion to the requester's channel and read it, in this commit; False if it has no channel. One whose
-    words its thread has heard, in the same place, is only read."""
+    """Post a completion to the requester's channel and consume it, in this commit; False if there is no channel. A
+    completion whose words were posted to the same thread before is only consumed."""
     row = c.tx.inbox.get(key)
-    if row is None or row.state != "unread" or row.announces is None or is_attempt(c, session):
+    if row is None or row.state != "unread" or row.announces is None or c.tx.turns.state(session) is None:
         return False
     address = outbox.address_for(c, session, row.origin)
     if address is None and row.origin != INTERNAL:
@@ -632,14 +686,14 @@ def post_completion(c: Commit, key: str, session: str) -> bool:
 
 
 def completions_read(c: Commit, session: str, bodies: Sequence[Body]) -> list[Completion]:
-    """The completions that stand in these entries, apart from those that people were shown already."""
+    """The completions in these entries, except those that people were shown already."""
     read = [c.tx.inbox.get(key) for key in transcript.completions_read(bodies)]
     rows = [row for row in read if row is not None and row.origin != INTERNAL]
     return [_whole(c, session, row) for row in rows if c.tx.outbox.get(f"result:{row.key}") is None]
 
 
 def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:
-    """What is told of messages that gave way to those that are read now."""
+    """Entries about dropped messages, told with the messages that are read now."""
     told: list[Body] = []
     for origin in dict.fromkeys(row.origin for row in messages if row.kind in ("send", "notice")):
         dropped = c.tx.inbox.dropped(session, origin)
@@ -653,7 +707,7 @@ def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:
 
 
 def _path_taken(c: Commit, session: str, row: InboxRow, at_boundary: bool) -> Path:
-    """How a row really arrived: what was to be steered and missed its boundary was queued."""
+    """How a row really arrived: a row that should have been steered and missed its boundary was queued."""
     if at_boundary:
         return rules.arbitrate("busy", _mode_of(c, session, row), is_awaited(c, row.source)).path or "queued"
     return "queued" if row.path == "steered" else row.path
@@ -675,7 +729,7 @@ def _whole_bytes(c: Commit, session: str, row: InboxRow) -> int:
 
 
 def _whole(c: Commit, session: str, row: InboxRow) -> Completion:
-    """A completion with its words, for whoever reads it here."""
+    """A completion with its result, for the audience of this session."""
     audience: Audience = "main" if is_awaited(c, row.source) else "quiet"
     if row.origin == INTERNAL:
         audience = "posted"
@@ -736,7 +790,7 @@ def traced(c: Commit, session: str, row: InboxRow, path: Path, form: Literal["wh
 
 
 def tried_in_vain(c: Commit, run: Run, result: Literal["deferred", "failed"], why: str) -> None:
-    """Record a try at announcing a run's outcome that told nobody."""
+    """Record a try at announcing a run's outcome that reached no session."""
     phases = () if run.terms.program else rules.arbitrate("gone", "collect", run.terms.expects).phases
     tried = tuple(Tried(phase, result, why) for phase in (phases if result == "failed" else phases[:1]))
     c.trace(run.key, _trace(c, announce_key(run.key, run.run_id, "outcome"), run.terms.parent, tried, why=why))
@@ -765,23 +819,21 @@ def tell_undelivered(c: Commit, session: str) -> None:
     """Tell a conversation of the results of its tree that were given up, each once, also those of when it was away."""
     for row in c.tx.inbox.undelivered():
         run = c.find(row.source or "")
-        if run is not None and isinstance(run.delivery, Undelivered) and _receiving_session(c, run) == session:
+        if run is None or not isinstance(run.delivery, Undelivered):
+            continue
+        if receiver_of(c, run.terms.parent).session == session:
             words = f"{run.key} could not be delivered: {run.delivery.error}. It is in the undelivered list."
             notice(c, session, f"giveup:{run.key}:{run.run_id}", words)
             outbox.tell(c, session, f"giveup:{run.key}:{run.run_id}", words)
 
 
-def _receiving_session(c: Commit, run: Run) -> str | None:
-    return receiver_of(c, run.terms.parent).session
-
-
 def undelivered_rows(c: Commit, run: str) -> list[InboxRow]:
-    """Undelivered rows of this run that announce no outcome: what came late, or expired."""
+    """Undelivered rows of this run that announce no outcome: late results and expired plans."""
     return [row for row in c.tx.inbox.of_run(run) if row.state == "undelivered" and row.kind != "outcome"]
 
 
 def offer_again(c: Commit, run: Run, to: str | None = None) -> bool:
-    """Put such rows into the inbox of whoever is there now, if anybody is, or of `to`; False if there are none."""
+    """Put such rows into the inbox of the session that receives them now, or of `to`; False if there are none."""
     rows = undelivered_rows(c, run.key)
     target = receiver_of(c, run.terms.parent) if to is None else Receiver(to)
     for row in rows:
@@ -799,7 +851,8 @@ def dismiss_rows(c: Commit, run: str) -> bool:
 
 
 def expire_rows(c: Commit, run: Run) -> None:
-    """Rows of a settled run that nobody reads: on the list once a program has had its time, off it in their own."""
+    """Move unread rows of a settled run to the undelivered list once a program has had its time, and off it after the
+    retention."""
     for row in c.tx.inbox.of_run(run.key):
         program = is_program(c, row.session)
         state = policy.outlived(row.state == "undelivered", c.at - row.arrived_at, program, run.terms.undelivered_s)

@@ -1,8 +1,8 @@
-"""What commits did, told once it is durable: how often, and one line of log for each change of phase and each try at a
-delivery, with the reason.
+"""Counts and log lines of commits, once they are durable: one line for each change of phase and each try at a delivery,
+with the reason.
 
-Lines are `key=value` on the loggers `fledge.run` and `fledge.delivery`; nothing is formatted unless somebody listens.
-The counts are of this process, for `health` and metrics. This file decides nothing and touches no row.
+Lines are `key=value` on the loggers `fledge.run` and `fledge.delivery`; nothing is formatted unless the logger is
+enabled. The counts are of this process, for `health` and metrics. This file decides nothing and touches no row.
 """
 
 import logging
@@ -61,7 +61,7 @@ class Wrong(Struct, frozen=True, kw_only=True):
 
 
 class Counters:
-    """How often what has happened since this process began."""
+    """Counts of events since this process began."""
 
     def __init__(self) -> None:
         self.phases: Counter[str] = Counter()
@@ -75,12 +75,12 @@ class Counters:
         self.wrong: deque[Wrong] = deque(maxlen=MOST_WRONG)
         """What went wrong, oldest first."""
         self.commits: deque[float] = deque(maxlen=MOST_COMMITS)
-        """How many seconds the newest commits took, as those who waited for them saw it."""
+        """How many seconds the newest commits took, as their callers waited for them."""
         self._steps: dict[int, int] = {}
         """Model replies by minute."""
 
     def note(self, hints: Hints) -> None:
-        """Count what a commit did."""
+        """Count the changes of one commit."""
         if hints.replied_at is not None:
             self._step(hints.replied_at)
         for before, after, event in hints.moves:
@@ -162,7 +162,7 @@ def _told(run: Run, event: Event, kind: WrongKind, words: str) -> Wrong:
 
 
 def write(hints: Hints) -> None:
-    """Log what a commit did, to whoever listens."""
+    """Log the changes of one commit."""
     if hints.moves and _runs.isEnabledFor(logging.INFO):
         for before, after, event in hints.moves:
             if before is None or before.phase.name != after.phase.name or before.attempt != after.attempt:

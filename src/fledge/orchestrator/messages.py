@@ -45,7 +45,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     """A message that was read and whose sender may send it."""
 
     id: str
-    """Names this very message: sending it again finds what became of it."""
+    """The id of this message: sending it again finds the same exchange."""
     sender: str
     target: str
     message: str
@@ -56,7 +56,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     lease: Lease | None = None
     """Of the driver whose tool call this is; None for a person."""
     generations: Mapping[str, int] | None = None
-    """Stops the sender's turn knew of when it opened; None for a person, whom no stop has ended."""
+    """Stop generations that the sender's turn stored when it opened; None for a person, whom no stop has ended."""
     opens: bool = False
     """A conversation that does not exist yet is made."""
 
@@ -123,7 +123,8 @@ def _may_answer(c: Commit, run: Run, sender: str) -> bool:
 
 
 def _exchange(c: Commit, sending: Sending, kind: rules.ExchangeKind, until_at: Instant | None) -> Exchange:
-    """The exchange, as the one that its sender is answering leads to it. Refused: too many came of the same."""
+    """A new exchange, below the one that its sender is answering, if there is one. Refused: too many messages under the
+    same root."""
     above = max(c.tx.exchanges.answering(sending.sender), key=lambda one: len(one.path), default=None)
     path = (sending.sender,) if above is None else above.path
     exchange = Exchange(
@@ -195,7 +196,7 @@ def _unreachable(c: Commit, session: str) -> str | None:
 # ---- requests: a message that a caller waits for under a run id ------------------------------------------------------
 
 ANY_CALLER: Final = ""
-"""Who asks with an idempotency key of a request: it is the same for everybody."""
+"""The scope of a request's idempotency key: the same for all callers."""
 
 
 def accept_request(
@@ -207,11 +208,11 @@ def accept_request(
     origin: str = "",
     carried: Carried = NOTHING_CARRIED,
 ) -> MessageRequest:
-    """Take words, images and files for a session, and wishes for the turn that reads them; a conversation that is not
-    there, or not any more, begins.
+    """Accept a message with images and files for a session, and wishes for the turn that reads it; a conversation that
+    does not exist, or was deleted, begins.
 
-    The same key finds the same request; with other words or wishes it is refused. Refused too: wishes for a run that
-    works on its task, whose turn is under way.
+    The same key finds the same request; with another message or other wishes it is refused. Refused too: wishes for a
+    live run, whose turn is under way.
     """
     wishes = wishes or Wishes()
     asked: tuple[object, ...] = (session, message, wishes, *([carried.images] if carried.images else []))
@@ -241,7 +242,7 @@ def accept_request(
 
 
 def withdraw_request(c: Commit, session: str, run_id: str) -> bool:
-    """Take words back that nobody has read: they are never read. False of any that was read, or is not known here."""
+    """Withdraw a message that is unread: it is never read. False if it was read, or is not known here."""
     request = c.tx.requests.get(run_id)
     if request is None or request.session != session:
         return False
@@ -270,9 +271,10 @@ def _check_wishes(run: Run | None, wishes: Wishes) -> None:
 
 
 def time_out_request(c: Commit, run_id: str) -> bool:
-    """Stop the turn that answers this, if its time is over; what is below it goes on. False if nothing was to do.
+    """Stop the turn that answers this request, if its time is over; its children go on. False if there was nothing to
+    do.
 
-    If the turn that read it has yielded, and another is open that does not answer it, or none, only its time is over.
+    If the turn that read it has yielded, and the open turn does not answer it, or none is open, only the request ends.
     """
     request = c.tx.requests.get(run_id)
     if request is None or request.started_at is None or request.ended_at is not None:
@@ -280,12 +282,12 @@ def time_out_request(c: Commit, run_id: str) -> bool:
     if request.started_at + request.wishes.timeout_s > c.at:
         return False
     session = request.session
-    turn, waits = c.tx.turns.get(session), c.tx.turns.wait(session) is not None
-    if turn is None or inbox.is_attempt(c, session) or (waits and turn.turn != request.turn):
+    state = c.tx.turns.state(session)
+    if state is not None and state.open is not None and (state.wait is None or state.open.turn == request.turn):
+        effects.move_turn(c, session, TurnStopped(TurnEnd("timeout"), keeps_wait=True))
+    else:
         c.tx.requests.end(request.row, TurnEnd("timeout"), c.at)
         c.hints.moved.append(session)
-    else:
-        effects.move_turn(c, session, TurnStopped(TurnEnd("timeout"), keeps_wait=True))
     return True
 
 
@@ -293,7 +295,7 @@ RequestStatus = Literal["ok", "error", "timeout", "pending"]
 
 
 class RequestStanding(Struct, frozen=True, kw_only=True):
-    """What has become of a run id, whatever it names; `run_id` is of the attempt that stands now."""
+    """The status of a run id, of a request or of a run; `run_id` is that of the current attempt."""
 
     status: RequestStatus
     run_id: str
@@ -304,7 +306,7 @@ class RequestStanding(Struct, frozen=True, kw_only=True):
 
 
 def request_standing(tx: Tx, run_id: str) -> RequestStanding:
-    """What has become of a request, or of the run that this id, however old, was given to. NotFound if neither."""
+    """The status of a request, or of the run that this id, however old, was given to. NotFound if neither."""
     named = tx.runs.named(run_id)
     if named is not None:
         return _standing_of_run(tx.runs.load(named[0]))
@@ -374,8 +376,8 @@ EVENT_HEAD: Final = "[System event]"
 
 
 def post_event(c: Commit, session: str, text: str) -> bool:
-    """Post an event to a session; False if the last one that waits there says the same. A main conversation begins
-    with it if it has to. Refused: no text, too long a text, a session that is not there, and a program's."""
+    """Post an event to a session; False if the last unread one there says the same. A main conversation is opened if
+    need be. Refused: no text, too long a text, a session that does not exist, and a program's."""
     words = to_valid_utf8(text).strip()
     if not words:
         raise BadInput("text", "must not be empty")

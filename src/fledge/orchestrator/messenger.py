@@ -47,7 +47,7 @@ class SendParams(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
 
 class Sent(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What came of a message."""
+    """The answer to a sender: what happened to its message."""
 
     status: SendStatus
     session_key: str = ""
@@ -55,7 +55,7 @@ class Sent(Struct, frozen=True, rename="camel", omit_defaults=True):
     message_id: str = ""
     reply: str = ""
     delivery: str = ""
-    """What else will come of it."""
+    """How the message is read, or that the exchange goes on."""
     error: str = ""
 
 
@@ -67,7 +67,7 @@ class Messenger:
         self.changes = changes or Changes(engine)
 
     async def send(self, params: SendParams, caller: Caller) -> Sent:
-        """What a session is told of its message. Whatever forbids it is an answer with its status."""
+        """Send, wait, and answer the sender. A refusal is an answer with its status."""
         try:
             return await self._sent(lambda c: self._begin(c, params, caller))
         except (Refused, BadInput) as error:
@@ -86,7 +86,7 @@ class Messenger:
         return await self._engine.store.read(lambda tx: _told(tx, found))
 
     async def _first_answer(self, exchange: Exchange) -> Exchange:
-        """The exchange once its first answer is there, nothing will come of it, or its sender has waited enough."""
+        """The exchange once it has its first answer or is over, or its sender has waited long enough."""
         if exchange.until_at is None:
             return exchange
 
@@ -145,7 +145,7 @@ def _status(error: Refused | BadInput) -> SendStatus:
 
 
 def _told(tx: Tx, exchange: Exchange) -> Sent:
-    """What the sender is told of the exchange as it stands."""
+    """The exchange as it stands, as the sender's answer."""
     run, stage, reply = tx.runs.find(exchange.target), exchange.stage, exchange.reply
     told = Sent(
         status="accepted",

@@ -1,8 +1,8 @@
-"""The outbox: messages to people on channels, and calls of hooks. What is posted here is sent at least once, under a
-stable id, in order for each address.
+"""The outbox: messages to people on channels, and calls of hooks. A post is sent at least once, under a stable id, in
+order for each address.
 
-Posting is part of the commit that it tells of; sending is the performer's. Whether a post arrives never changes a run.
-A hook without a listener costs nothing. What the answer of a hook changes is decided in `recover`.
+Posting is part of the commit that caused it; the performer sends. Whether a post arrives never changes a run. A hook
+without a listener costs nothing. `recover` applies the answers of hooks.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ _decode_message = msgspec.json.Decoder(ChannelMessage).decode
 
 
 def message_of(post: OutboxPost) -> ChannelMessage | None:
-    """What a post says to somebody on a channel; None if it is something else."""
+    """The message of a post to a channel; None if the post is something else."""
     return _decode_message(post.body) if post.kind == "message" else None
 
 
@@ -65,14 +65,14 @@ def address_for(c: Commit, session: str, origin: str) -> Address | None:
 
 
 def reply(c: Commit, turn: OpenTurn, entry: int, text: str) -> None:
-    """Post the words that ended a turn, if there are any and somebody is to hear them."""
+    """Post the reply that ended a turn, if it has words and an address."""
     address = address_for(c, turn.session, turn.origin)
     if address is not None and is_worth_sending(text, c.rules.heartbeat.ack_chars):
         _post(c, f"reply:{turn.session}:{entry}", address, "reply", turn.session, text, route=turn.route)
 
 
 def result(c: Commit, session: str, address: Address, row: InboxRow, completion: Completion) -> None:
-    """Post what came of a child, as the runtime tells it."""
+    """Post a child's result, in the runtime's words."""
     child, status = completion.child_session_key, completion.outcome.status
     text = for_people(completion)
     _post(c, f"result:{row.key}", address, "result", session, text, child, status, row.route)
@@ -97,14 +97,14 @@ def forward(c: Commit, turn: OpenTurn, text: str, completions: Sequence[Completi
 
 
 def say(c: Commit, session: str, address: Address, key: str, words: str) -> None:
-    """Tell whoever is there something of the system's own, once per key."""
+    """Post a notice of the system to an address, once per key."""
     _post(c, f"notice:{key}", address, "notice", session, words)
 
 
 def tell(c: Commit, session: str, key: str, words: str, about: About = "notice") -> None:
-    """Tell a person what concerns this session, once per key, on the channel of the conversation above it all.
+    """Post a notice about this session to the channel of the conversation at the root of its tree, once per key.
 
-    Where that has no route nobody is told here; it stands in the lists.
+    Without a route there nothing is posted; the lists show it.
     """
     root = c.tx.sessions.lineage(session)[-1:]
     route = c.tx.routes.get(root[0].key) if root else None
@@ -153,7 +153,7 @@ def _post(
 
 
 def sent(c: Commit, post: OutboxPost) -> None:
-    """It arrived. Whoever it reached is told of what did not reach them before."""
+    """A post arrived. Its receiver also gets a list of earlier messages that did not."""
     c.tx.outbox.done(post.key, c.at)
     message = message_of(post)
     c.hints.moved.append((post.run or "") if message is None else message.session_key)
@@ -169,7 +169,7 @@ def sent(c: Commit, post: OutboxPost) -> None:
         say(c, message.session_key, message.address, key, text)
         told = c.tx.outbox.get(f"notice:{key}")
         if told is not None and told.state == "undelivered":
-            retry(c, told.key)  # that they are to be told of it did not reach them either
+            retry(c, told.key)  # this very list did not arrive either
 
 
 def failed(c: Commit, post: OutboxPost, error: str, wait_s: float = 0.0, permanent: bool = False) -> None:
@@ -224,7 +224,7 @@ def hook_post_key(hook: HookName, listener: str, name: str) -> str:
 
 
 def end_of(run: Run) -> str:
-    """Names an end of a run: one that was killed and resumed has another."""
+    """The name of an end of a run: a run that was killed and resumed has several."""
     return f"{run.key}:{run.resumes}" if run.resumes else run.key
 
 
@@ -297,11 +297,11 @@ def call_ended_hooks(
 
 _OUTCOMES: dict[str, EndedOutcome] = {"ok": "ok", "error": "error", "timeout": "timeout", "killed": "killed"}
 _REASONS = {"ok": "complete"}
-"""What is called otherwise as a reason than as an outcome."""
+"""Outcomes whose reason has another name."""
 
 
 def ask_target(c: Commit, run: Run, requester: str, origin: str) -> bool:
-    """Ask where the answer of a run should go; False if nobody listens."""
+    """Ask the listeners for the address of a run's result; False if there are none."""
     if "subagent_delivery_target" not in c.rules.hooks:
         return False
     event = DeliveryTarget(
@@ -316,7 +316,7 @@ def ask_target(c: Commit, run: Run, requester: str, origin: str) -> bool:
 
 
 def is_target_asked(c: Commit, key: str) -> bool:
-    """True while somebody who was asked where a run's answer should go has not answered."""
+    """True while a listener that was asked for the address of a run's result has not answered."""
     listeners = c.rules.hooks.get("subagent_delivery_target", ())
     name = end_of(c.run(key))
     return any(c.tx.outbox.is_waiting(hook_post_key("subagent_delivery_target", one.name, name)) for one in listeners)

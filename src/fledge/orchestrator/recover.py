@@ -51,13 +51,13 @@ def come_due(c: Commit, key: str) -> bool:
 
 
 def post_sent(c: Commit, post: OutboxPost, answer: Address | None) -> None:
-    """A post has arrived; what was answered to a question counts from now on."""
+    """A post has arrived; the answer to a question counts from now on."""
     outbox.sent(c, post)
     _answered(c, post, answer)
 
 
 def post_failed(c: Commit, post: OutboxPost, error: str, wait_s: float = 0.0, permanent: bool = False) -> None:
-    """A post has not arrived: it is sent again, or given up; a question that is given up was answered by nobody."""
+    """A post has not arrived: it is sent again, or given up; then a question counts as unanswered."""
     outbox.failed(c, post, error, wait_s, permanent)
     _answered(c, post, None)
 
@@ -69,7 +69,7 @@ def _answered(c: Commit, post: OutboxPost, answer: Address | None) -> None:
 
 
 def cleaned(c: Commit, key: str, error: str | None) -> None:
-    """What a run left outside the database is removed, or could not be."""
+    """The files that a run left outside the database are removed, or could not be."""
     run = c.find(key)
     if run is None:
         raise NotFound(f"no run {key}")

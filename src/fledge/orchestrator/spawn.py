@@ -28,7 +28,7 @@ from fledge.core.policy import enforce
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
-from fledge.errors import BadInput, FledgeError, NotFound, Refused
+from fledge.errors import BadInput, FledgeError, Refused
 from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
@@ -50,13 +50,14 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     cap_of: Callable[[str], int] | None = None
     """`maxChildrenPerAgent` by agent, for those above the caller; None: as for the caller."""
     generations: Mapping[str, int] | None = None
-    """Of the calling turn, as it knew them; None for a program, which no turn of ours can stop."""
+    """Stop generations that the calling turn stored; None for a program, which no turn of ours can stop."""
     lease: Lease | None = None
     """Of the driver whose tool call this is; None for a program or a person."""
     key: str = ""
     """`idempotencyKey`, scoped to the parent: asking again with it finds the same run. Empty: every call is new."""
     digest: str = ""
-    """Of what was asked, to tell a repeated call from another one; empty: of what was read from it."""
+    """A digest of the parameters as they were asked for, to tell a repeated call from another one; empty: of the
+    request itself."""
     binds_thread: bool = False
     """Its channel's thread is bound while it is being prepared."""
     unique: str = ""
@@ -89,8 +90,8 @@ def spawn(c: Commit, request: SpawnRequest) -> Run:
 
 
 def spawned_before(c: Commit, request: SpawnRequest) -> Run | None:
-    """The run that this very call made before, if it did. Refused: its key came with another request, or that run is
-    still being prepared by whoever asked for it."""
+    """The run that this call made before, if it did. Refused: the key came with other parameters, or that run is still
+    being prepared for its first caller."""
     known = c.tx.asks.find(request.terms.parent, request.key) if request.key else None
     if known is None:
         return None
@@ -115,9 +116,7 @@ def reserve(c: Commit, request: SpawnRequest) -> Run:
     if not spec.task.strip():
         raise BadInput("task", "must not be empty")
     parent = request.terms.parent
-    session = c.tx.sessions.get(parent)
-    if session is None or session.deleted:
-        raise NotFound(f"no session {parent}")
+    session = c.session(parent)
     check_lease(c, parent, request.lease)
     _check_wanted(c, parent, request.generations)
     above = c.find(parent)
@@ -162,8 +161,8 @@ def reserve(c: Commit, request: SpawnRequest) -> Run:
 
 
 def _kept_places(c: Commit, session: str) -> set[str]:
-    """Children that take a place though they count as settled: an answer to a plan, of the child itself or of
-    somebody below it, would unsettle them."""
+    """Children that take a place although they count as settled: an answer to a plan, of the child or of a run below
+    it, would unsettle them."""
     kept = {key for plan in c.tx.runs.awaiting() if (key := _child_above(c, plan, session)) is not None}
     return {key for key in kept if c.run(key).concluded and not c.tx.sessions.counts(key).unsettled}
 
@@ -194,7 +193,7 @@ def _check_above(c: Commit, run: Run | None, cap_of: Callable[[str], int]) -> No
 
 
 def _forked(c: Commit, request: SpawnRequest, parent: Session) -> Spoken:
-    """What a forked child starts with. Refused: another agent, a program, or more than may be copied."""
+    """The transcript that a forked child starts with. Refused: another agent, a program, or more than may be copied."""
     own, target = parent.facts.agent_id, request.spec.agent_id
     if parent.kind == "program":
         raise Refused("error", "context: fork needs a conversation, and a program has none")
@@ -224,9 +223,9 @@ def failed(c: Commit, key: str, reason: str) -> None:
 
 
 def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Callable[[str], int]) -> Run:
-    """Let a killed run go on: a new attempt, admitted like a spawn. What was killed below it stays so.
+    """Let a killed run go on: a new attempt, admitted like a spawn. Killed runs below it stay killed.
 
-    Raises Refused, with nothing changed, if it was not killed, has not all it needs, or a limit forbids it.
+    Raises Refused, with nothing changed, if it was not killed, lacks something that it needs, or a limit forbids it.
     """
     run = c.run(key)
     enforce(policy.refuse_resume(run))
@@ -263,12 +262,13 @@ def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None)
 
 
 def generations_of(c: Commit, session: str) -> dict[str, int]:
-    """Generations of the session and its ancestors now: what a turn stores when it opens."""
+    """Stop generations of the session and its ancestors now; a turn stores them when it opens."""
     return {above.key: above.generation for above in c.tx.sessions.lineage(session)}
 
 
 def open_conversation(c: Commit, key: str, folder: str = "") -> None:
-    """Make a conversation; opening one that exists changes nothing, but that it is told of what was given up since.
+    """Open a conversation; one that exists stays as it is, and gets a notice of results of its tree that were given up
+    since.
 
     `folder` is the project folder it is begun in, by real path: it works there. It is a main conversation of its agent
     if it is called `main`, or by the name that the folder gives. Refused: another folder's has that name.
@@ -290,5 +290,6 @@ def open_conversation(c: Commit, key: str, folder: str = "") -> None:
 
 
 def open_program(c: Commit, key: str) -> None:
-    """Make a program's place to receive results: it reads them through handles, and no model answers there."""
+    """Open the session in which a program receives results: it reads them through handles, and no model answers
+    there."""
     c.tx.sessions.open(key, "program", None, 0, SessionFacts(parse_key(key).agent_id), c.at)

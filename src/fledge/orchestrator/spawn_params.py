@@ -1,9 +1,9 @@
-"""What is asked of a spawn, and what the configuration makes of it: the one reading of `sessions_spawn`'s parameters.
+"""The parameters of a spawn, completed by the configuration: the one reading of `sessions_spawn`'s parameters.
 
 The tool, the Python API, the command line and the gateway all fill in `SpawnParams` and say who calls; `read_spawn`
-answers the `SpawnRequest` that `spawn` admits. A wrong shape is refused here; what depends on rules is noted on the
-request and told only after the limits, so that refusals come in a fixed order. Nothing here touches a store or the
-world.
+answers the `SpawnRequest` that `spawn` admits. A wrong shape is refused here; a refusal that depends on rules is noted
+on the request and raised only after the limits, so that refusals come in a fixed order. Nothing here touches a store or
+the world.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ ThinkingLevel = Literal["off", "minimal", "low", "medium", "high"]
 
 
 class SpawnBudget(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """What a child and everything below it may use; what is not said is not limited here."""
+    """The budget of a child and everything below it; a ceiling that is not given sets no limit here."""
 
     tokens: Annotated[int, Meta(ge=1)] | None = None
     usd: Annotated[float, Meta(gt=0)] | None = None
@@ -166,7 +166,7 @@ class Host(Protocol):
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """Names of all tools that there are here, whoever may use them."""
+        """Names of all tools of this installation, for all agents together."""
         ...
 
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
@@ -175,10 +175,8 @@ class Host(Protocol):
         ...
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
-        """Where a child of somebody in this workspace would work, in what is made under this name.
-
-        Raises Refused if nothing can be made here, or not of this workspace.
-        """
+        """The folder in which a child of this workspace would work, by the name of what is made for it. Raises Refused
+        if nothing can be made here, or not of this workspace."""
         ...
 
     def check_model(self, name: str, thinking: str | None) -> None:
@@ -271,7 +269,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             workspace=place.workspace,
             cwd=params.cwd.strip(),
             artifacts=artifacts_folder(unique, owns_workspace=params.workspace != "inherit"),
-            # Its agent's own functions come with the agent: whoever may spawn that lets it use them.
+            # An agent's own functions come with the agent: a caller that may spawn the agent may give it these.
             tools=None if caller.tools is None else tuple(sorted(caller.tools | functions)),
             boxed=caller.boxed or params.sandbox == "require",
             offline=caller.offline,
@@ -315,8 +313,8 @@ def _besides(params: SpawnParams) -> dict[str, Any]:
 
 
 def params_of(spec: Spec, requester: str) -> SpawnParams:
-    """The parameters of a spawn that would ask for the same again, for this requester. Raises Refused if the run was
-    given files: they are kept no longer than it needs them."""
+    """The parameters that repeat an earlier spawn, for this requester. Raises Refused if the run was given files: they
+    are kept no longer than it needs them."""
     if spec.attachments:
         files = "a file" if len(spec.attachments) == 1 else f"{len(spec.attachments)} files"
         raise Refused("error", f"it was given {files}, and those are not kept: spawn it with them")
@@ -339,8 +337,8 @@ def tools_needed(spec: Spec) -> tuple[str, ...]:
 
 
 def _needs(agent_id: str | None, functions: frozenset[str], runtime: str | None) -> tuple[str, ...]:
-    """What a run needs of a program: its agent, if that was given as a value, these functions, and its runtime, if that
-    is in no settings."""
+    """What only a program can bring to a run: its agent, if that was given as a value, these functions, and its
+    runtime, if that is in no settings."""
     agents, runtimes = ([] if one is None else [one] for one in (agent_id, runtime))
     kinds = {"agent": agents, "tool": sorted(functions), "runtime": runtimes}
     return tuple(f"{kind}:{name}" for kind, names in kinds.items() for name in names)
@@ -401,7 +399,7 @@ class _NamedRuntime(Struct):
 
 
 class _Place(Struct, frozen=True):
-    """Where a child works, what is made for it, and what objects to that."""
+    """Where a child works, what is made for it, and the rule that forbids it, if one does."""
 
     workspace: str
     leaves: tuple[str, ...] = ()
@@ -452,7 +450,7 @@ def attachment_limits(config: Config) -> AttachmentLimits:
 
 
 def _budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:
-    """What was asked for, never more than what is configured."""
+    """The budget that was asked for, never more than the configured one."""
     if asked is None:
         return configured_one
     wanted = Budget(asked.tokens, asked.usd, asked.turns, asked.seconds)
@@ -479,7 +477,8 @@ def _refuse_outside_sandbox(config: Config, params: SpawnParams, caller: Caller)
 def _objection(
     config: Config, params: SpawnParams, caller: Caller, host: Host, model: str, own: str
 ) -> FledgeError | None:
-    """The first rule besides the limits that forbids the spawn: whom, sandbox, thinking and model, in this order."""
+    """The first rule besides the limits that forbids the spawn: target agent, sandbox, thinking and model, in this
+    order."""
     refusal: Refusal | None = None
     if params.agent_id:
         allowed, target = subagent_limits(config, own).allow_agents, check_agent_id(params.agent_id)

@@ -1,8 +1,8 @@
-"""Spawning from the outside in: read what was asked, reserve, prepare what lies outside the database, accept.
+"""Spawning from the outside in: read the parameters, reserve, prepare what lies outside the database, accept.
 
 A child that needs nothing outside is one commit. Any other is reserved in a commit, prepared beside it and accepted in
-a second one; whatever goes wrong in between withdraws the reservation, and with it all that was made. Rules are in
-`spawn_params` and `spawn`, how things are made is the host's.
+a second one; an error in between withdraws the reservation, with everything that was made. Rules are in `spawn_params`
+and `spawn`, how things are made is the host's.
 """
 
 import asyncio
@@ -113,8 +113,8 @@ class Spawner:
         return await self._engine.commit(lambda c: spawn.resume(c, key, words, limits, cap_of))
 
     async def again(self, key: str, idempotency_key: str = "", default_model: str = "") -> Spawned:
-        """A new run with the task and the parameters of an earlier one, whatever became of that, for whoever asked for
-        it; for the nearest above, where that one is gone. Raises as `spawn` does."""
+        """A new run with the task and the parameters of an earlier one, whatever its outcome, for the same requester,
+        or for the nearest session above where that one is gone. Raises as `spawn` does."""
 
         def look(tx: Tx) -> tuple[SpawnParams, str, tuple[str, ...]]:
             requester, spec = spawn.present_requester(tx, key), tx.runs.spec(key)
@@ -137,12 +137,12 @@ class Spawner:
         return self._host.person_in(self._engine, known, run)
 
     def program_in(self, session: str, folder: str) -> Caller:
-        """A program that spawns, on behalf of somebody in this project folder; empty: of nobody in one."""
+        """A program that spawns on behalf of a person in this project folder; empty: of none."""
         workspace = str(self._host.workspace_of(agent_of(session), "", folder)) if folder else ""
         return Caller(session=session, workspace=workspace, is_program=True)
 
     def read(self, params: SpawnParams, caller: Caller) -> Read:
-        """What is asked for, as the configuration completes it. Raises BadInput or Refused."""
+        """The request for a spawn, completed by the configuration. Raises BadInput or Refused."""
         return read_spawn(self._config, params, caller, self._host, self._engine.ids.unique())
 
     def check_model(self, name: str) -> None:
@@ -150,7 +150,7 @@ class Spawner:
         self._host.check_model(name, None)
 
     async def admit(self, request: SpawnRequest, open_caller: Open | None = None) -> Run:
-        """The same for a request that has been read."""
+        """Spawn as a request says that has been read."""
         opening = open_caller or _is_open
         if not request.needs_preparing:
             return await self._engine.commit(lambda c: _spawned(c, request, opening))
@@ -176,7 +176,7 @@ class Spawner:
                 raise Refused("error", f"its files could not be made: {error.strerror or error}") from error
 
     async def answer(self, params: SpawnParams, caller: Caller) -> dict[str, object]:
-        """What the wire is told: accepted, forbidden or error."""
+        """The answer on the wire: accepted, forbidden or error."""
         try:
             return accepted(await self.spawn(params, caller))
         except (Refused, BadInput) as error:

@@ -1,7 +1,8 @@
-"""What a thinking driver commits: replies, results, notes, questions to a person. Each is fenced by its epoch.
+"""The commits of a driver with a model: replies, results, notes, questions to a person. Each is fenced by the driver's
+lease.
 
 A step's commits are few: the reply with its calls; each group of results as they are ready; the last of them also reads
-what may enter at that boundary. A final reply is the commit that ends the turn, and for a run its attempt.
+the rows that may enter at that boundary. A final reply is the commit that ends the turn, and for a run its attempt.
 """
 
 import hashlib
@@ -20,7 +21,6 @@ from fledge.core.printable import whole_call
 from fledge.core.progress import StepLimits, advance, is_told, refuse_next_step, step_digest
 from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answer
 from fledge.core.run import Instant, Running
-from fledge.core.schema import Fit, fit
 from fledge.core.transcript import DROPPED, NUDGE, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told, was_nudged
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import budget, inbox, outbox, transcripts, turns
@@ -34,7 +34,7 @@ RULE: Final = "a rule"
 
 
 class StepOutcome(Struct, frozen=True):
-    """What came of a commit that may end the turn: the lines it added, and whether the turn is over."""
+    """The outcome of a commit that may end the turn: the lines it added, and whether the turn is over."""
 
     lines: list[Line]
     over: bool
@@ -71,12 +71,12 @@ def replied(
     whys: Mapping[int, str] | None = None,
 ) -> list[Line]:
     """Append a reply that calls tools, which may take `tools_s` and write in the workspace `works_in`; a person is
-    asked in the same commit, if need be. `notice`: what the model is told of a call that the token limit cut. `rules`:
-    of calls that ask, by index, the rule that allows it instead, or the one that an *always* would make. `whys`: why
-    each of them asks.
+    asked in the same commit, if need be. `notice`: words for the model about a call that the token limit cut. `rules`:
+    by index of a call that asks, the permission that allows it, or the offer that an *always* would accept. `whys`: by
+    index, why a call asks.
 
-    `in_doubt`: it answers a call whose outcome a crash left unknown, and may make that call anew. It is no progress:
-    the count of crashes starts again only once a whole step has come through.
+    `in_doubt`: the reply answers a call whose outcome a crash left unknown, and may make that call anew. That is no
+    progress: the count of crashes is reset only once a whole step is committed.
     """
     turns.fence(c, drive)
     _at_work(c, drive, works_in)
@@ -121,12 +121,12 @@ def cut(
     last: int,
     ran: TurnRan | None,
 ) -> list[Line]:
-    """Append a reply that the token limit cut, and the words that ask the model for what is missing. Nothing that
-    waits is read before that came."""
+    """Append a reply that the token limit cut, and the words that ask the model for the rest. No waiting row is read
+    before that has come."""
     turns.fence(c, drive)
     _record(c, drive, ran)
-    aside = inbox.is_attempt(c, drive.session) and inbox.is_aside(c, drive.session)
-    transcripts.write(c, drive.session, replace(reply, cut=True, aside=aside), Spoken(words, kind=kind))
+    said = turns.kind_of(c, drive.session).as_said(c, drive.session, replace(reply, cut=True))
+    transcripts.write(c, drive.session, said, Spoken(words, kind=kind))
     budget.settle(c, drive.session, reply)
     turns.progressed(c, drive.session)
     return new_lines(c, drive.session, last)
@@ -142,7 +142,7 @@ def _work_on(c: Commit, drive: Drive, tools_s: float, is_progress: bool) -> None
 
 
 def hand_over(c: Commit, drive: Drive, handover: Handover | None) -> None:
-    """Remember what the session hands over besides its words, where somebody looked."""
+    """Store what the session hands over besides its words, if the driver looked for it."""
     if handover is not None:
         c.tx.sessions.keep_handover(drive.session, handover)
 
@@ -153,18 +153,18 @@ def _record(c: Commit, drive: Drive, ran: TurnRan | None) -> None:
 
 
 def question(approval: Approval) -> str:
-    """What a person is asked, in one line."""
+    """The question to a person, in one line."""
     return f"waits for approval {short_id(approval.id)}: {whole_call(approval.tool, approval.arguments)}"
 
 
 def digest(tool: str, arguments: str) -> str:
-    """What an approval is bound to."""
+    """The digest of a call, to which an approval is bound."""
     return hashlib.sha256(f"{tool}\n{arguments}".encode("utf-8", "replace")).hexdigest()
 
 
 def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: float = 0.0, works_in: str = "") -> None:
-    """Calls are about to be run that a person approved, or that an earlier driver left: the approved ones will not be
-    run again from here on. Nothing has come of them yet, so it is no progress."""
+    """Calls are about to run that a person approved, or that an earlier driver left: after a crash the approved ones
+    are not run again. They have no results yet, so this is no progress."""
     turns.fence(c, drive)
     _at_work(c, drive, works_in)
     for call in approved:
@@ -190,9 +190,9 @@ def resulted(
     handover: Handover | None = None,
     in_doubt: bool = False,
 ) -> StepOutcome:
-    """Append results, and what there is to hand over now. The last of a step come with it: the turn is over if it
-    gets nowhere, else it reads what may enter at this boundary. Other calls may take `tools_s`. `in_doubt`: as for
-    replies, with these results in."""
+    """Append results, and store what there is to hand over now. The last results of a step come with `step`: the turn
+    is over if it makes no progress, else it reads the rows that may enter at this boundary. Other calls may take
+    `tools_s`. `in_doubt`: as in `replied`."""
     turns.fence(c, drive)
     hand_over(c, drive, handover)
     budget.worked(c, drive.session)
@@ -257,7 +257,7 @@ def finish(
     whole = begun + reply.text
     if _asked_for_words(c, drive, reply, whole):
         return StepOutcome(new_lines(c, drive.session, last), over=False)
-    fitted = _fitted(c, drive, whole)
+    fitted = turns.kind_of(c, drive.session).fitted(c, drive.session, whole)
     if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
         return StepOutcome(new_lines(c, drive.session, last), over=False)
     over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text, begun=begun) == "over"
@@ -267,13 +267,13 @@ def finish(
 
 
 def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> bool:
-    """Ask the model of a conversation for words, if its turn would end without any; False if it has some, nobody waits
-    for them, or it was asked before."""
+    """Ask the model of a conversation for words, if its turn would end without any; False if there are some, nobody
+    waits for them, or the model was asked before."""
     turn = c.tx.turns.get(drive.session)
-    if turn is None or turns.kind_of(c, drive.session) is turns.Attempt or classify_reply(whole) != "empty":
+    if turn is None or classify_reply(whole) != "empty":
         return False
     bodies = transcripts.of_turn(c.tx, turn)
-    if was_nudged(bodies) or not turns.lacks_words(c, turn, bodies):
+    if was_nudged(bodies) or not turns.kind_of(c, drive.session).lacks_words(c, turn, bodies):
         return False
     turns.fence(c, drive)
     words = empty_nudge(any(isinstance(body, Told) for body in bodies))
@@ -283,21 +283,9 @@ def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> boo
     return True
 
 
-def _fitted(c: Commit, drive: Drive, whole: str) -> Fit | None:
-    """The whole text of a final reply held against the output schema of its run; None if there is none, or this is not
-    the run's answer."""
-    run = c.find(drive.session)
-    if run is None or run.ended is not None or run.plan == "planning" or classify_reply(whole) in ("silent", "skip"):
-        return None
-    schema = c.tx.runs.spec(drive.session).output_schema
-    if schema is None or inbox.is_aside(c, drive.session):
-        return None
-    return fit(schema, whole)
-
-
 def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:
-    """Tell the model what is wrong with its answer and let the same attempt go on; False if it was told before, or if
-    this is not the end of the run anyway."""
+    """Tell the model why its answer does not meet the schema, and let the same attempt go on; False if it was told
+    before, or if the run does not end with this answer anyway."""
     run, facts = c.run(drive.session), c.facts(drive.session)
     row = f"nudge:{run.run_id}"
     if not isinstance(run.phase, Running) or facts.unsettled or facts.unread:
@@ -321,8 +309,8 @@ def wait(
 ) -> StepOutcome:
     """Yield as the last of these calls asks, now that all other results of the step are in.
 
-    Their result says what came of it. The turn is over and waits, or goes on: completions were unread, there is nothing
-    to wait for, or a rule is against it.
+    The result of the calls says what happened. The turn is over and waits, or goes on: completions were unread, there
+    is nothing to wait for, or a rule forbids it.
     """
     verdict = turns.judge_yield(c, drive, terms)
     refusal = verdict.reason if isinstance(verdict, Refusal) else None

@@ -1,8 +1,6 @@
-"""Transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed, deleting one; and
-which documents of a workspace speak in prompts.
-
-A document is judged when a turn begins, accepted by a person, and left out until then (`core.documents` decides).
-"""
+"""Transcripts inside a commit: the entries for a model, the last words of a run, closing of open calls, deletion; and
+which documents of a workspace may stand in prompts. A document is judged when a turn begins, accepted by a person, and
+left out until then (`core.documents` decides)."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -32,10 +30,12 @@ from fledge.core.turn import OpenTurn
 from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Entry, EntryKind, Tx, Used
-from fledge.store.entry_files import file_name
+from fledge.store.entry_files import SHARED_S, file_name
 
 PAGE = 5000
 SWEEP_IMAGES = "sweep_images"
+MARGIN_S = 60.0
+"""How much later than files are old enough they are swept: the clocks of their folder and of the store differ."""
 """The kind of a post that asks for the files of entries to be swept."""
 FOR_EVER = 1 << 31
 """Retries of a post that is tried until it succeeds."""
@@ -51,8 +51,8 @@ _KINDS: dict[type[Body], EntryKind] = {
 
 
 def visible(tx: Tx, session: str, after: int = 0) -> list[Entry]:
-    """The entries a model may see: those after the last one that a note stands for, that note included; of those, the
-    ones after entry `after`."""
+    """The entries for a model: the last note that stands for older entries, and all entries after those; only entries
+    after number `after`."""
     found: list[Entry] = []
     start = max(after, tx.transcripts.covered(session))
     while page := tx.transcripts.entries(session, after=found[-1].seq if found else start, limit=PAGE):
@@ -61,7 +61,7 @@ def visible(tx: Tx, session: str, after: int = 0) -> list[Entry]:
 
 
 def lines(tx: Tx, session: str) -> list[Line]:
-    """The same, read."""
+    """The entries for a model, decoded."""
     return [Line(entry.seq, from_body(entry.body)) for entry in visible(tx, session)]
 
 
@@ -95,14 +95,17 @@ def hold_files(c: Commit, session: str, carried: Carried) -> None:
 
 
 def release_images(c: Commit, session: str) -> None:
-    """Post that the files of entries are to be swept, if this session, which is about to go, holds any."""
+    """Post that the files of entries are to be swept, if this session, which is about to go, holds any. Where several
+    processes share them, that is when all of them are old enough to be swept."""
     if c.tx.transcripts.holds_files(session):
-        c.tx.outbox.post(f"sweep:{session}:{c.ids.unique()}", SWEEP_IMAGES, None, "", c.at, retries=FOR_EVER)
+        at = c.at + SHARED_S + MARGIN_S if c.owner else c.at
+        c.tx.outbox.post(f"sweep:{session}:{c.ids.unique()}", SWEEP_IMAGES, None, "", at, retries=FOR_EVER)
         c.hints.look = True
 
 
 def new_lines(c: Commit, session: str, after: int) -> list[Line]:
-    """What stands in the transcript after entry `after`: mostly what this commit has written, and nothing is read."""
+    """The lines of the transcript after entry `after`: mostly those that this commit has written, so nothing is
+    read."""
     written = c.written.get(session)
     if written and written[0].seq == after + 1:
         return written
@@ -127,11 +130,8 @@ def _used(bodies: Sequence[Body]) -> Used | None:
 
 
 def last_words(c: Commit, key: str) -> TextId | None:
-    """What the run last said of its task, kept as a text; None if it said nothing.
-
-    An answer to a message beside the task is no part of it, nor is a token that means silence; what was said before a
-    plan was approved is the plan.
-    """
+    """The last words of the run about its task, kept as a text; None if there are none. An answer to a message beside
+    the task is no part of it, nor is a token that means silence; words before a plan was approved are the plan."""
     if any(row.kind == "approval" for row in c.tx.inbox.unread(key)):
         return None
     for _, body in reversed(joined((line.seq, line.body) for line in lines(c.tx, key))):
@@ -199,13 +199,13 @@ def close_calls(c: Commit, session: str, reason: str) -> None:
 
 
 def known_workspace(tx: Tx, path: str) -> Workspace:
-    """What is known of a workspace, by its real path."""
+    """The stored record of a workspace, by its real path."""
     return tx.workspaces.get(path) or Workspace(path)
 
 
 def begin_work(c: Commit, session: str, path: str) -> None:
     """From now on, until its drive ends, the session may write in this workspace, by its real path."""
-    c.tx.workspaces.begin_work(session, path, c.at)
+    c.tx.drivers.begin_work(session, path, c.at)
 
 
 def judge_documents(c: Commit, session: str, path: str, found: Mapping[str, Version]) -> frozenset[str]:
@@ -215,7 +215,7 @@ def judge_documents(c: Commit, session: str, path: str, found: Mapping[str, Vers
     while above[-1] != os.path.dirname(above[-1]):
         above.append(os.path.dirname(above[-1]))
     spans = [span for one in above for span in known_workspace(c.tx, one).spans]
-    spans += [(since, c.at) for place, since in c.tx.workspaces.at_work() if place in above]
+    spans += [(since, c.at) for place, since in c.tx.drivers.at_work() if place in above]
     names: set[str] = set()
     for name, version in found.items():
         before = workspace.document(name)

@@ -1,12 +1,12 @@
-"""What a driver may do: claim, step, end. Every write of a driver is fenced by the epoch it was given at the claim, so
-a driver that was superseded changes nothing.
+"""The commits of a driver: claim, step, end. Every write of a driver is fenced by the epoch it was given at the claim,
+so a driver that was superseded changes nothing.
 
-The claim also answers a snapshot of the session: what a driver must know before it can think. Long transcripts and
-large families are not part of it; the driver reads those when it needs them.
+The claim also answers a snapshot of the session: what a driver must know before it can ask its model. Long transcripts
+and large families are not part of it; the driver reads those when it needs them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, assert_never
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, classify_reply, freeze, one_line, to_valid_utf8
 from fledge.core.route import address_of, is_apart
 from fledge.core.run import Ending, Instant, Queued, Retry, Run, Running, Stopping, WaitsFor
+from fledge.core.schema import Fit, fit
 from fledge.core.transcript import (
     NO_ANSWER,
     Body,
@@ -54,6 +55,7 @@ from fledge.core.turn import (
 from fledge.errors import NotFound, Refused, Stopped
 from fledge.orchestrator import budget, effects, exchanges, heartbeat, inbox, messages, outbox, transcripts
 from fledge.orchestrator.commit import Commit, Lease, check_lease
+from fledge.orchestrator.inbox import ConversationInbox, RunInbox
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, QueuePlace, Session, Spec, Tx, Wishes
 
@@ -67,21 +69,21 @@ class TurnSnapshot(Struct, frozen=True, gc=False, kw_only=True):
     run: Run | None
     """Its run, over or not: a child that answers a message after its run's end is still that child."""
     spec: Spec | None
-    """What was asked of its run; None of a conversation."""
+    """The parameters of its run; None for a conversation."""
     is_budgeted: bool
     """It, or something above it, has a budget account."""
     has_children: bool
     wishes: list[Wishes]
-    """What those want that its turn serves."""
+    """The wishes of the requests that its turn answers."""
     by_person: bool = False
-    """Its turn began with what a person or a program said."""
+    """Its turn began with a message of a person or a program."""
     lines: list[Line] | None = None
     """Its whole transcript; None if there is more than this commit has written."""
 
 
 def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | None = None) -> TurnSnapshot | None:
-    """What is known of this session; None if there is none. Its turn serves what it has read itself, and if it
-    `answers_all` what earlier turns read before they yielded too."""
+    """A snapshot of the session; None if there is none. Its turn answers the requests that it has read itself, and with
+    `answers_all` those that earlier turns read before they yielded."""
     session = tx.sessions.get(key)
     if session is None:
         return None
@@ -117,11 +119,11 @@ class Drive(Struct, frozen=True):
     more: bool = False
     """Not all that may enter fitted into the claim's commit."""
     interrupts: int = 0
-    """How many of its steps were called off, as far as it knows: what it writes for an older one is refused."""
+    """How many of its steps were cancelled, as far as it knows: a write for an older step is refused."""
     snapshot: TurnSnapshot | None = None
     """What the claim knew of the session."""
     heartbeat: str = ""
-    """Why nobody spoke for this turn, when it was claimed; empty for one that somebody did."""
+    """Heartbeat cause of the turn when it was claimed; empty for a normal turn."""
 
     @property
     def lease(self) -> Lease:
@@ -136,52 +138,37 @@ FailureCause = Literal["error", "budget", "limit"]
 
 
 class ModelFailed(Struct, frozen=True):
-    """What becomes of a turn that no model could answer: it is over, it is tried again in so many seconds without this
+    """What follows for a turn that no model could answer: it is over, it is tried again in so many seconds without this
     driver, or this driver may try again within the grace of a provisional error."""
 
     state: Literal["over", "later", "grace"]
     in_s: float = 0.0
 
 
-def claim_all(c: Commit, places: Iterable[QueuePlace], owner: str) -> list[Drive]:
+def claim_all(c: Commit, places: Collection[QueuePlace], owner: str) -> list[Drive]:
     """Claim each of these that is still queued: others were killed or ended between looking and claiming."""
+    c.tx.prefetch_claims(places)
     drives = (claim(c, place, owner) for place in places if c.tx.queue.place(place.session) is not None)
     return [drive for drive in drives if drive is not None]
 
 
 def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
     """Take the lease, open the turn (or go on with the open one) and read what waits; None if there was nothing."""
-    session = place.session
-    before = c.tx.turns.state(session)
-    epoch = c.tx.queue.claim(place, owner, c.at)
-    run, beat = c.find(session), ""
-    resumed = before.open is not None
-    opens = before.open or c.tx.turns.next(session, generations_of(c, session), c.at)
+    session, kind = place.session, kind_of(c, place.session)
+    resumed = c.tx.turns.get(session) is not None
     if resumed:
         _expire_questions(c, session)
-    if run is not None and kind_of(c, session) is Attempt:
-        if isinstance(run.phase, Queued):
-            run = effects.apply(c, session, ev.Claimed(at=c.at, epoch=epoch)).run
-        if not resumed:
-            c.tx.turns.open(session, opens.generations, c.at)
-    else:
-        run = None
-        after = effects.move_turn(c, session, TurnClaimed(opens), before)
-        if after.open is None:
-            return None
-        opens = after.open
-        if resumed:
-            beat = opens.heartbeat
-        elif after.wait is None:
-            beat = heartbeat.begin(c, session, inbox.entering(c, session))
-    # What came in is read only after all results of a step are in, and the rest of a reply that was cut.
+    drive = kind.claim(c, place, owner)
+    if drive is None:
+        return None
+    # Rows are read only after all results of a step are in, and the rest of a reply that was cut.
     midway = resumed and _is_midway(c, session)
     taken = 0 if midway else inbox.consume_waiting(c, session, at_boundary=resumed)
     more = taken >= inbox_rules.ROWS_A_COMMIT
     lines = c.written.get(session)
     known = lines if lines and lines[0].seq == 1 and not more else None
-    snapshot = snapshot_of(c.tx, session, run is not None or exchanges.owed(c, session) == "nothing", known)
-    return Drive(session, epoch, opens.turn, run, opens.generations, more, snapshot=snapshot, heartbeat=beat)
+    snapshot = snapshot_of(c.tx, session, exchanges.owed(c, session) == "nothing", known)
+    return replace(drive, more=more, snapshot=snapshot)
 
 
 def _is_midway(c: Commit, session: str) -> bool:
@@ -226,8 +213,8 @@ def fence(c: Commit, drive: Drive) -> None:
 
 
 def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
-    """A step, or a part of one, is committed: crashes and pauses before it count no more, and its driver is no
-    suspect."""
+    """A step, or a part of one, is committed: the counts of crashes and pauses are reset, and its driver is no suspect
+    any more."""
     at_work(c, session, tools_s)
     kind_of(c, session).progressed(c, session)
     driver = c.tx.drivers.get(session)
@@ -239,8 +226,8 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
 def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> TurnContinues:
     """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on.
 
-    `result` is what is frozen where that is not the reply's own words; `begun` is the text of the reply that this one
-    is the rest of.
+    `result` is the text to freeze where it differs from the reply's; `begun` is the text of the cut reply that this one
+    continues.
     """
     check_lease(c, drive.session, drive.lease)
     reply = Replied(to_valid_utf8(reply)) if isinstance(reply, str) else reply
@@ -253,7 +240,7 @@ def fail(
     """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff, or after `wait_s`
     if its provider asks for that. Answers in how many seconds; 0: it is over.
 
-    At a budget's or a limit's end a run hands over partial work, and a conversation's turn is closed, which is told.
+    At the end of a budget or limit a run hands over partial work, and a conversation's turn is closed with a notice.
     """
     check_lease(c, drive.session, drive.lease)
     return kind_of(c, drive.session).fail(c, drive, error, cause, wait_s)
@@ -279,8 +266,8 @@ def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["w
 
 
 def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
-    """Yield. `over`: the turn has ended, and its run or conversation waits for its children. `on`: what it would have
-    waited for was unread, and is in the transcript now. Refused as `judge_yield` says."""
+    """Yield. `over`: the turn has ended, and its run or conversation waits for its children. `on`: the completions it
+    would have waited for were unread, and are in the transcript now. Refused as `judge_yield` says."""
     verdict = judge_yield(c, drive, terms)
     if isinstance(verdict, policy.Refusal):
         raise Refused(verdict.status, verdict.reason)
@@ -301,7 +288,7 @@ def answered(c: Commit, session: str) -> None:
 
 
 def left(c: Commit, session: str, epoch: int) -> None:
-    """The driver is gone, whatever the reason: its slot is free, and what it left open is taken up again.
+    """The driver is gone, for any reason: its slot is free, and its open turn is driven again.
 
     After a stop this is the acknowledgement; after an end it changes nothing; in the middle of a step it is a lost
     lease that counts as no crash, because the process lives.
@@ -313,38 +300,40 @@ def left(c: Commit, session: str, epoch: int) -> None:
 
 def lost(c: Commit, driver: Driver, crashed: bool) -> None:
     """A lease is lost: the session is driven again under a new epoch, or its kill is decided."""
-    session = driver.session
-    known, kind = c.tx.sessions.get(session), kind_of(c, session)
-    is_at_work = kind is Attempt or c.tx.turns.get(session) is not None
-    if is_at_work and known is not None and known.epoch == driver.epoch:
-        kind.lost(c, driver, crashed)
+    known = c.tx.sessions.get(driver.session)
+    if known is not None and known.epoch == driver.epoch:
+        kind_of(c, driver.session).lost(c, driver, crashed)
     else:
-        c.release(session, driver.epoch)
+        c.release(driver.session, driver.epoch)
 
 
-def let_go(c: Commit, drive: Drive, why: str) -> None:
+def let_go(c: Commit, drive: Drive) -> None:
     """End a heartbeat's turn that has nothing to do, without asking its model."""
     check_lease(c, drive.session, drive.lease)
     heartbeat.hide(c, drive.session)
-    _close(c, drive, TurnEnd("nothing", why))
+    _close(c, drive, TurnEnd("nothing", "nothing to look after"))
 
 
 def wait_passed(c: Commit, session: str) -> bool:
     """Let time end a conversation's wait; False if nothing was due any more."""
     before = c.tx.turns.wait(session)
-    return effects.move_turn(c, session, WaitPassed()).wait != before
+    after = effects.move_turn(c, session, WaitPassed())
+    return after is not None and after.wait != before
 
 
-def program_came(c: Commit, brings: Callable[[Spec], bool], after: str = "", limit: int = 100) -> str | None:
-    """End the pauses of runs that wait for what this process brings. Looks at so many that pause, behind this session;
-    answers the last one, or None when it has seen them all."""
-    paused = c.tx.queue.paused(c.at, after, limit)
+PAUSED_A_COMMIT: Final = 100
+
+
+def program_came(c: Commit, brings: Callable[[Spec], bool], after: str = "") -> str | None:
+    """End the pauses of runs that wait for what this process brings. Looks at `PAUSED_A_COMMIT` sessions that pause,
+    by key, those behind `after`; answers the last one, or None when it has seen them all."""
+    paused = c.tx.queue.paused(c.at, after, PAUSED_A_COMMIT)
     for key in paused:
         run = c.find(key)
         match None if run is None else run.phase:
             case Queued(retry=Retry(waits_for="program")) if brings(c.tx.runs.spec(key)):
                 effects.apply(c, key, ev.ProgramCame(at=c.at))
-    return paused[-1] if len(paused) == limit else None
+    return paused[-1] if len(paused) == PAUSED_A_COMMIT else None
 
 
 # ---- attempts: turns of a live run, whose end is the run's signal ----------------------------------------------------
@@ -354,6 +343,36 @@ class Attempt:
     """A turn of a live run: what ends it is a signal to the run."""
 
     @staticmethod
+    def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
+        session = place.session
+        epoch, run, turn = c.tx.queue.claim(place, owner, c.at), c.run(session), c.tx.turns.get(session)
+        if isinstance(run.phase, Queued):
+            run = effects.apply(c, session, ev.Claimed(at=c.at, epoch=epoch)).run
+        if turn is None:
+            turn = c.tx.turns.open(session, generations_of(c, session), c.at)
+        return Drive(session, epoch, turn.turn, run, turn.generations)
+
+    @staticmethod
+    def as_said(c: Commit, session: str, reply: Replied) -> Replied:
+        """The reply as it stands in the transcript: marked where it answers a send while the run waits, because then
+        it is no part of the result."""
+        return replace(reply, aside=True) if RunInbox.is_aside(c, session) else reply
+
+    @staticmethod
+    def lacks_words(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> bool:
+        """True if these entries of the turn have no words although somebody waits for some. The result of an attempt
+        without words is what it said or did before (`_left_behind`)."""
+        return False
+
+    @staticmethod
+    def fitted(c: Commit, session: str, text: str) -> Fit | None:
+        """The text of a final reply held against the output schema; None if there is none, or this is no result."""
+        run, schema = c.run(session), c.tx.runs.spec(session).output_schema
+        if schema is None or run.plan == "planning" or classify_reply(text) in ("silent", "skip"):
+            return None
+        return None if RunInbox.is_aside(c, session) else fit(schema, text)
+
+    @staticmethod
     def progressed(c: Commit, session: str) -> None:
         run = c.run(session)
         if (run.crashes or run.failing) and isinstance(run.phase, Running):
@@ -361,24 +380,22 @@ class Attempt:
 
     @staticmethod
     def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
-        session, aside = drive.session, inbox.is_aside(c, drive.session)
-        whole = begun + reply.text
-        entry = transcripts.write(c, session, replace(reply, aside=True) if aside else reply)
-        if aside:
+        session, whole = drive.session, begun + reply.text
+        said = Attempt.as_said(c, session, reply)
+        entry = transcripts.write(c, session, said)
+        if said.aside:
             _answer_aside(c, session, entry, whole)
         elif c.tx.exchanges.answering(session) and not c.facts(session).unread:
             messages.exchanges_answered(c, session, whole)
         text = whole if result is None else result
         frozen = freeze(text, "") if text.strip() else _left_behind(c, session)
-        words = classify_reply(frozen)
-        text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
-        run = _signal(c, drive, ev.Finished(words, text_id, reply.cut))
+        run = _signal(c, session, c.run(session).attempt, _finished(c, session, frozen, reply.cut))
         return "on" if isinstance(run.phase, Running) else "over"
 
     @staticmethod
     def fail(c: Commit, drive: Drive, error: str, cause: FailureCause, wait_s: float) -> float:
         partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
-        _signal(c, drive, ev.Errored(to_valid_utf8(error), cause, partial))
+        _signal(c, drive.session, c.run(drive.session).attempt, ev.Errored(to_valid_utf8(error), cause, partial))
         return 0.0
 
     @staticmethod
@@ -414,7 +431,7 @@ class Attempt:
         run, facts = c.run(drive.session), c.facts(drive.session)
         if not isinstance(run.phase, Running):
             return policy.Refusal("error", f"{run.key} is {run.phase.name}: it cannot yield")
-        is_aside = inbox.is_aside(c, run.key)
+        is_aside = RunInbox.is_aside(c, run.key)
         return policy.judge_yield(
             terms.asked or "all", run.wakes, facts.unsettled, facts.settled, facts.unread, is_aside
         )
@@ -476,12 +493,18 @@ def _pause(
     effects.apply(c, run.key, event)
 
 
-def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
-    run = c.run(drive.session)
-    facts = c.facts(drive.session)
+def _finished(c: Commit, session: str, frozen: str, is_cut: bool = False) -> ev.Finished:
+    """The end of an attempt with this text, which is kept where it is more than a token."""
+    said = classify_reply(frozen)
+    return ev.Finished(said, c.tx.texts.keep(session, frozen) if said == "text" else None, is_cut)
+
+
+def _signal(c: Commit, session: str, attempt: int, end: ev.End) -> Run:
+    """Tell the run how an attempt of it ended."""
+    facts = c.facts(session)
     event = ev.AttemptEnded(
         at=c.at,
-        attempt=run.attempt,
+        attempt=attempt,
         end=end,
         next_run_id=c.ids.unique(),
         unsettled=facts.unsettled,
@@ -489,7 +512,7 @@ def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
         unread=facts.unread,
         messages=facts.messages,
     )
-    return effects.apply(c, drive.session, event).run
+    return effects.apply(c, session, event).run
 
 
 def falter(
@@ -522,28 +545,14 @@ def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
     Not fenced: its driver is long superseded. What belongs to an older attempt counts for nothing.
     """
     run = c.find(session)
-    if run is None or run.ended is None:
-        return
-    frozen = freeze(to_valid_utf8(text), "")
-    words = classify_reply(frozen)
-    text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
-    facts = c.facts(session)
-    event = ev.AttemptEnded(
-        at=c.at,
-        attempt=attempt,
-        end=ev.Finished(words, text_id),
-        next_run_id=c.ids.unique(),
-        unsettled=facts.unsettled,
-        settled=facts.settled,
-        unread=facts.unread,
-        messages=facts.messages,
-    )
-    effects.apply(c, session, event)
+    if run is not None and run.ended is not None:
+        _signal(c, session, attempt, _finished(c, session, freeze(to_valid_utf8(text), "")))
 
 
 def _answer_aside(c: Commit, session: str, entry: int, text: str) -> None:
-    """Tell those who spoke to a waiting run what it says to them, which is no part of its result: other sessions, and
-    somebody on a channel. Without words they learn that there was no answer, when its turn is closed."""
+    """Send the answer of a waiting run to the senders of the messages it read: other sessions, and an address on a
+    channel. It is no part of its result. Without words the senders learn that there was no answer, when its turn is
+    closed."""
     if classify_reply(text) == "empty":
         return
     messages.exchanges_answered(c, session, text, "earlier")
@@ -568,6 +577,36 @@ class Talk:
     """A turn that answers: what ends it is a reply."""
 
     @staticmethod
+    def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
+        session = place.session
+        before, turn = c.tx.turns.state(session), c.tx.turns.get(session)
+        epoch = c.tx.queue.claim(place, owner, c.at)
+        opens = turn or c.tx.turns.next(session, generations_of(c, session), c.at)
+        after = effects.move_turn(c, session, TurnClaimed(opens), before)
+        if after is None or after.open is None:
+            return None
+        beat = "" if turn is None else turn.heartbeat
+        if turn is None and after.wait is None:
+            beat = heartbeat.begin(c, session, inbox.entering(c, session))
+        return Drive(session, epoch, opens.turn, None, opens.generations, heartbeat=beat)
+
+    @staticmethod
+    def as_said(c: Commit, session: str, reply: Replied) -> Replied:
+        return reply
+
+    @staticmethod
+    def lacks_words(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> bool:
+        """A heartbeat needs none, nor does a talk between agents once it has had its first answer."""
+        if turn.heartbeat or not transcript.lacks_words(bodies):
+            return False
+        answering = c.tx.exchanges.answering(turn.session)
+        return not is_apart(turn.origin) or any(isinstance(one.stage, Asked) for one in answering)
+
+    @staticmethod
+    def fitted(c: Commit, session: str, text: str) -> Fit | None:
+        return None
+
+    @staticmethod
     def progressed(c: Commit, session: str) -> None:
         turn = c.tx.turns.get(session)
         if turn is not None and turn.crashes:
@@ -582,7 +621,7 @@ class Talk:
             raise NotFound(f"{drive.session} has no open turn")
         if classify_reply(text) == "empty" and not turn.heartbeat:
             bodies = transcripts.of_turn(c.tx, turn)
-            if lacks_words(c, turn, bodies):
+            if Talk.lacks_words(c, turn, bodies):
                 return _gave_no_answer(c, drive, turn, bodies)
             text = last_visible(bodies)
         messages.exchanges_answered(c, drive.session, text, exchanges.owed(c, drive.session))
@@ -617,7 +656,7 @@ class Talk:
     @staticmethod
     def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
         session, facts = drive.session, c.facts(drive.session)
-        turn, is_aside = c.tx.turns.get(session), inbox.is_aside(c, session)
+        turn, is_aside = c.tx.turns.get(session), ConversationInbox.is_aside(c, session)
         # What only another turn may read is still to come.
         elsewhere = 0 if inbox.readable_completions(c, session) else facts.unread
         wakes = 0 if turn is None else turn.wakes
@@ -652,12 +691,15 @@ class Talk:
 
     @staticmethod
     def lost(c: Commit, driver: Driver, crashed: bool) -> None:
-        effects.move_turn(c, driver.session, TurnLost(crashed and driver.step_open))
+        if c.tx.turns.get(driver.session) is None:
+            c.release(driver.session, driver.epoch)
+        else:
+            effects.move_turn(c, driver.session, TurnLost(crashed and driver.step_open))
 
 
 def kind_of(c: Commit, session: str) -> type[Attempt] | type[Talk]:
-    """What the session's turns are: the one place that asks whether its run is live."""
-    return Attempt if inbox.is_attempt(c, session) else Talk
+    """The kind of the session's turns, for the driver."""
+    return Attempt if inbox.inbox_of(c, session) is RunInbox else Talk
 
 
 def _close(c: Commit, drive: Drive, end: TurnEnd) -> TurnContinues:
@@ -666,21 +708,9 @@ def _close(c: Commit, drive: Drive, end: TurnEnd) -> TurnContinues:
     return "over"
 
 
-def lacks_words(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> bool:
-    """True if these entries of a conversation's turn have no words for people although somebody waits for some.
-
-    Nobody does in a heartbeat, and once a talk between agents has had its first answer.
-    """
-    if turn.heartbeat or not transcript.lacks_words(bodies):
-        return False
-    return not is_apart(turn.origin) or any(
-        isinstance(one.stage, Asked) for one in c.tx.exchanges.answering(turn.session)
-    )
-
-
 def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Body]) -> TurnContinues:
-    """The turn ends without words. The completions that it read are handed on as they are, and whoever spoke to it is
-    told that there was no answer."""
+    """The turn ends without words. The completions that it read are forwarded as they are, and a sender is told that
+    there was no answer."""
     session = drive.session
     completions = inbox.completions_read(c, session, bodies)
     if completions:
@@ -701,8 +731,8 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Bo
 
 
 def _tell_unanswered(c: Commit, turn: OpenTurn, error: str) -> None:
-    """After half an hour of tries in vain, once: people are told that something was read and not answered."""
-    if inbox_rules.unanswered(turn.opened_at, c.at).shown == "unanswered":
+    """After half an hour of failed tries, tell people once that something was read and not answered."""
+    if inbox_rules.is_unanswered(turn.opened_at, c.at):
         key = f"unanswered:{turn.session}:{turn.turn}"
         words = f"{turn.session} has read something and could not answer it for half an hour: {one_line(error, 200)}"
         inbox.notice(c, turn.session, key, words)

@@ -1,4 +1,4 @@
-"""What there is to see: a session's children, what is unanswered or undelivered, how one session stands. Reads only.
+"""Read-only views: a session's children, its status, unanswered turns and undelivered results.
 
 One place for tools, slash commands, command line and pages, so that all of them show the same. What one session sees of
 others is in `visibility`.
@@ -11,6 +11,7 @@ import msgspec
 from fledge.core import doing, inbox
 from fledge.core.announce import DeliveryTrace
 from fledge.core.asking import CUT
+from fledge.core.cluster import count_drivers
 from fledge.core.keys import list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
 from fledge.core.run import Instant, Run, Running, Undelivered
@@ -22,8 +23,6 @@ from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import of_turn
 from fledge.store.base import Entry, InboxRow, Session, Tx
 
-MOST_ENTRIES: Final = 2000
-"""How much of a transcript is looked at for a history: far more than fits into one."""
 MODEL_FROM: Final = 20
 """How many of the newest entries are looked at for the model that ran."""
 
@@ -43,14 +42,15 @@ def _row(tx: Tx, run: Run) -> ChildRow:
 
 
 def progress_of(tx: Tx, run: Run) -> Instant | None:
-    """When the driver of a run that was told as stuck last committed a step; None of any other, which need not be
-    known."""
+    """When the driver of a run that was reported as stuck last committed a step; None for any other run, where it is
+    not needed."""
     driver = tx.drivers.get(run.key) if isinstance(run.phase, Running) and run.phase.stuck_at is not None else None
     return None if driver is None else driver.progress_at
 
 
 def children_shown(tx: Tx, session: str, now: Instant) -> str:
-    """What a session's prompt says of its children; empty if it has none. However many there are, few are read."""
+    """The block about a session's children in its prompt; empty if it has none. However many there are, few are
+    read."""
     if not tx.sessions.counts(session).spawned:
         return ""
     page = tx.lists.children(session, BLOCK_ROWS)
@@ -76,8 +76,8 @@ def active_children(tx: Tx, session: str) -> list[str]:
 
 
 def would_end(tx: Tx, root: str) -> list[str]:
-    """What a kill of this run would end now, each before what is below it: what is not over, and turns that answer
-    somebody after their run's end."""
+    """The sessions that a kill of this run would end now, each before those below it: live runs, and turns that answer
+    a message after their run's end."""
     found: list[str] = []
     todo = [root]
     while todo:
@@ -114,8 +114,8 @@ def tries(tx: Tx, run: str) -> list[tuple[Instant, DeliveryTrace]]:
 
 
 def unanswered(tx: Tx, now: Instant) -> list[UnansweredTurn]:
-    """What was read and has waited for its answer for half an hour or more, the longest first."""
-    late = [turn for turn in tx.turns.failing() if inbox.unanswered(turn.opened_at, now).shown == "unanswered"]
+    """Turns that have read something and have had no answer for half an hour or more, the longest first."""
+    late = [turn for turn in tx.turns.failing() if inbox.is_unanswered(turn.opened_at, now)]
     return [
         UnansweredTurn(
             session=turn.session,
@@ -147,7 +147,8 @@ def count_undelivered(tx: Tx) -> int:
 
 
 def undelivered_key(tx: Tx, session: str, word: str) -> str:
-    """What a word means on the undelivered list: a message or a run by its key there, or a run below this session."""
+    """The key that a word means on the undelivered list: of a message or a run there, or of a run below this
+    session."""
     key = word.strip()
     listed = tx.outbox.get(key) is not None or any(row.source == key for row in tx.inbox.undelivered())
     return key if listed else find_run(tx, session, word)
@@ -224,8 +225,13 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
     )
 
 
+def is_driven(tx: Tx, drives: bool, now: Instant) -> bool:
+    """True if a process drives what is stored: this one (`drives`), or another one that shares the store."""
+    return drives or count_drivers(tx.engines.all(), now) > 0
+
+
 def waits_for(tx: Tx, key: str, now: Instant) -> str:
-    """What a conversation that has yielded waits for; empty if it does not."""
+    """The condition that a conversation waits for after a yield, in words; empty if it does not wait."""
     wait, counts = tx.turns.wait(key), tx.sessions.counts(key)
     return "" if wait is None else doing.waits_for(wait, counts.spawned, counts.unsettled, now)
 

@@ -1,6 +1,6 @@
-"""What a session sees of others: which it may see, what was said in them, their results. Reads only.
+"""A session's view of others: which it may see, their transcripts, their results. Reads only.
 
-Who may look is decided by `core.access`; the facts for that are gathered here.
+`core.access` decides who may look; the facts for that are gathered here.
 """
 
 from collections.abc import Collection
@@ -116,7 +116,7 @@ class SessionView(Struct, frozen=True, rename="camel", omit_defaults=True):
     runtime_ms: int | None = None
     """From its start to its end, or until now."""
     model: str = ""
-    """The one that answered last."""
+    """The model that answered last."""
     messages: tuple[ShownMessage, ...] = ()
 
 
@@ -137,7 +137,7 @@ _OTHERS: Final = ("main", "group", "cron", "hook", "node")
 
 
 def list_sessions(tx: Tx, looker: Looker, wanted: SessionsWanted) -> list[SessionView]:
-    """What the looker may see, the latest active first. What it may not see is left out without a word."""
+    """The sessions that the looker may see, the latest active first. Others are left out silently."""
     found: list[SessionView] = []
     for session, last_at in _within_reach(tx, looker):
         if wanted.active_since is not None and last_at < wanted.active_since:
@@ -201,7 +201,7 @@ def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: SessionsWa
 
 
 def session_history(tx: Tx, key: str, limit: int, include_tools: bool = False) -> History:
-    """What was said in a session; of a child whose session is gone, its frozen result. NotFound if nothing is left."""
+    """The history of a session; of a child whose session is gone, its frozen result. NotFound if nothing is left."""
     session = tx.sessions.get(key)
     if session is not None and not session.deleted:
         entries = tx.transcripts.tail(key, MOST_ENTRIES, () if include_tools else ("tool",))
@@ -217,7 +217,7 @@ def session_history(tx: Tx, key: str, limit: int, include_tools: bool = False) -
 def result_text(tx: Tx, looker: Looker, word: str) -> tuple[str, str]:
     """The session key and the frozen result of the run that a word means; of one that failed, its error.
 
-    Whoever is above a run may read its result, whatever else it may see: results are told upwards. NotFound: no run, or
+    Every session above a run may read its result, whatever else it may see: results go upwards. NotFound: no run, or
     one without a result.
     """
     key = key_meant(tx, looker.session, word)

@@ -1,14 +1,14 @@
 """The durable loop: read the inbox, ask the model, append the reply, run its tools, append the results, repeat.
 
 Every append is a commit fenced by the driver's epoch, so a crash costs at most the step that was under way, and a
-driver that was superseded stops by itself. Resuming is reading the transcript: a committed reply is never asked for
-again, a call with a result is kept, one that never started is run, one that was started runs again only if it is
-repeatable. A step that is called off (queue mode `interrupt`) is left where it stands: its calls are already closed,
-and the turn goes on with what came in. Everything this starts is owned by the turn and ends with it.
+superseded driver stops by itself. A turn resumes from its transcript: a committed reply is not requested again, a call
+with a result is kept, a call that never started is run, and a call that started runs again only if it is repeatable. An
+interrupted step (queue mode `interrupt`) stays as it is: its calls are closed, and the turn goes on with the new
+messages. Every task belongs to its turn and ends with it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
 
@@ -45,8 +45,20 @@ from fledge.core.transcript import (
     open_calls,
 )
 from fledge.errors import Interrupted, NeedsProgram, Refused, StaleWrite, StoreError, StoreLost
-from fledge.models.base import Broke, Call, ModelMessage, Opaque, ReplyEnded, Request, Text, Thought, Usage, UserMessage
-from fledge.models.retry import Retrying, RetryTold, close_stream
+from fledge.models.base import (
+    Broke,
+    Call,
+    ModelEvent,
+    ModelMessage,
+    Opaque,
+    ReplyEnded,
+    Request,
+    Text,
+    Thought,
+    Usage,
+    UserMessage,
+)
+from fledge.models.retry import NO_END, Retrying, RetryTold, close_stream
 from fledge.orchestrator import budget, steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -68,13 +80,13 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 GRACE_PAUSE_S = 4.0
-"""How soon a model is asked again within the grace of a provisional error."""
+"""Pause before the next request to the model, within the grace period of a provisional error."""
 DISK_S = 1.0
-"""How long a step waits before it tries again to be written."""
+"""Pause before a commit is tried again."""
 UNKNOWN_OUTCOME = ToolResult(
     "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it.", is_error=True
 )
-"""The result of a call that a process died in, if it may not be made again."""
+"""The result of a call during which the process died, if the call is not repeatable."""
 
 
 def _model_failed(
@@ -85,7 +97,7 @@ def _model_failed(
 
 
 def _gave_up(c: Commit, drive: Drive, error: str, handover: Handover | None, reply: Replied) -> None:
-    """The model answered, and nothing can be made of it. It is paid for all the same."""
+    """End the turn after a reply that cannot be used. Its cost is charged."""
     budget.settle(c, drive.session, reply)
     steps.hand_over(c, drive, handover)
     turns.fail(c, drive, error, "limit")
@@ -113,7 +125,7 @@ class _Answer(Struct, frozen=True):
 
 
 def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
-    """The reply, charged also for one of which nothing was kept."""
+    """The reply, with the cost of an earlier one that was discarded added to it."""
     if earlier is None:
         return reply
     names = dict.fromkeys((*earlier.usage, *reply.usage))
@@ -123,7 +135,7 @@ def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
 
 
 class AgentLoop:
-    """The performer that thinks. Give it to an engine. `places`: where children of other runtimes do their work."""
+    """Runs turns for an engine. `places`: the workspaces of children that run in another runtime."""
 
     def __init__(self, profiles: Profiles, feed: Feed | None = None, places: RuntimePlaces | None = None) -> None:
         self.profiles = profiles
@@ -131,8 +143,8 @@ class AgentLoop:
         self.foreign = Foreign(places, self.feed)
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
-        """Drive one turn to its end: by the model, or by the runtime that the child was spawned for. A run that needs
-        something of a program that is not here pauses instead."""
+        """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
+        runtime of a program that this process does not have."""
         try:
             await self._drive(engine, drive)
         except NeedsProgram as needs:
@@ -158,7 +170,7 @@ class AgentLoop:
             self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
             return
         if is_idle_round(drive.heartbeat, profile.checklist):
-            await engine.commit(lambda c: turns.let_go(c, drive, "nothing to look after"))
+            await engine.commit(lambda c: turns.let_go(c, drive))
             return
         await _Turn(self.feed, engine, drive, profile).run()
 
@@ -172,17 +184,17 @@ class AgentLoop:
 
 
 class _Turn:
-    """One drive. Holds the transcript as it grows; the store holds the truth."""
+    """One turn in one driver. `lines` is a copy of the transcript; the rows in the store are authoritative."""
 
     def __init__(self, feed: Feed, engine: Engine, drive: Drive, profile: Profile) -> None:
         self.feed, self.engine, self.drive, self.profile = feed, engine, drive, profile
         self.lines: list[Line] = []
         self.own: set[tuple[int, int]] = set()
-        """Calls that this very driver has committed, and so knows not to have been started before."""
+        """Calls that this driver has committed. No earlier driver can have started them."""
         self.step = Leavable()
-        """The step under way."""
+        """The current step."""
         self.called_off = False
-        """Something was read into the transcript that this driver has not seen."""
+        """The transcript has new entries that this driver has not read."""
         self.ran: TurnRan | None = TurnRan(
             profile.model_name,
             profile.thinking,
@@ -190,23 +202,23 @@ class _Turn:
             profile.boxed,
             str(profile.workspace),
         )
-        """What this drive runs with, until that is recorded with its first reply."""
+        """Model, tools and folder of this turn; None once they are stored, with the first reply."""
         self.handed_over = Handover()
-        """What is recorded of it, as far as this drive knows."""
+        """The handover as it was last stored by this driver."""
         self.is_at_work = False
-        """It is recorded that this drive may write."""
+        """True once the store knows where this turn can write."""
         self.failed_at: Instant | None = None
-        """When the step under way first failed."""
+        """When the current step first failed."""
         self.is_in_grace = False
-        """Its patience is over, and a provisional error is committed."""
+        """The model's time to recover is over, and a provisional error is stored."""
         self.wrote: dict[str, str] = {}
-        """Digests of documents that it wrote and that are not recorded yet."""
+        """Digests of documents that this turn wrote and has not stored yet."""
         self.has_compacted = False
-        """What was said before was summarised, because somebody wished it."""
+        """The transcript was summarised on request (`/compact`)."""
         self.file_texts: dict[str, str | None] = {}
-        """Texts of small files of messages, by name, where the model has no tool that reads; None of binary ones."""
+        """Texts of small attached files by name, for models without a reading tool; None for a binary file."""
         self.hold: FileHold | None = None
-        """Images of tool results, until the turn is over; None where images are not kept."""
+        """Keeps the image files of tool results until the turn ends; None if images are not stored."""
 
     def tell(self, kind: TurnEventKind, text: str = "", call: str = "", entry: int = 0, arguments: str = "") -> None:
         if self.feed.is_heard:
@@ -214,14 +226,14 @@ class _Turn:
             self.feed.emit(told)
 
     def tell_retry(self, text: str, cause: str, in_s: float) -> None:
-        """The model is asked again, or the store is, after a pause."""
+        """Emit that the model or the store is tried again after a pause."""
         told = TurnEvent("retry", self.drive.session, text, self.drive.turn, cause=cause, retry_in_s=in_s)
         self.feed.emit(told)
 
     async def commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Commit a step that has happened: a full disk must not make the model or a tool do it again.
+        """Commit a step that has happened. Retries while the disk is full, so that no model call or tool is repeated.
 
-        It is written with the lease that this driver holds now, however late the store comes to it.
+        The commit uses the lease that this driver holds now, also if it is retried.
         """
         drive = self.drive
         while True:
@@ -231,7 +243,7 @@ class _Turn:
                 await self._wait_for_disk(error)
 
     async def read(self, view: Callable[[Tx], T]) -> T:
-        """Look at the store, as soon as it can be looked at."""
+        """Read from the store. Retries while the store cannot be read."""
         while True:
             try:
                 return await self.engine.store.read(view)
@@ -239,7 +251,7 @@ class _Turn:
                 await self._wait_for_disk(error)
 
     async def _wait_for_disk(self, error: StoreError) -> None:
-        """Wait until the store may be asked again. Raises the error if that would not help."""
+        """Wait before the store is tried again. Raises an error that a retry cannot solve."""
         if isinstance(error, StaleWrite | StoreLost):
             raise error
         self.tell_retry(str(error), str(error), DISK_S)
@@ -263,15 +275,15 @@ class _Turn:
                 await self._look()
             else:
                 self.lines = list(known)
-                await asyncio.sleep(0)  # a stop that came while the profile was made is heard before anything is asked
+                await asyncio.sleep(0)  # a cancellation during `profile` takes effect before the first model call
             self.tell("start", entry=self.last)
             while await self._go_on():
                 pass
 
     async def _look(self) -> None:
-        """Read the transcript, as far as it is not known, and how many steps were called off by then.
+        """Read the new entries of the transcript, and the number of interrupts so far.
 
-        A driver that was superseded reads nothing: the session may be gone, or another's.
+        Raises for a superseded driver: its session may be gone, or driven by another.
         """
         self.called_off = False
         session, epoch, last = self.drive.session, self.drive.epoch, self.last
@@ -285,8 +297,8 @@ class _Turn:
         self.drive = replace(self.drive, interrupts=interrupts)
 
     async def _go_on(self) -> bool:
-        """One step; False if the turn is over. Of one that is called off nothing is left but what was committed."""
-        while self.called_off:  # again if more came in while it looked
+        """Run one step; False if the turn is over. An interrupted step leaves only what it has committed."""
+        while self.called_off:  # another interrupt may come during `_look`
             self.tell("interrupt")
             await self._look()
         try:
@@ -298,7 +310,7 @@ class _Turn:
 
     def _leave_step(self, times: int) -> None:
         if times <= self.drive.interrupts:
-            return  # what was read then is known here: this is another step
+            return  # this driver has already read the messages of that interrupt
         self.called_off = True
         self.step.leave()
 
@@ -309,7 +321,7 @@ class _Turn:
     # ---- thinking
 
     async def _think(self) -> bool:
-        """One model step; False if the turn is over."""
+        """Run one model step; False if the turn is over."""
         self.tell("model:start", entry=self.last)
         if self.profile.compacts and not self.has_compacted:
             self.has_compacted = True
@@ -320,7 +332,7 @@ class _Turn:
             await self._compact(self.profile.window)
             request = await self._request()
         answer = await self._ask(request)
-        # The provider knows better than our estimate: make room within what we thought would fit.
+        # The provider's count is exact, ours is an estimate: shrink the context below the estimate.
         if isinstance(answer, Broke) and answer.trouble == "overflow":
             length = context.length(request.system, request.messages)
             if await self._compact(min(self.profile.window, length)):
@@ -329,8 +341,8 @@ class _Turn:
         return await self._follow(request, answer)
 
     async def _follow(self, request: Request, answer: _Answer | Broke | None, earlier: Replied | None = None) -> bool:
-        """Do what follows the answer to a request; False if the turn is over. `earlier`: a reply to the same question
-        of which nothing could be kept."""
+        """Handle the answer to a request; False if the turn is over. `earlier`: a discarded reply to the same request,
+        whose cost is added."""
         if answer is None:
             return False
         if isinstance(answer, Broke):
@@ -370,7 +382,7 @@ class _Turn:
         return self._goes_on(goes, self._spoken(begun + reply.text))
 
     async def _go_on_after(self, reply: Replied, words: str, kind: Literal["continue", "dropped"]) -> bool:
-        """Commit a reply that the token limit cut, and let the model go on."""
+        """Commit a reply that the token limit cut, and let the model continue it."""
         self.lines += await self.commit(steps.cut, reply, words, kind, self.last, self.ran)
         self.ran = None
         return True
@@ -390,14 +402,14 @@ class _Turn:
             system=profile.system,
             messages=messages,
             images=images,
-            tools=profile.tools.specs(),
+            tools=profile.tools.specs,
             search=SEARCH in profile.tools.hosted,
             thinking=profile.thinking,
             max_tokens=profile.max_tokens,
         )
 
     async def _files_shown(self) -> FilesShown | None:
-        """How the model sees files of messages: by their paths if its tools can read, else small texts whole."""
+        """How attached files are shown to the model: as paths if it has a reading tool, else small texts whole."""
         messages = [files for line in self.lines if (files := files_of(line.body))]
         kept = self.profile.images
         if not messages or kept is None:
@@ -410,8 +422,7 @@ class _Turn:
         return FilesShown(texts=self.file_texts)
 
     async def _ask(self, request: Request, aloud: bool = True) -> _Answer | Broke | None:
-        """The model's whole reply, or its trouble; None if the budget does not allow to ask. `aloud`: its words are for
-        whoever watches."""
+        """The model's reply or its error; None if the budget does not allow the request. `aloud`: emit the text."""
         if self.profile.is_budgeted:
             estimate = context.length(request.system, request.messages) + request.max_tokens
             reserve = Spent(tokens=estimate, usd=self._price(estimate), turns=1)
@@ -424,29 +435,39 @@ class _Turn:
         return self.profile.cost_usd(self.profile.model_name, Usage(input_tokens=tokens)) or 0.0
 
     async def _listen(self, request: Request, aloud: bool) -> _Answer | Broke:
-        """The whole reply. What was heard of a try that broke is forgotten, by us and by whoever watches."""
+        """The complete reply. Pieces of a failed try are discarded, and a `retry` event says so."""
+
+        def start_over(retry: RetryTold) -> None:
+            self._note_failure()
+            cause = retry.broke.message
+            self.tell_retry(f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s", cause, retry.pause_s)
+
+        model = self.profile.model
+        if not isinstance(model, Retrying):
+            return await self._hear(model.stream(request), aloud)
+        tries = model.tries(request)
+        while True:
+            heard = await self._hear(tries.stream(), aloud)
+            if isinstance(heard, _Answer):
+                return heard
+            broke = await tries.after(heard, start_over)
+            if broke is not None:
+                return broke
+
+    async def _hear(self, stream: AsyncIterator[ModelEvent], aloud: bool) -> _Answer | Broke:
+        """The reply that this stream brings, or why it brings none."""
         texts: list[str] = []
         thoughts: list[str] = []
         opaque: list[str] = []
         calls: list[Call] = []
         usage = Usage()
-
-        def start_over(retry: RetryTold) -> None:
-            self._note_failure()
-            for heard in (texts, thoughts, opaque, calls):
-                heard.clear()
-            cause = retry.broke.message
-            self.tell_retry(f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s", cause, retry.pause_s)
-
-        model = self.profile.model
-        stream = model.stream(request, start_over) if isinstance(model, Retrying) else model.stream(request)
         try:
             async for event in stream:
-                match event:  # what comes most often first: a case that does not fit costs as much as a call
+                match event:  # the most frequent events first: a case that does not match costs as much as a call
                     case Text(text=text):
                         texts.append(text)
                         if aloud and not self.drive.heartbeat:
-                            self.tell("assistant:text", text)
+                            self.tell("assistant:text", text, entry=self.last)
                     case Thought(text=text):
                         thoughts.append(text)
                     case Call():
@@ -463,7 +484,7 @@ class _Turn:
                         opaque.append(data)
                     case Broke():
                         return event
-            return Broke("interrupted", "the model's stream ended without an end")
+            return NO_END
         finally:
             await close_stream(stream)
 
@@ -474,11 +495,11 @@ class _Turn:
             self.feed.emit(replace(told, tokens_in=usage.input_tokens, tokens_out=usage.output_tokens))
 
     def _tell_held(self, text: str, has_calls: bool) -> None:
-        """What a heartbeat says is told only when all of it is known: it may mean that there is nothing to hear."""
+        """Emit the text of a heartbeat reply, once it is complete: it may be the word for silence."""
         if not self.drive.heartbeat or not text:
             return
         if has_calls or not is_silence(text, self.engine.rules.heartbeat.ack_chars):
-            self.tell("assistant:text", text if has_calls else self._spoken(text))
+            self.tell("assistant:text", text if has_calls else self._spoken(text), entry=self.last)
 
     def _spoken(self, text: str) -> str:
         return spoken(text, self.engine.rules.heartbeat.ack_chars) if self.drive.heartbeat else text
@@ -504,7 +525,7 @@ class _Turn:
         )
 
     def _entry(self, call: Call) -> CallEntry:
-        """A call as it is recorded: what must not be run twice is marked as started before it is."""
+        """A call as it is stored. A call that is not repeatable is stored as started before it runs."""
         if self._asks_because(call.name, call.arguments) is not None:
             return CallEntry(call.id, call.name, call.arguments, "asked")
         tool = self.profile.tools.get(call.name)
@@ -513,11 +534,11 @@ class _Turn:
         return CallEntry(call.id, call.name, call.arguments, "started")
 
     def _asks_because(self, called: str, arguments: str) -> AsksBecause | None:
-        """Why a person must be asked about a call; None if nobody must."""
+        """Why a call needs a person's approval; None if it needs none."""
         asks, name = self.profile.asks, tool_name(called)
         if name in asks:
             return "settings"
-        # Whoever must be asked before a command must be asked before a program is started in a child's place.
+        # A child in another runtime is a program that is started: it needs the approval that a command needs.
         if "exec" in asks and name == SPAWN and names_a_runtime(arguments):
             return "program"
         tool = self.profile.tools.get(called)
@@ -526,7 +547,7 @@ class _Turn:
         return "tool" if tool.needs_person(arguments, self._context()) else None
 
     def _why_asked(self, calls: Sequence[CallEntry]) -> dict[int, str]:
-        """Of calls that ask, by index: why, in words for the person."""
+        """The reason of each call that needs approval, by index, in words for the person."""
         found: dict[int, str] = {}
         for index, call in enumerate(calls):
             because = self._asks_because(call.name, call.arguments) if call.state == "asked" else None
@@ -536,7 +557,7 @@ class _Turn:
 
     async def _call(self, reply: Replied, notice: str) -> None:
         wait_s = self.profile.approval_s
-        tools_s = self._longest(call for call in reply.calls if call.state != "asked")
+        tools_s = self._longest([call for call in reply.calls if call.state != "asked"])
         in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
         rules, whys = self._rules(reply.calls), self._why_asked(reply.calls)
         self.lines += await self.commit(
@@ -547,7 +568,7 @@ class _Turn:
         self.own.update([(entry, index) for index in range(len(reply.calls))])
 
     def _rules(self, calls: Sequence[CallEntry]) -> dict[int, Permission | Offer]:
-        """Of commands that ask, by index: the rule that covers one, or the rule that an *always* would make of it."""
+        """For commands that need approval, by index: the rule that covers it, or the rule that *always* would add."""
         found: dict[int, Permission | Offer] = {}
         for index, call in enumerate(calls):
             tool = self.profile.tools.get(call.name) if call.state == "asked" else None
@@ -558,7 +579,7 @@ class _Turn:
         return found
 
     async def _fail(self, broke: Broke) -> bool:
-        """No model could answer; False if this driver is done, for now or for good."""
+        """Handle a model error that retries did not solve; False if this driver stops."""
         failure = asking.Failure(
             trouble=broke.trouble,
             message=broke.words,
@@ -580,20 +601,20 @@ class _Turn:
         return False
 
     def _note_failure(self) -> Instant:
-        """When the step under way first failed: now, if it had not."""
+        """Note a failure; return the time of the step's first one."""
         if self.failed_at is None:
             self.failed_at = self.engine.clock.now()
         return self.failed_at
 
     async def _recover(self) -> None:
-        """The model has answered: what went wrong in this step counts no more."""
+        """The model has answered: clear the errors of this step."""
         self.failed_at = None
         if self.is_in_grace:
             self.is_in_grace = False
             await self.commit(turns.recovered)
 
     async def _look_at_handover(self, finally_: bool = False) -> Handover | None:
-        """What there is to hand over, if that is not yet recorded."""
+        """The current handover; None if it is stored already."""
         found = await look_for_handover(self.profile.handover, finally_)
         if found is None or found == self.handed_over:
             return None
@@ -601,7 +622,7 @@ class _Turn:
         return found
 
     async def _compact(self, window: int) -> bool:
-        """Let the model summarise what is old, as a step of its own; False if there is nothing to leave out."""
+        """Replace old entries by a summary, in a model step of its own; False if nothing was replaced."""
         cut = context.cut(self.lines, window, await self._files_shown())
         if cut is None:
             return False
@@ -616,9 +637,9 @@ class _Turn:
     # ---- working
 
     async def _work(self, calls: list[OpenCall]) -> bool:
-        """Run the calls that may be run, side by side; False if the turn now waits for a person."""
+        """Run the calls that need no approval any more, concurrently; False if the turn now waits for a person."""
         answers: ApprovalsByCall = {}
-        if any(call.call.state == "asked" for call in calls):
+        if "asked" in [call.call.state for call in calls]:
             answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
         waiting = [call for call in calls if _state(call, answers) == "waiting"]
         yields = {call.index: terms for call in calls if (terms := self._yield_terms(call, answers)) is not None}
@@ -626,11 +647,11 @@ class _Turn:
             return await self._yield(calls, yields[calls[-1].index])
         ready = [call for call in calls if call not in waiting and call.index not in yields]
         started = [call for call in ready if _state(call, answers) == "allowed"]
-        until_at = self.engine.clock.now() + self._longest(call.call for call in ready)
-        if started or any((call.entry, call.index) not in self.own for call in ready):
+        until_at = self.engine.clock.now() + self._longest([call.call for call in ready])
+        if started or not self.own.issuperset([(call.entry, call.index) for call in ready]):
             works_in = self._works_in()
             await self.commit(lambda c, drive: steps.started(c, drive, started, max(0.0, until_at - c.at), works_in))
-        if len(calls) == len(ready) == 1:  # no need for a task of its own
+        if len(calls) == len(ready) == 1:  # a single call needs no task
             return await self._append([await self._alone(ready[0], answers)], True, 0.0)
         running = {asyncio.ensure_future(self._run(call, answers)) for call in ready}
         missing, goes_on = len(calls), True
@@ -650,7 +671,7 @@ class _Turn:
         return goes_on
 
     def _yield_terms(self, call: OpenCall, answers: ApprovalsByCall) -> YieldTerms | None:
-        """What a yield that may be carried out asks for; None of any other call."""
+        """The terms of a yield that may run; None for any other call."""
         tool = self.profile.tools.get(call.call.name)
         if tool is None or tool.name != YIELD or _state(call, answers) not in (None, "allowed"):
             return None
@@ -671,14 +692,14 @@ class _Turn:
         return steps.StepEnd(reply, results, self.profile.step_limits)
 
     def _goes_on(self, goes: steps.StepOutcome, last_words: str) -> bool:
-        """Take up what a commit came to; False if the turn is over, which is told."""
+        """Add the lines of a commit; False if the turn is over, with an event that says so."""
         self.lines += goes.lines
         if goes.over:
             self.tell("error" if goes.error else "end", goes.error or last_words, entry=goes.last or self.last)
         return not goes.over
 
     async def _alone(self, call: OpenCall, answers: ApprovalsByCall) -> Resulted:
-        """The result of a call that nothing runs beside. A stop that its tool kept to itself still stops the turn."""
+        """The result of a call that runs alone. If its tool swallowed a cancellation, the turn is cancelled here."""
         result = await self._run(call, answers)
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -686,7 +707,7 @@ class _Turn:
         return result
 
     def _longest(self, calls: Iterable[CallEntry]) -> float:
-        """How long the slowest of these calls may take, as far as tools have a limit."""
+        """The longest timeout among the tools of these calls; 0 if none has one."""
         longest = 0.0
         for call in calls:
             tool = self.profile.tools.get(call.name)
@@ -695,10 +716,10 @@ class _Turn:
         return longest
 
     async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> bool:
-        """Commit results, with the last of a step what follows from it; False if the turn is over."""
+        """Commit results; with the last result of a step, also end the step. False if the turn is over."""
         last = self.last
         handover = await self._look_at_handover() if complete else None
-        in_doubt = is_in_doubt([*self.lines, *(Line(0, result) for result in results)])
+        in_doubt = is_in_doubt([*self.lines, *[Line(0, result) for result in results]])
         wrote, self.wrote = self.wrote, {}
         end = self._step_end() if complete else None
 
@@ -710,7 +731,7 @@ class _Turn:
         return self._goes_on(await self.commit(append), "")
 
     def _works_in(self) -> str:
-        """Where this drive may write, once: that is recorded before its first tool runs."""
+        """Where this turn can write, at the first call; empty afterwards. It is stored before the first tool runs."""
         was_at_work, self.is_at_work = self.is_at_work, True
         return "" if was_at_work else self.profile.works_in
 
@@ -730,7 +751,7 @@ class _Turn:
         return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
 
     async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:
-        """The text of a result, and its images once their files are there."""
+        """The text of a result, and its images, whose files are written first."""
         if not result.images or self.hold is None:
             return result.text, ()
         try:
@@ -754,12 +775,12 @@ class _Turn:
         return await tool.call(call.call.arguments, context)
 
     def _attached(self) -> tuple[Path, ...]:
-        """The folder for files of its messages. It may be read before it is there: a file may come during the turn."""
+        """The folder of attached files. It is readable before it exists: a file may arrive during the turn."""
         kept = self.profile.images
         return () if kept is None else (kept.attached_to(self.drive.session),)
 
     def _context(self, entry: int = 0, index: int = 0, approved: bool = False) -> ToolContext:
-        """Where and for whom a tool runs; the call itself is named where it is known."""
+        """The context of a tool call; without an entry, the context that all calls of the turn share."""
         profile = self.profile
         return ToolContext(
             session=self.drive.session,

@@ -1,9 +1,9 @@
-"""What a runtime is: something with a name that can carry out a child's task, other than our own loop over a model.
+"""`Runtime`: executes a child's task in place of our own loop over a model. It has a name.
 
-A runtime knows nothing of stores, epochs or announces. It gets a piece of `Work`, may `say` how it goes, and returns
-its final words, or raises `Faltered`. Whatever else it raises counts the same. It is cancelled when it must stop, and
-must leave nothing behind then. `foreign` turns that into commits. One conformance suite runs over every
-runtime, our own loop among them.
+A runtime knows nothing of stores, epochs or announcements. It gets a piece of `Work`, reports progress with `say`, and
+returns its final text, or raises `Faltered`. Any other exception counts as `Faltered`. It is cancelled to stop it, and
+must then leave nothing running. `foreign` makes commits of this. One conformance suite runs over all runtimes, our own
+loop included.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 class Faltered(FledgeError):
-    """The runtime could not finish. `aborted`: it was cut short rather than wrong."""
+    """The runtime could not finish. `aborted`: it was ended early, by a limit."""
 
     def __init__(self, error: str, aborted: bool = False) -> None:
         super().__init__(error)
@@ -48,18 +48,15 @@ class Faltered(FledgeError):
 
 
 class Runtime(Protocol):
-    """Carries out work."""
+    """Executes work."""
 
     @property
     def repeatable(self) -> bool:
-        """True if work that a crash interrupted may simply be done again."""
-        ...
+        """True if work that a crash interrupted may be done again."""
 
     @property
     def retries(self) -> int:
-        """How often an error is followed by another try within the same attempt."""
-        ...
+        """How many times failed work is retried within one attempt."""
 
     async def run(self, work: Work) -> str:
-        """Do the work; answers its final words. Raises `Faltered` if it cannot. Cancelled when it must stop."""
-        ...
+        """Do the work and return its final text. Raises `Faltered` if it fails. It is cancelled to stop it."""

@@ -8,14 +8,14 @@ from fledge.runtime.base import Faltered, Work
 
 
 class CallableRuntime(Struct, frozen=True, kw_only=True):
-    """Calls a function for each piece of work; what it returns is the answer."""
+    """Calls a function for each piece of work; its return value is the answer."""
 
     function: Callable[[Work], Awaitable[str]]
     repeatable: bool = False
     retries: int = 0
 
     async def run(self, work: Work) -> str:
-        """Call it. What it raises is an error of the run; so is an answer that is no text."""
+        """Call the function. The run fails if it raises, or does not return text."""
         answer = await self.function(work)
         if not isinstance(answer, str):
             raise Faltered(f"the function answered {type(answer).__name__}, it must answer text")

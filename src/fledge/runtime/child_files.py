@@ -1,17 +1,15 @@
-"""Files of children, as profiles and spawns need them: made for a request, shown to a session, looked at, removed.
+"""Files of children for profiles and spawns: make them for a request, let a session read them, read a handover, remove.
 
-What lies where is known to `workspaces`; this file brings it together with sessions and runs, and keeps what blocks out
-of the event loop.
+`workspaces` knows the paths. This file connects them with sessions and runs, and moves blocking calls to threads.
 """
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from fledge.core.child_files import ATTACHMENTS, child_file, readable_child_files
-from fledge.core.handover import Handover
+from fledge.core.handover import Handover, HandoverLook
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.run import Run
 from fledge.errors import NotArrived
@@ -22,15 +20,15 @@ from fledge.store.base import OutboxPost, Session, Spec, Tx
 from fledge.workspaces.places import Making, Places
 
 READABLE_CHILDREN = 50
-"""Of how many of its newest children with folders of their own a session may read those."""
+"""A session may read the folders of this many of its newest children that have one."""
 REMOVE_AGAIN_S = 60.0
-"""How soon a removal that failed is tried again."""
+"""Pause before a failed removal is tried again."""
 
 
-async def look_for_handover(look: Callable[[bool], Handover] | None, finally_: bool) -> Handover | None:
-    """What a session hands over: thoroughly at its end, else at a glance; None if nothing is looked for.
+async def look_for_handover(look: HandoverLook | None, finally_: bool) -> Handover | None:
+    """What a session hands over, read quickly, or thoroughly at its end; None without `look`.
 
-    A glance is a few system calls; what takes long is done in a thread, and only where there is something.
+    The quick reading is a few system calls. The thorough one runs in a thread, and only if the quick one found files.
     """
     if look is None:
         return None
@@ -43,17 +41,17 @@ def _with_child_files(tx: Tx, session: str) -> list[Run]:
 
 
 class ChildFiles:
-    """What is kept for children in a state folder; without one, nothing can be made."""
+    """The files of children in a state folder; without a state folder none can be made."""
 
     def __init__(self, state: Path | None, protected: Protected = UNPROTECTED) -> None:
         self._places = Places(state, protected)
 
     def own_folder(self, leaf_name: str, workspace: Path) -> Path:
-        """Where a child would work, in what is made under this name. Refused: nothing can be kept here."""
+        """The folder of a child with a folder of its own. Raises `Refused` without a state folder."""
         return self._places.own_folder(leaf_name, workspace)
 
     async def make(self, request: SpawnRequest) -> None:
-        """Make what the run leaves outside the database, and look whether its `cwd` is there."""
+        """Make the files of a new run, and check that its `cwd` exists."""
         making = Making(
             leaves=request.terms.leaves,
             files=request.files,
@@ -64,25 +62,25 @@ class ChildFiles:
         await asyncio.to_thread(self._places.make, making)
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove what runs left; what is gone already is fine, and a worktree that holds work stays."""
+        """Remove files of runs. Files that are gone are skipped, and a worktree with uncommitted work is kept."""
         await asyncio.to_thread(self._places.remove, leaves)
 
     async def call(self, post: OutboxPost) -> None:
-        """Remove what the post names."""
+        """Remove the files that the post names."""
         try:
             await self.remove(msgspec.json.decode(post.body, type=tuple[str, ...]))
         except OSError as error:
             raise NotArrived(f"could not be removed: {error}", wait_s=REMOVE_AGAIN_S) from error
 
     async def readable(self, engine: Engine, snapshot: TurnSnapshot) -> tuple[Path, ...]:
-        """What a session may read besides its folder: files it was given, folders of its own children."""
+        """The folders that a session may read besides its own: its attachments, and those of its children."""
         children: list[Run] = []
         if snapshot.has_children and self._places.has_folders:
             children = await engine.store.read(lambda tx: _with_child_files(tx, snapshot.session.key))
         return tuple(self._places.folder(name) for name in readable_child_files(snapshot.run, children))
 
-    def handover(self, session: Session, run: Run | None, workspace: Path) -> Callable[[bool], Handover] | None:
-        """How to look at what a child hands over; None of a session that hands over nothing."""
+    def handover(self, session: Session, run: Run | None, workspace: Path) -> HandoverLook | None:
+        """Reads the files that a child hands over; None for a session that hands over none."""
         facts = session.facts
         if run is None or not facts.artifacts:
             return None
@@ -90,7 +88,7 @@ class ChildFiles:
         return lambda thorough: self._places.handover(run.terms.leaves, workspace, folder, thorough)
 
     def attachments(self, session: Session, spec: Spec) -> str:
-        """The folder with the files that a child was given; empty if it was given none."""
+        """The folder with the files attached to the child's spawn; empty if there are none."""
         return str(self._places.folder(child_file(ATTACHMENTS, session.key))) if spec.attachments else ""
 
     def branch(self, run: Run) -> str:

@@ -1,8 +1,8 @@
 """The runtime `command`: any program that takes a task and prints an answer, such as another agent's command line.
 
-The task comes on its standard input, or as an argument where the command says `{task}`. What it prints is the answer,
-the lines of its standard error are told as progress, and an exit code other than 0 is an error. It is killed with its
-whole group. It runs as the user who configured it: it is not sandboxed.
+The program gets the task on standard input, or as an argument in place of `{task}`. Its standard output is the answer,
+each line of its standard error is progress, and an exit code other than 0 is an error. It is killed with its process
+group. It runs as the user who configured it: it is not sandboxed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from fledge.tools.process import TAIL_BYTES, HeadTail, run
 
 TASK: Final = "{task}"
 RESULT_BYTES: Final = 128 * 1024
-"""More than a frozen result can hold; what is beyond is cut where it is frozen."""
+"""More than a frozen result can hold: the rest would be cut when the result is frozen."""
 MOST_ARGUMENT: Final = 100_000
 COMPLAINT_CHARS: Final = 500
 
@@ -40,7 +40,7 @@ class CommandRuntime(Struct, frozen=True, kw_only=True):
     """How often a failure is followed by another try."""
 
     async def run(self, work: Work) -> str:
-        """Run the program; answers what it printed."""
+        """Run the program and return its standard output."""
         as_argument = any(TASK in argument for argument in self.command)
         if as_argument and (len(work.prompt) > MOST_ARGUMENT or "\x00" in work.prompt):
             raise Faltered(f"the task is too long for an argument ({len(work.prompt)} characters): use standard input")
@@ -55,7 +55,7 @@ class CommandRuntime(Struct, frozen=True, kw_only=True):
             raise Faltered(f"{self.command[0]} could not be started ({error})") from None
         lines.end()
         if ended.code != 0:
-            # A limit of ours cut it short; anything else is its own failure.
+            # "killed": one of our limits ended it; anything else is its own failure.
             aborted = ended.said.startswith("killed: ")
             said = lines.last or one_line(ended.output, COMPLAINT_CHARS)
             raise Faltered(f"{ended.said}{': ' if said else ''}{said}", aborted)
@@ -63,7 +63,7 @@ class CommandRuntime(Struct, frozen=True, kw_only=True):
 
 
 class _Lines:
-    """Splits what comes in into lines, and tells each."""
+    """Splits output into lines and reports each as progress."""
 
     MOST = 4096
 

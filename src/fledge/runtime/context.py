@@ -1,8 +1,7 @@
-"""From a transcript to a model's request: which messages it sees, how long that is, what may be summarised.
+"""From a transcript to a model's request: the messages, their length in tokens, and the part that can be summarised.
 
-Pure functions over transcript lines. How many tokens a text has is estimated (four characters each); providers count
-exactly, and what they counted last is what the estimate is corrected by. Images count by the providers' formulas, and
-data that goes back to a provider by its length.
+Pure functions over transcript lines. The tokens of a text are estimated at four characters each. Images count by the
+providers' formulas, and opaque data of a provider by its length.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +18,7 @@ CHARS_A_TOKEN = 4
 COMPACT_AT = 0.8
 """The share of the model's window at which older entries are summarised."""
 KEEP_SHARE = 0.3
-"""The share of the window that stays verbatim, newest first."""
+"""The share of the window that is kept verbatim, newest entries first."""
 
 COMPACT_PROMPT = (
     "Summarise the conversation so far for yourself, so that you can go on without it. Keep: what was asked, decisions,"
@@ -29,11 +28,11 @@ COMPACT_PROMPT = (
 
 
 def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | None = None) -> tuple[ModelMessage, ...]:
-    """What the model sees, in its order; every call is followed by its result, a task has its head. `shown`: how it
-    sees the files of messages; without, their names alone."""
+    """The messages for the model, each call followed by its result. `task_head` precedes the task; `shown` says how
+    attached files appear; without it only their names do."""
     found: list[ModelMessage] = []
     for line in in_order(lines):
-        match line.body:  # what most lines are first: a case that does not fit costs as much as a call
+        match line.body:  # the most frequent bodies first: a case that does not match costs as much as a call
             case Replied() as reply:
                 calls = tuple([Call(call.id, call.name, shown_arguments(call)) for call in reply.calls])
                 found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.opaque))
@@ -63,7 +62,7 @@ def images_in(found: Sequence[ModelMessage]) -> list[ImageEntry]:
 
 
 def in_words(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
-    """The messages without their images: the texts name them."""
+    """The messages without their images, which their texts name."""
     return tuple(
         message if isinstance(message, AssistantMessage) or not message.images else replace(message, images=())
         for message in found
@@ -71,8 +70,7 @@ def in_words(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
 
 
 def with_newest_images(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
-    """The messages with as many of the newest images as one request takes; the texts tell that older ones are left
-    out."""
+    """The messages with the newest images that fit into one request; their texts say that older ones are left out."""
     images = images_in(found)
     extra = len(images) - sent(images)
     messages: list[ModelMessage] = []
@@ -87,7 +85,7 @@ def with_newest_images(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...
 
 
 def without_lost_images(found: Sequence[ModelMessage], there: Collection[str]) -> tuple[ModelMessage, ...]:
-    """The messages with the images whose bytes are there; the texts tell which ones are not."""
+    """The messages with only the images in `there`; their texts name the missing ones."""
     messages: list[ModelMessage] = []
     for message in found:
         if not isinstance(message, AssistantMessage) and any(image.sha256 not in there for image in message.images):
@@ -99,19 +97,19 @@ def without_lost_images(found: Sequence[ModelMessage], there: Collection[str]) -
 
 
 def tokens_of(text: str) -> int:
-    """About how many tokens a text has."""
+    """Estimated tokens of a text."""
     return len(text) // CHARS_A_TOKEN + 1
 
 
 def length(system: str, found: Sequence[ModelMessage]) -> int:
-    """About how many tokens a request has."""
+    """Estimated tokens of a request."""
     return tokens_of(system) + sum([_message_tokens(message) for message in found])
 
 
 def _message_tokens(message: ModelMessage) -> int:
     tokens = tokens_of(message.text)
     if isinstance(message, AssistantMessage):
-        # Opaque data holds the thinking once more, encrypted: the longer of the two counts.
+        # Opaque data contains the same thinking, encrypted: the longer of the two counts.
         tokens += tokens_of(max(message.thinking, message.opaque, key=len))
         for call in message.calls:
             tokens += tokens_of(call.name + call.arguments)
@@ -122,17 +120,17 @@ def _message_tokens(message: ModelMessage) -> int:
 
 
 class CompactionCut(Struct, frozen=True):
-    """What to summarise: everything up to entry `covers`, images in words."""
+    """The messages to summarise: all up to entry `covers`, without images."""
 
     covers: int
     old: tuple[ModelMessage, ...]
 
 
 def cut(lines: Sequence[Line], window: int, shown: FilesShown | None = None) -> CompactionCut | None:
-    """Where to cut a transcript that has grown too long; None if nothing can be left out.
+    """Where to cut a transcript that is too long; None if nothing can be left out.
 
-    The newest part stays verbatim, and the cut never separates a call from its result. What was read since the last
-    reply stays too, and so does a reply whose calls are open: they are not answered yet.
+    The newest part is kept verbatim, and a call is never separated from its result. Messages since the last reply are
+    kept, and so is a reply with open calls: the model has yet to answer them.
     """
     groups = _groups(in_order(lines))
     replies = [at for at, group in enumerate(groups) if isinstance(group[0].body, Replied)]
@@ -147,13 +145,13 @@ def cut(lines: Sequence[Line], window: int, shown: FilesShown | None = None) -> 
     old = [line for group in groups[:keep_from] for line in group]
     if not any(isinstance(line.body, Replied) for line in old):
         return None
-    # An earlier note stands first but was written later: what it stands for is what counts, not its own place.
+    # An earlier summary comes first in order but has a later number: count the entries that it covers.
     covers = max(line.body.covers if isinstance(line.body, Noted) and line.body.covers else line.seq for line in old)
     return CompactionCut(covers, in_words(messages(old, shown=shown)))
 
 
 def _groups(ordered: Sequence[Line]) -> list[list[Line]]:
-    """Lines that belong together: a reply with the results of its calls; any other line alone."""
+    """Groups of lines: a reply with the results of its calls; any other line alone."""
     groups: list[list[Line]] = []
     for line in ordered:
         if isinstance(line.body, Resulted) and groups:

@@ -1,78 +1,33 @@
-"""What happens inside turns, for whoever watches. Watching never holds a turn: a slow listener loses the oldest events
-and is told how many, an absent one costs nothing.
+"""Events inside turns, for listeners. A listener never delays a turn: a slow one loses the oldest events and gets their
+number, and without listeners an event costs nothing.
+
+Where several processes share a store, a listener that names a session also gets events of turns that another process
+drives; `relay` carries them.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
-from typing import Literal
 
-from msgspec import Struct
+from fledge.core.live import TurnEvent, TurnEventKind
 
-TurnEventKind = Literal[
-    "start",
-    "end",
-    "error",
-    "model:start",
-    "tool:start",
-    "tool:end",
-    "assistant:text",
-    "usage",
-    "retry",
-    "interrupt",
-    "lost",
-    "message",
-]
-
-
-class TurnEvent(Struct, frozen=True, omit_defaults=True):
-    """An event inside a turn. Depending on `kind`, `text` is text of the model, an error, a tool's name or result.
-
-    >>> async for event in fl.session("main").stream("Hello"):
-    ...     if event.kind == "assistant:text":
-    ...         print(event.text)
-    echo: Hello
-    """
-
-    kind: TurnEventKind
-    session: str
-    text: str = ""
-    turn: int = 0
-    call: str = ""
-    count: int = 0
-    """For `lost`: how many events a slow listener missed."""
-    remedy: str = ""
-    """For `error`: what the user must change; empty if trying again may help."""
-    retry_in_s: float = 0.0
-    """For `error` and `retry`: in how many seconds the model is asked again; 0 if it is not."""
-    entry: int = 0
-    """For `start`, `model:start`, `tool:start` and `end`: the newest entry of the transcript; text that follows belongs
-    to a later one. For `message`: the entry whose whole text this is."""
-    arguments: str = ""
-    """For `tool:start`: the arguments of the call, as the model wrote them."""
-    cause: str = ""
-    """For `retry`: what went wrong."""
-    tokens_in: int = 0
-    """For `usage`, with the next two fields: what one reply used."""
-    tokens_out: int = 0
-    cost_usd: float | None = None
-    """In US dollars; None if the price is unknown."""
-    is_error: bool = False
-    """For `tool:end`: the call failed."""
+__all__ = ["Feed", "Subscription", "TurnEvent", "TurnEventKind"]
 
 
 class Subscription:
     """A listener's view: an async iterator over events from now on. Close it when done."""
 
-    def __init__(self, feed: "Feed", size: int, poke: Callable[[], None] | None = None) -> None:
+    def __init__(self, feed: "Feed", size: int, poke: Callable[[], None] | None = None, session: str = "") -> None:
         self._feed, self._size, self._poke = feed, size, poke
+        self.session = session
+        """The session that is watched, with those below; empty: none in particular."""
         self._waiting: deque[TurnEvent] = deque()
         self._lost = 0
         self._ready = asyncio.Event()
         self._closed = False
 
     def put(self, event: TurnEvent) -> None:
-        """Keep an event for the listener; the oldest is dropped when too many wait."""
+        """Queue an event; a full queue drops its oldest."""
         if len(self._waiting) >= self._size:
             self._waiting.popleft()
             self._lost += 1
@@ -82,7 +37,7 @@ class Subscription:
             self._poke()
 
     def waiting(self) -> list[TurnEvent]:
-        """What has come in since the last look, without waiting for more."""
+        """The queued events, without waiting for more."""
         found = [TurnEvent("lost", "", count=self._lost)] if self._lost else []
         found += self._waiting
         self._waiting.clear()
@@ -90,7 +45,7 @@ class Subscription:
         return found
 
     def close(self) -> None:
-        """No more events; an iteration under way ends once what waits has been read."""
+        """Take no more events; an iteration ends after the queued ones."""
         self._closed = True
         self._feed.forget(self)
         self._ready.set()
@@ -110,29 +65,57 @@ class Subscription:
         return self._waiting.popleft()
 
 
+def _nothing() -> None:
+    """What happens when nothing is to happen."""
+
+
 class Feed:
-    """Hands events to everybody who listens. Emitting never waits and never fails."""
+    """Gives events to all listeners. Emitting never waits and never fails."""
 
     def __init__(self) -> None:
         self._listeners: list[Subscription] = []
+        self._watched: Counter[str] = Counter()
+        self.relay: Callable[[TurnEvent], None] | None = None
+        """Gets the events of this process for clients of others, while these watch anything."""
+        self.on_watch: Callable[[], None] = _nothing
+        """Called when a session is watched that was not, or is watched no more."""
 
-    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
-        """Hear everything from now on; at most `size` events wait for a slow listener. `poke` is called at each."""
-        subscription = Subscription(self, size, poke)
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
+        """Subscribe to all events from now on. The queue holds `size` events; `poke` is called at each event. Events of
+        turns that another process drives come for sessions that a listener here names by `session`."""
+        subscription = Subscription(self, size, poke, session)
         self._listeners.append(subscription)
+        if session:
+            self._watched[session] += 1
+            self.on_watch()
         return subscription
 
     def forget(self, subscription: Subscription) -> None:
-        """Stop handing events to it."""
+        """Remove a subscription."""
         if subscription in self._listeners:
             self._listeners.remove(subscription)
+            if subscription.session:
+                self._watched[subscription.session] -= 1
+                self._watched = +self._watched
+                self.on_watch()
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The sessions that listeners name."""
+        return frozenset(self._watched)
 
     @property
     def is_heard(self) -> bool:
-        """True while anybody listens: else an event need not even be made."""
-        return bool(self._listeners)
+        """True if there are listeners; otherwise no event need be made."""
+        return bool(self._listeners) or self.relay is not None
 
     def emit(self, event: TurnEvent) -> None:
-        """Hand an event to all listeners."""
+        """Give an event of this process to all listeners, here and in other processes."""
+        self.receive(event)
+        if self.relay is not None:
+            self.relay(event)
+
+    def receive(self, event: TurnEvent) -> None:
+        """Give an event to the listeners of this process."""
         for listener in self._listeners:
             listener.put(event)

@@ -1,14 +1,13 @@
-"""Drives children of foreign runtimes: from a piece of work to the same commits our own loop makes.
+"""Runs the turns of children in foreign runtimes, with the same commits that our own loop makes.
 
-The work is entered into the transcript as a call that has begun, so that after a crash it is known to have been: work
-that may be repeated is done again, other work ends with an error that says so. What a runtime says of its end is
-provisional where it is bad: an error waits out its grace, and a complete that comes after the outcome was fixed is told
-as late. This file does not know how any runtime works.
+The work is stored in the transcript as a started call. After a crash, repeatable work is done again, and other work
+ends with an error that says so. An error of a runtime is provisional for a grace period; a result that comes after the
+outcome was fixed is recorded as late. This file does not know how any runtime works.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -16,10 +15,11 @@ from msgspec.structs import replace
 
 from fledge.cancellation import describe, is_stop
 from fledge.core.freeze import one_line, to_valid_utf8
-from fledge.core.handover import Handover
+from fledge.core.handover import Handover, HandoverLook
 from fledge.core.reconcile import GRACE_S
 from fledge.core.run import Run
 from fledge.core.transcript import CallEntry, Line, Replied, Resulted, Spoken, from_body, open_calls
+from fledge.egress import Environment
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
@@ -32,7 +32,7 @@ from fledge.store.base import Session, Spec
 
 RETRY_S = 1.0
 PROGRESS_S = 10.0
-"""How often, at most, progress of a runtime is written down."""
+"""The least time between two commits of progress."""
 LINE_CHARS = 2000
 RESULT_CHARS = 200
 INTERRUPTED = "interrupted by a restart; outcome unknown: it may or may not have taken effect"
@@ -41,39 +41,35 @@ log = logging.getLogger("fledge.runtime")
 
 
 class RuntimePlaces(Protocol):
-    """Knows which runtimes there are, and where their work is done."""
+    """The configured runtimes, and the folders in which they work."""
 
     def runtime(self, name: str) -> Runtime | None:
-        """The runtime of this name, if it is configured."""
-        ...
+        """The runtime of this name; None if it is not configured."""
 
     def check_needs(self, spec: Spec) -> None:
-        """Raise NeedsProgram if the run needs something that only a program can bring, and that is not here."""
-        ...
+        """Raise `NeedsProgram` if the run needs a function or runtime of a program that this process does not have."""
 
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
-        """The folder in which work of this session is done, and the environment without secrets. Raises Refused if
-        nothing may work there."""
-        ...
+        """The folder for the work of this session, and the environment without secrets. Raises `Refused` if the folder
+        may not be used."""
 
-    def handover(self, session: Session, run: Run | None) -> Callable[[bool], Handover] | None:
-        """How to look, blocking, at what is handed over besides words; None if nothing is."""
-        ...
+    def handover(self, session: Session, run: Run | None) -> HandoverLook | None:
+        """Reads (blocking) the files that the session hands over; None if it hands over none."""
 
 
 def may_be_foreign(drive: Drive) -> bool:
-    """False of drives that are surely our own: conversations, and runs that can be woken."""
+    """False if the turn is surely one of our own loop: a conversation's, or that of a run that can be woken."""
     return not drive.run.terms.wakeable if drive.run is not None else ":subagent:" in drive.session
 
 
 class Foreign:
-    """Drives sessions of runtimes by name."""
+    """Runs turns of sessions in foreign runtimes."""
 
     def __init__(self, places: RuntimePlaces | None, feed: Feed) -> None:
         self._places, self._feed = places, feed
 
     async def drive(self, engine: Engine, drive: Drive, spec: Spec) -> None:
-        """Drive one turn to its end. Raises NeedsProgram if only a program has the runtime, and that is not here."""
+        """Run one turn to its end. Raises `NeedsProgram` if the runtime belongs to a program that is not connected."""
         if self._places is not None and spec.needs:
             self._places.check_needs(spec)
         runtime = None if self._places is None else self._places.runtime(spec.runtime)
@@ -94,7 +90,7 @@ class Foreign:
 
 
 class _Turn:
-    """One drive."""
+    """One turn in one driver."""
 
     def __init__(
         self,
@@ -104,12 +100,14 @@ class _Turn:
         spec: Spec,
         runtime: Runtime,
         folder: Path,
-        env: Mapping[str, str],
-        look: Callable[[bool], Handover] | None,
+        env: Environment,
+        look: HandoverLook | None,
     ) -> None:
         self.feed, self.engine, self.drive, self.spec, self.runtime = feed, engine, drive, spec, runtime
         self.folder, self.env, self.look = folder, env, look
         self.said_at = 0.0
+        self.last = 0
+        """The newest entry of the transcript."""
         self.writing: asyncio.Task[None] | None = None
 
     def tell(self, kind: TurnEventKind, text: str = "", entry: int = 0) -> None:
@@ -125,7 +123,8 @@ class _Turn:
             await self._fail(INTERRUPTED, provisional=False)
             return
         prompt = begun[0].call.arguments if begun else prompt_of(self.spec.task, lines)
-        await self.engine.commit(lambda c: _begin(c, self.drive, self.spec.runtime, prompt, is_again=bool(begun)))
+        is_again = bool(begun)
+        self.last = await self.engine.commit(lambda c: _begin(c, self.drive, self.spec.runtime, prompt, is_again))
         try:
             await self._work(prompt)
         finally:
@@ -170,8 +169,8 @@ class _Turn:
         )
 
     def _say(self, line: str) -> None:
-        """A sign of life: told at once, written down now and then so that it is not taken for stuck."""
-        self.tell("assistant:text", one_line(to_valid_utf8(line), LINE_CHARS))
+        """Emit a line of progress, and store a sign of life now and then, so that the run does not count as stuck."""
+        self.tell("assistant:text", one_line(to_valid_utf8(line), LINE_CHARS), self.last)
         now = self.engine.clock.now()
         if now - self.said_at >= PROGRESS_S and (self.writing is None or self.writing.done()):
             self.said_at = now
@@ -181,7 +180,7 @@ class _Turn:
         try:
             await self.engine.commit(lambda c: _at_work(c, self.drive))
         except Exception as error:
-            # The next line, or the end, is written all the same.
+            # The next line of progress, or the end, is stored regardless.
             log.info("progress of %s was not stored: %s", self.drive.session, error)
 
     async def _pass(self, seconds: float) -> None:
@@ -195,7 +194,7 @@ class _Turn:
         except StaleWrite:
             if run is None:
                 raise
-            # Somebody has decided meanwhile: what it says is still worth telling.
+            # The outcome was fixed meanwhile: record the result as late.
             attempt = run.attempt
             await self.engine.commit_with_retry(lambda c: turns.completed_late(c, self.drive.session, attempt, text))
         self.tell("end", text, last)
@@ -203,18 +202,18 @@ class _Turn:
     async def _fail(self, error: str, *, aborted: bool = False, provisional: bool = True) -> None:
         self.tell("error", error)
         if self.drive.run is None:
-            # Nobody waits for an outcome, only for an answer: this is one.
+            # There is no run whose outcome could be an error: reply with the error to the message.
             await self.engine.commit(lambda c: _finish(c, self.drive, f"[{self.spec.runtime} failed: {error}]"))
             return
         if not provisional:
             await self.engine.commit(lambda c: turns.fail(c, self.drive, error))
             return
         await self.engine.commit(lambda c: turns.falter(c, self.drive, error, aborted))
-        await self._pass(2 * GRACE_S)  # its driver is stopped when the grace has run out
+        await self._pass(2 * GRACE_S)  # the engine stops this driver when the grace period is over
 
 
 def prompt_of(task: str, lines: list[Line]) -> str:
-    """What to do now: the task at first, later with what it last said and what came in since."""
+    """The prompt: the task; later with the last reply and the messages since then."""
     replies = [line for line in lines if isinstance(line.body, Replied) and not line.body.calls]
     after = replies[-1].seq if replies else 0
     heard = [line.body for line in lines if line.seq > after and isinstance(line.body, Spoken)]
@@ -229,8 +228,8 @@ def prompt_of(task: str, lines: list[Line]) -> str:
 # ---- commits ---------------------------------------------------------------------------------------------------------
 
 
-def _begin(c: Commit, drive: Drive, runtime: str, prompt: str, is_again: bool) -> None:
-    """From here on the work counts as begun. The program is not sandboxed: it can write anywhere."""
+def _begin(c: Commit, drive: Drive, runtime: str, prompt: str, is_again: bool) -> int:
+    """Record that the work has begun; answers the newest entry. The program is not sandboxed: it can write anywhere."""
     turns.fence(c, drive)
     transcripts.begin_work(c, drive.session, "/")
     if not is_again:
@@ -238,16 +237,18 @@ def _begin(c: Commit, drive: Drive, runtime: str, prompt: str, is_again: bool) -
             c, drive.session, Replied(calls=(CallEntry("work", runtime, to_valid_utf8(prompt), "started"),))
         )
     turns.at_work(c, drive.session)
+    return c.tx.transcripts.last(drive.session)
 
 
 def _at_work(c: Commit, drive: Drive) -> None:
-    """A sign of life. Nothing is committed of the work itself, so a crash afterwards counts all the same."""
+    """Record a sign of life. No part of the work is stored, so a later crash still counts as a crash without
+    progress."""
     turns.fence(c, drive)
     turns.at_work(c, drive.session)
 
 
 def _finish(c: Commit, drive: Drive, text: str, handover: Handover | None = None) -> int:
-    """The runtime has answered; answers the newest entry of the transcript."""
+    """Store the runtime's answer; return the number of the newest entry."""
     c.tx.drivers.fence(drive.session, drive.epoch)
     steps.hand_over(c, drive, handover)
     for call in open_calls(transcripts.lines(c.tx, drive.session)):

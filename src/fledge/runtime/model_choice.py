@@ -1,14 +1,13 @@
-"""Which model a command of `fledge` uses: one order for all of them.
+"""Which model a command of `fledge` uses, in one order for all commands.
 
-`--model`, then the settings, then what was remembered, then a key that is set, then a local Ollama. Only a conversation
-(`fledge`, `fledge run`) chooses by keys; it says so before anything is sent, and remembers the choice in the user's
-folder, if the catalogue named the model. `--continue` goes on with the model that was named for that state folder.
-`fledge.open` never chooses.
+`--model`, then the settings, then the remembered model, then a key that is set, then a local Ollama. Only a
+conversation (`fledge`, `fledge run`) chooses by keys. It says so before it sends anything, and remembers the choice in
+the user's folder if the model is the catalogue's default. `--continue` uses the model that was last named for the state
+folder. `fledge.open` never chooses.
 """
 
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 
 from fledge.config import Config, model_for_conversation
 from fledge.config.places import user_folder
+from fledge.egress import Environment
 from fledge.errors import BadInput, FledgeError, Refused
 from fledge.models.catalog import Catalog
 from fledge.models.choosing import UNASKED_S, first_model, usable_words
@@ -28,49 +28,49 @@ from fledge.runtime.model_settings import configured_catalog, configured_registr
 
 FILE = "model.json"
 MOST_FOLDERS = 100
-"""State folders for which a named model is remembered, the latest."""
+"""The named model is remembered for this many state folders, the most recent ones."""
 
 
 class ChosenModel(Struct, frozen=True):
-    """The model to use, and how it came to be chosen."""
+    """The model to use, and how it was chosen."""
 
     model: str
     by: Literal["option", "settings", "memory", "key", "ollama"]
     because: str = ""
-    """Of a choice by a key or an address, and of one that was remembered: why it was made."""
+    """The reason of a choice by a key or an address, also of a remembered one."""
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody named it: it is to be said before anything is sent."""
+        """True if the user did not name it: they are told before anything is sent."""
         return self.by in ("key", "ollama")
 
     @property
     def words(self) -> str:
-        """What the user is told of a new choice."""
+        """A new choice, in words for the user."""
         return f"model: {self.model} (because {self.because}; --model NAME or fledge init changes it)"
 
 
 class _Memory(Struct, frozen=True, omit_defaults=True):
-    """What the user's folder holds."""
+    """The content of `model.json` in the user's folder."""
 
     model: str = ""
     because: str = ""
     named: dict[str, str] = field(default_factory=dict)
-    """By state folder: what `--model` said last."""
+    """The last `--model` of each state folder."""
 
 
 def settled_model(
     config: Config,
-    env: Mapping[str, str],
+    env: Environment,
     named: str | None = None,
     *,
     state: Path | None = None,
     goes_on: bool = False,
 ) -> ChosenModel | None:
-    """The model that somebody named, or that was remembered and can still be used; None: there is none.
+    """The named model, or the remembered one if it can still be used; None if there is neither.
 
-    A model that is named for a state folder, and can be used, is remembered for it. `goes_on`: what is unfinished in
-    that folder is finished.
+    A usable model that is named for a state folder is remembered for it. `goes_on`: unfinished work of that folder
+    continues, with the model remembered for it.
     """
     user = user_folder(env)
     memory = _remembered(user)
@@ -92,24 +92,24 @@ def settled_model(
 
 
 async def choose_model(
-    config: Config, env: Mapping[str, str], named: str | None = None, *, state: Path, goes_on: bool = False
+    config: Config, env: Environment, named: str | None = None, *, state: Path, goes_on: bool = False
 ) -> ChosenModel:
-    """The model that `settled_model` finds, else one whose key is set, else a local Ollama's. Refused: there is none,
-    with what is missing."""
+    """The model that `settled_model` finds, else one whose key is set, else a local Ollama's. Raises `Refused`, naming
+    what is missing."""
     settled = settled_model(config, env, named, state=state, goes_on=goes_on)
     if settled is not None:
         return settled
     catalog = configured_catalog(config)
     chosen = await choose_by_key(config, configured_registry(config, env, catalog), catalog, env)
     if chosen.model == catalog.default_of(chosen.model.partition("/")[0]):
-        # What a server listed, or a variable named, may be another one next time: that is asked again.
+        # A server's list or a variable may name another model next time, so those are not remembered.
         user = user_folder(env)
         _remember(user, replace(_remembered(user), model=chosen.model, because=chosen.because))
     return chosen
 
 
-async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, env: Mapping[str, str]) -> ChosenModel:
-    """The first service that can be used and has a model to use, else a local Ollama. Refused: there is none."""
+async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, env: Environment) -> ChosenModel:
+    """A model of the first usable service, else of a local Ollama. Raises `Refused` if there is none."""
     found = registry.standings(config.models.providers)
     without_model: list[str] = []
     for one in found:
@@ -128,7 +128,7 @@ async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, en
     raise Refused("error", f"no model is set, and {words}. Or give --model NAME (`fledge models --all` lists them)")
 
 
-def _is_usable(config: Config, env: Mapping[str, str], model: str) -> bool:
+def _is_usable(config: Config, env: Environment, model: str) -> bool:
     try:
         configured_registry(config, env).check_key(model)
     except FledgeError:
@@ -150,6 +150,6 @@ def _remembered(user: Path) -> _Memory:
 
 
 def _remember(user: Path, memory: _Memory) -> None:
-    """Write it. A folder that cannot be written only means that the choice is made again next time."""
+    """Write the file. If that fails, the choice is made again next time."""
     with suppress(OSError):
         write_private(user / FILE, json.dumps(msgspec.to_builtins(memory), indent=1))

@@ -1,9 +1,9 @@
-"""From the block `models` of the settings to what opens models: the catalogue and the registry with its providers.
+"""The model catalogue and the registry of providers, from the settings' block `models`.
 
-For whatever opens models (a program, the command, `doctor`), so that all of them read the settings in one way.
+Programs, commands and `doctor` all use these functions, so that they read the settings in the same way.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from msgspec import to_builtins
 from fledge.config import Config
 from fledge.config.providers import configured
 from fledge.config.schema import ModelProvider, ProviderModel, WebSearch
+from fledge.egress import Environment
 from fledge.models.catalog import Catalog, shipped
 from fledge.models.names import Registry
 
 
 def configured_catalog(config: Config) -> Catalog:
-    """The built-in catalogue with the rows of the settings over it."""
+    """The built-in catalogue, overridden by the rows of the settings."""
     models = config.models
     rows: dict[str, dict[str, Any]] = {
         f"{name}/{model.id}": _row(model) for name, provider in models.providers.items() for model in provider.models
@@ -27,9 +28,7 @@ def configured_catalog(config: Config) -> Catalog:
     return Catalog(rows) if rows else shipped()
 
 
-def configured_registry(
-    config: Config, env: Mapping[str, str] | None = None, catalog: Catalog | None = None
-) -> Registry:
+def configured_registry(config: Config, env: Environment | None = None, catalog: Catalog | None = None) -> Registry:
     """A registry with the providers of the settings."""
     ca_file = config.models.ca_file
     registry = Registry(
@@ -43,12 +42,12 @@ def configured_registry(
 
 
 def key_variables(config: Config) -> Iterable[str]:
-    """The variables of the environment that hold keys of services, by the settings."""
+    """Environment variables with keys of services, as the settings name them."""
     return {one.api_key_env for one in _services(config) if one.api_key_env}
 
 
 def key_files(config: Config) -> Iterable[str]:
-    """The files that hold keys of services, by the settings."""
+    """Files with keys of services, as the settings name them."""
     return {one.api_key_file for one in _services(config) if one.api_key_file}
 
 

@@ -1,7 +1,7 @@
-"""What goes out of the outbox: a message to its channel, an event to whoever listens.
+"""Sends posts of the outbox: messages to channels, events to hooks, ends of subagents to the context engine.
 
-Each post is sent here once per try; retries, order and giving up are the engine's. Whatever hangs is left alone after a
-while, and holds up nothing else.
+One call is one try; the engine decides about retries, order and giving up. A receiver that hangs is left after a
+timeout, and delays no other post.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from fledge.cancellation import error_message, is_stop
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
 from fledge.channels.webhook import Poster, WebhookChannel
-from fledge.clock import Clock
 from fledge.config.schema import Config, Webhook
 from fledge.context_engine import ContextEngine, Left
 from fledge.core.hook import DeliveryTarget, HookCall, SubagentSpawning, target_in, thread_for
 from fledge.core.route import TERMINAL, Address
+from fledge.egress import Environment
 from fledge.errors import BadInput, Refused, Undeliverable
 from fledge.hooks import Listening, WebhookHook
 from fledge.models.keys import SecretKey, key_in_file, read_key
@@ -27,18 +27,18 @@ from fledge.orchestrator.outbox import call_of, hook_post_key, message_of
 from fledge.store.base import OutboxPost
 
 SEND_S = 330.0
-"""Nobody may take longer over one post, whatever was set."""
+"""The longest time for one post, whatever timeout is set."""
 
 
 class _Leaving(Struct, frozen=True, rename="camel"):
-    """What a context engine is told."""
+    """A context engine's notice that a subagent has ended."""
 
     session_key: str
     reason: Left
 
 
 class Outlet:
-    """Sends what is posted. Close it when done: it holds connections."""
+    """Sends posts. Close it when done: it holds connections."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Outlet:
 
     @property
     def listeners(self) -> dict[str, tuple[Listener, ...]]:
-        """Who listens to which hook, for the commits that post calls."""
+        """The listeners of each hook, for the commits that post calls."""
         found: dict[str, tuple[Listener, ...]] = {}
         for one in self._listening.values():
             for hook in one.on:
@@ -60,11 +60,11 @@ class Outlet:
 
     @property
     def has_context_engine(self) -> bool:
-        """True if there is somebody to be told when runs are done with."""
+        """True if a context engine is told of the ends of runs."""
         return self._context_engine is not None
 
     async def call(self, post: OutboxPost) -> Address | None:
-        """Send one post; answers the address a hook was asked for, if it named one. Raises if it did not arrive."""
+        """Send one post; returns the address that a hook named, if it was asked for one. Raises if sending failed."""
         async with asyncio.timeout(SEND_S):
             message, call = message_of(post), call_of(post)
             if message is not None:
@@ -83,7 +83,7 @@ class Outlet:
         return None
 
     async def _hook(self, call_id: str, call: HookCall) -> Address | None:
-        """Tell a listener; one that is not there any more needs no telling."""
+        """Call a listener; one that is no longer registered is skipped."""
         listening = self._listening.get(call.listener)
         if listening is None:
             return None
@@ -94,8 +94,8 @@ class Outlet:
         return address if address is not None and address.channel in self._channels else None
 
     async def bind(self, asked: SubagentSpawning) -> Address:
-        """The thread that a listener of `subagent_spawning` made ready. Refused, each in its own words: nobody listens,
-        one of them forbids it, fails, or answers without a thread."""
+        """The thread that a listener of `subagent_spawning` has prepared. Raises `Refused` with the reason: there is no
+        listener, or one forbids it, fails, or names no thread."""
         there = [one for one in self._listening.values() if "subagent_spawning" in one.on]
         if not there:
             raise Refused(
@@ -118,7 +118,7 @@ class Outlet:
         return found
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         for channel in self._channels.values():
             await channel.close()
         for one in self._listening.values():
@@ -128,8 +128,9 @@ class Outlet:
 # ---- from settings ---------------------------------------------------------------------------------------------------
 
 
-def secret_of(webhook: Webhook, field: str, env: Mapping[str, str]) -> SecretKey:
-    """The secret that signs, from where the settings say. Refused: none there, or one that others can read."""
+def secret_of(webhook: Webhook, field: str, env: Environment) -> SecretKey:
+    """The signing secret, from the place that the settings name. Raises `BadInput` if it is missing or if others can
+    read it."""
     if webhook.secret_file is not None:
         return key_in_file(f"{field}.secretFile", webhook.secret_file)
     key = read_key(webhook.secret_env or "", env)
@@ -138,21 +139,20 @@ def secret_of(webhook: Webhook, field: str, env: Mapping[str, str]) -> SecretKey
     return key
 
 
-def _poster(webhook: Webhook, field: str, env: Mapping[str, str], clock: Clock | None) -> Poster:
-    return Poster(webhook.url, secret_of(webhook, field, env), webhook.timeout_seconds, clock)
+def _poster(webhook: Webhook, field: str, env: Environment) -> Poster:
+    return Poster(webhook.url, secret_of(webhook, field, env), webhook.timeout_seconds)
 
 
-def channels_of(config: Config, env: Mapping[str, str], clock: Clock | None = None) -> dict[str, Channel]:
-    """Every configured channel, by name. Refused: one whose secret is missing or weak."""
+def channels_of(config: Config, env: Environment) -> dict[str, Channel]:
+    """The configured channels by name. Raises `BadInput` if a secret is missing or weak."""
     return {
-        name: WebhookChannel(_poster(channel, f"channels.{name}", env, clock))
-        for name, channel in config.channels.items()
+        name: WebhookChannel(_poster(channel, f"channels.{name}", env)) for name, channel in config.channels.items()
     }
 
 
-def hooks_of(config: Config, env: Mapping[str, str], clock: Clock | None = None) -> dict[str, Listening]:
-    """Every configured hook, by name. Refused: one whose secret is missing or weak."""
+def hooks_of(config: Config, env: Environment) -> dict[str, Listening]:
+    """The configured hooks by name. Raises `BadInput` if a secret is missing or weak."""
     return {
-        name: Listening(name, hook.on, WebhookHook(_poster(hook, f"hooks.{name}", env, clock)), hook.retries)
+        name: Listening(name, hook.on, WebhookHook(_poster(hook, f"hooks.{name}", env)), hook.retries)
         for name, hook in config.hooks.items()
     }

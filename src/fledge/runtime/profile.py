@@ -1,6 +1,6 @@
-"""How one session thinks in one turn: what a turn reads once, and who knows it.
+"""`Profile`: model, prompt, tools and limits of one turn, read once when the turn begins. `Profiles` makes them.
 
-A `Profile` is a value; where it comes from (settings, documents, a test) is the `Profiles`' own business.
+A `Profile` is a value; whether it comes from settings or from a test is known only to `Profiles`.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from fledge.core.handover import Handover
+from fledge.core.handover import HandoverLook
 from fledge.core.permission import Offer, Permission
 from fledge.core.progress import StepLimits
 from fledge.core.protected import UNPROTECTED, Protected
@@ -31,73 +31,70 @@ def _no_rules(command: str) -> None:
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """How one session thinks: everything that is read once per turn."""
+    """Model, prompt, tools and limits of one turn."""
 
     model: Model
     model_name: str
-    """The provider's own name for it."""
+    """The provider's name of the model."""
     system: str
     tools: ToolSet
     workspace: Path
     cwd: str = ""
-    """Where in it relative paths begin."""
+    """The current folder, relative to the workspace."""
     readable: tuple[Path, ...] = ()
-    """Folders besides that it may read."""
-    handover: Callable[[bool], Handover] | None = None
-    """Looks, blocking, at what the session hands over; thoroughly or not. None: it hands over nothing but words."""
+    """More folders that tools may read."""
+    handover: HandoverLook | None = None
+    """Reads what the session hands over (blocking); with True, thoroughly. None: it hands over only its reply."""
     thinking: Thinking = "off"
     max_tokens: int = 8192
     most_tokens: int = 0
-    """The longest reply that the model can give; 0: unknown."""
+    """The most tokens that the model can reply with; 0: unknown."""
     window: int = 128_000
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""
     rule_for: Callable[[str], Permission | Offer | None] = field(default_factory=lambda: _no_rules)
-    """Of a command that asks: the person's rule that covers it, else the rule that an *always* would make of it."""
+    """For a command that needs approval: the rule that covers it, else the rule that *always* would add."""
     step_limits: StepLimits = StepLimits()
     patience_s: float = 600.0
-    """How long a run waits for a model that cannot answer."""
+    """How long a run keeps trying a model that fails."""
     approval_s: float = 24 * 3600.0
     compacts: bool = False
-    """What was said before the turn is summarised before its first step."""
+    """Summarise the transcript before the first step."""
     unasked: frozenset[str] = frozenset()
-    """Tools about which nobody is asked: what would need a person's yes is refused."""
+    """Tools that never ask a person: a call that would need approval is refused."""
     boxed: bool = False
-    """Its commands run in a sandbox."""
+    """Commands run in a sandbox."""
     offline: bool = False
-    """That sandbox has no network."""
+    """The sandbox has no network."""
     is_budgeted: bool = False
     protected: Protected = UNPROTECTED
     env: Mapping[str, str] = field(default_factory=dict)
     images: EntryFiles | None = None
-    """Where images and attached files are kept; None: nowhere, images are told in words."""
+    """Stores images and attached files; None: they are not stored, and images become text."""
     sees: bool = False
-    """One of its models takes images."""
+    """One of the models accepts images."""
     cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
-    """What a step cost, if the price is known."""
+    """Cost of a step in US dollars; None if the price is unknown."""
     task_head: str = ""
-    """What the model sees above its task in a child's first message; empty of a conversation."""
+    """The text before the task in a child's first message; empty for a conversation."""
     place: str = ""
-    """The workspace by its real path, under which its documents are known."""
+    """The real path of the workspace; documents are stored under it."""
     works_in: str = ""
-    """Where its tools can write, by real path: its workspace, or everywhere; empty if they cannot."""
+    """The real path in which tools can write: the workspace, or `/`; empty if they cannot write."""
     accepts: bool = False
-    """What it writes of documents counts as a person's: it is a conversation, in a turn that a person began."""
+    """Documents that it writes are accepted: it is a conversation, in a turn that a person's message began."""
     checklist: str | None = None
-    """What a heartbeat is to look after; None if nobody wrote anything down."""
+    """The text of `HEARTBEAT.md` for a heartbeat; None if there is no such file."""
 
 
 class Profiles(Protocol):
-    """Knows how each session thinks."""
+    """Makes the profile of each turn, and acts outside the database for the engine."""
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
-        """The profile for this drive. Raises Refused if there is none, for example if the model has no key."""
-        ...
+        """The profile of this turn. Raises `Refused` if it cannot run, for example if the model has no key."""
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove what a run left outside the database."""
-        ...
+        """Remove files that a run left outside the database."""
 
     async def call(self, post: OutboxPost) -> Address | None:
-        """Send one thing from the outbox; answers the address that a hook was asked for, if it named one."""
-        ...
+        """Perform a post of the outbox; returns the address that a hook named, if it was asked for one."""

@@ -1,13 +1,13 @@
-"""How each session thinks, from configuration: its model, its prompt, its tools, its folder, what it must ask for.
+"""Profiles from the configuration: model, prompt, tools, workspace and approvals of each turn.
 
-Everything is read anew for each turn, so a change of documents counts from the next turn on. What a provider charges
-comes from the catalogue of models.
+A profile is made anew for each turn, so a changed document takes effect with the next turn. Prices come from the model
+catalogue.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
 from fledge.core.attachments import AttachmentLimits
-from fledge.core.handover import Handover
+from fledge.core.handover import HandoverLook
 from fledge.core.keys import AGENT_ID
 from fledge.core.permission import Asker, Offer, Permission, covering, offer
 from fledge.core.prompts import (
@@ -45,6 +45,7 @@ from fledge.core.prompts import (
 from fledge.core.protected import Protected, is_broad, protected_at
 from fledge.core.route import Address
 from fledge.core.run import Run
+from fledge.egress import Environment
 from fledge.errors import BadInput, NeedsProgram, Refused
 from fledge.hooks import Hooks
 from fledge.models.base import Thinking, Usage
@@ -87,23 +88,23 @@ MAIN_PROMPT = (
     " guess, and say plainly what you did and what you could not do."
 )
 MAKING_TOOLS = frozenset({"write", "edit", "exec"})
-"""Tools with which files can be made."""
+"""Tools that can create files."""
 
 
 CHECKLIST = "HEARTBEAT.md"
-"""Where a workspace says what heartbeats are to look after."""
+"""The document of a workspace that lists the duties of heartbeats."""
 USUAL_TOKENS = 8192
-"""The longest reply that is asked for where the settings say nothing."""
+"""The default limit of a reply, in tokens."""
 
 
 def _queue_channels(config: Config) -> set[str]:
-    """Channels that have queue settings of their own."""
+    """Channels with queue settings of their own."""
     queue = config.messages.queue
     return {name.strip().lower() for name in (*queue.by_channel, *queue.debounce_ms_by_channel)}
 
 
 def rules_of(config: Config) -> Rules:
-    """The settings that commits need, as the configuration has them."""
+    """The settings that commits need."""
     defaults = config.agents.defaults
     return Rules(
         queue=queue_settings(config),
@@ -135,7 +136,7 @@ NO_MODEL = (
 
 
 class ConfiguredProfiles:
-    """Profiles for every session, from one configuration. Close it when done: it holds the models' connections."""
+    """Makes the profiles of all sessions. Close it when done: it holds the connections to models."""
 
     def __init__(
         self,
@@ -148,13 +149,13 @@ class ConfiguredProfiles:
         catalog: Catalog | None = None,
         tools: Iterable[Tool] = (),
         runtimes: Mapping[str, Runtime] | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Environment | None = None,
         channels: Mapping[str, Channel] | None = None,
         hooks: Hooks | None = None,
         context_engine: ContextEngine | None = None,
         given_agents: Mapping[str, Iterable[Tool]] | None = None,
     ) -> None:
-        """`given_agents`: agents that a program gave as values, each with its own functions."""
+        """`given_agents`: agents that a program passed as values, each with its functions."""
         self._config, self._workspace, self._state = config, workspace, state
         self._catalog = catalog or configured_catalog(config)
         self._registry = registry or configured_registry(config, env, self._catalog)
@@ -166,7 +167,7 @@ class ConfiguredProfiles:
         self._command_env = {name: value for name, value in named.items() if name not in secrets}
         self._runtimes = {**configured_runtimes(config, given), **(runtimes or {})}
         self.program_runtimes: frozenset[str] = frozenset(runtimes or ())
-        """Names of the runtimes that a program brought; the others are in the settings."""
+        """Names of the runtimes that a program passed; the others come from the settings."""
         for name in self._runtimes:
             check_runtime_name(name)
         home = os.path.realpath(given.get("HOME") or Path.home()).rstrip("/")
@@ -178,9 +179,9 @@ class ConfiguredProfiles:
         expanded = [tuple(os.path.abspath(os.path.expanduser(path)) for path in paths) for paths in (files, named_ones)]
         self.protected: Protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1])
         self._named = {os.path.realpath(workspace)} if is_named else set()
-        """The workspace, if a program named it: that is its yes, whatever the folder holds."""
+        """The workspace, if a program passed it: it needs no confirmation then, even if it contains the home folder."""
         self.user = user_folder(given)
-        """Where the user's settings are, and what they allowed."""
+        """The folder with the user's settings and permission rules."""
         self._files = ChildFiles(state, self.protected)
         self.images = None if state is None else EntryFiles(state)
         self._store: Store | None = None
@@ -194,30 +195,29 @@ class ConfiguredProfiles:
         usual = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching)
         self._tool_choice = ToolChoice(config, usual, own_tools, given_agents or {})
         self._tools_of: Engine | None = None
-        """The engine that the session tools belong to."""
+        """The engine for which the session tools were made."""
         self._folders: dict[tuple[str, str, str], Path] = {}
-        """Where sessions of an agent work that were given a folder, or none."""
+        """Cache of `workspace_of`."""
         self._bare = BareFolders()
         self._looked_at: dict[Path, tuple[str, bool]] = {}
-        """What `_look_at_place` found in this turn of the event loop."""
+        """Cache of `_look_at_place`, for one iteration of the event loop."""
 
-    # ---- what a program brings
+    # ---- functions and runtimes of a program
 
     def bring(self, functions: Iterable[Tool]) -> None:
-        """From now on these functions are here, for runs that were given them. Refused: another one of a name that is
-        taken."""
+        """Add functions that runs were given as tools. Raises `BadInput` if a name is taken by another function."""
         self._tool_choice.bring(functions)
 
     def functions_of(self, agent_id: str) -> frozenset[str] | None:
-        """Names of the functions that this agent alone has as tools; None unless a program gave it as a value."""
+        """Names of the functions that only this agent has as tools; None unless a program passed it as a value."""
         return self._tool_choice.functions_of(agent_id)
 
     def tools_of(self, agent_id: str) -> AgentTools:
-        """The tools of the agent's own conversations: which it may use, which ask a person, which it may not."""
+        """The tools of the agent's conversations: allowed, with approval, and forbidden."""
         return self._tool_choice.tools_of(agent_id)
 
     def check_needs(self, spec: Spec) -> None:
-        """Raise NeedsProgram if the run needs something that only a program can bring, and that is not here."""
+        """Raise `NeedsProgram` if the run needs a function or runtime of a program that this process does not have."""
         missing = self._missing(spec)
         if missing:
             raise NeedsProgram(
@@ -226,8 +226,8 @@ class ConfiguredProfiles:
             )
 
     async def models(self) -> dict[str, tuple[str, Card | None]]:
-        """The models that a conversation may be given now, each with the reason and what is known of it: those that
-        the settings name first, then those of services that can be used."""
+        """The models that can be used now, each with the reason and its card: first those of the settings, then those
+        of usable services."""
         config, reasons = self._config, dict[str, str]()
         for agent_id in dict.fromkeys(("main", *(one.id for one in config.agents.list))):
             chosen = model_for_conversation(config, agent_id)
@@ -239,7 +239,7 @@ class ConfiguredProfiles:
         return {name: (reason, self._catalog.find(name)) for name, reason in reasons.items()}
 
     def brings(self, spec: Spec) -> bool:
-        """True if everything is here that the run needs of a program."""
+        """True if this process has all functions and runtimes that the run needs."""
         return not self._missing(spec)
 
     def _missing(self, spec: Spec) -> list[str]:
@@ -249,8 +249,8 @@ class ConfiguredProfiles:
         return [need.replace(":", " ") for need in spec.needs if need not in agents | tools | runtimes]
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
-        """Refused if the agent's conversation (with `spec`: such a child of it) could not think: no model is set, its
-        name is wrong, its key unusable, or its workspace needs a person's yes."""
+        """Raise if the agent's conversation (with `spec`: such a child) cannot run: no model is set, its name is wrong,
+        its key is unusable, or its workspace needs a person's confirmation."""
         self._check_workspace(self.workspace_of(agent_id, ""))
         choice, _ = self._choice(agent_id, spec)
         self._registry.choose(choice.primary, choice.fallbacks)
@@ -258,7 +258,7 @@ class ConfiguredProfiles:
             self._registry.check_key(choice.primary)
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
-        """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
+        """The profile of this turn. Raises `Refused` if no model is set, or its name or key is wrong."""
         self._use_engine(engine)
         snapshot = drive.snapshot or await engine.store.read(lambda tx: snapshot_of(tx, drive.session))
         if snapshot is None:
@@ -324,14 +324,14 @@ class ConfiguredProfiles:
 
     @property
     def attachment_limits(self) -> AttachmentLimits:
-        """How many files a message may carry, and how large: as many as a spawn."""
+        """Limits of a message's attached files: those of a spawn."""
         return attachment_limits(self._config)
 
     def _look_at_place(self, workspace: Path) -> tuple[str, bool]:
-        """The workspace by its real path, and whether it holds no documents.
+        """The real path of the workspace, and whether it has no documents.
 
-        Looked at once for all drives that begin in the same turn of the event loop: each system call hands the
-        interpreter to the store's thread and has to get it back.
+        Read once for all turns that begin in the same iteration of the event loop: each system call yields the
+        interpreter lock to the store's thread and has to get it back.
         """
         found = self._looked_at.get(workspace)
         if found is None:
@@ -342,7 +342,7 @@ class ConfiguredProfiles:
         return found
 
     def _use_engine(self, engine: Engine) -> None:
-        """Make the session tools of this engine, if those of another are here."""
+        """Make the session tools of this engine, unless they are its own already."""
         if self._tools_of is engine:
             return
         self._tools_of = engine
@@ -357,7 +357,7 @@ class ConfiguredProfiles:
         self._tool_choice.use_session_tools(ours)
 
     def _max_tokens(self, agent_id: str, model: str) -> int:
-        """The longest reply to ask for. Of a model without a card only the settings can know that it may be long."""
+        """The limit of a reply, in tokens. For a model without a card only the settings can raise it."""
         asked = max_tokens_for(self._config, agent_id)
         card = self._catalog.find(model)
         if card is None:
@@ -372,16 +372,16 @@ class ConfiguredProfiles:
         known = self._catalog.find(model)
         return None if known is None else known.window
 
-    # ---- what children may be given
+    # ---- for the spawner
 
     def spawner(self, engine: Engine) -> Spawner:
-        """What spawns children of this engine's sessions, and of programs, under this configuration."""
+        """The spawner of this engine, under this configuration."""
         self._use_engine(engine)
         return Spawner(engine, self._config, self)
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """Names of all tools that there are here, whoever may use them."""
+        """Names of all tools of this process, whatever agents may use."""
         return self._tool_choice.tools_with("plain").names
 
     @property
@@ -390,10 +390,10 @@ class ConfiguredProfiles:
         return self._tool_choice.has_sandbox
 
     def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
-        """A person who spawns in this session: with the tools, the sandbox and the folder that a turn of it has.
+        """The caller of a spawn by a person in this session: with the tools, sandbox and folder of the session's turns.
 
-        Whether a provider searches the web is a question of the model, not of rights, so search counts as had. Refused:
-        a sandbox is demanded, and there is none here.
+        Search by the provider depends on the model, not on rights, so it counts as allowed. Raises `Refused` if a
+        sandbox is required and there is none.
         """
         self._use_engine(engine)
         box = self._tool_choice.box(session.facts.agent_id, session)
@@ -408,7 +408,7 @@ class ConfiguredProfiles:
 
     @property
     def runtimes(self) -> tuple[str, ...]:
-        """Runtimes besides our own, by name."""
+        """Names of the runtimes, besides our own loop."""
         return tuple(sorted(self._runtimes))
 
     def runtime(self, name: str) -> Runtime | None:
@@ -416,26 +416,26 @@ class ConfiguredProfiles:
         return self._runtimes.get(name)
 
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
-        """Where a foreign runtime works for this session, and what it may know of the environment. Refused: in a
-        workspace that needs a person's yes."""
+        """The folder of a foreign runtime for this session, and its environment variables. Raises `Refused` for a
+        workspace that needs a person's confirmation."""
         workspace = self._folder(session.facts.agent_id, session)
         self._check_workspace(workspace)
         return workspace / session.facts.cwd, self._env
 
-    def handover(self, session: Session, run: Run | None) -> Callable[[bool], Handover] | None:
-        """How to look at what a session hands over besides its words; None if it hands over nothing."""
+    def handover(self, session: Session, run: Run | None) -> HandoverLook | None:
+        """Reads the files that a session hands over; None if it hands over none."""
         return self._files.handover(session, run, self._folder(session.facts.agent_id, session))
 
     def check_model(self, name: str, thinking: str | None) -> None:
-        """Refused: a name that means no model, a key that is missing, a thinking level the model does not have."""
+        """Raise for an unknown model, a missing key, or a thinking level that the model does not have."""
         self._registry.check_key(name)
         card = self._catalog.find(name)
         if card is not None and not card.thinks and thinking not in (None, "off"):
             raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
 
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
-        """The folder in which a session of this agent works that was given this one, or none: the one that the settings
-        name, else that of the project whose conversation it is, else where this process works."""
+        """The workspace of a session of this agent: the given folder, else that of the settings, else the project's,
+        else that of this process."""
         place = (agent_id, given, project)
         if place not in self._folders:
             if len(self._folders) >= POSITIONS:
@@ -445,11 +445,11 @@ class ConfiguredProfiles:
         return self._folders[place]
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
-        """Where a child would work, in what is made under this name. Refused: nothing can be kept here."""
+        """The folder of a child with a folder of its own. Raises `Refused` if this process stores no files."""
         return self._files.own_folder(leaf, workspace)
 
     async def make(self, request: SpawnRequest) -> None:
-        """Make what the run leaves outside the database, and look whether its `cwd` is there."""
+        """Make the files of a new run, and check that its `cwd` exists."""
         await self._files.make(request)
         named = {image.sha256 for image in request.spec.images}
         if self.images is not None and named:
@@ -457,7 +457,7 @@ class ConfiguredProfiles:
             await self.images.write([file.data for file, receipt in receipts if receipt.sha256 in named])
 
     async def bind_thread(self, engine: Engine, run: Run) -> None:
-        """Bind the child to the thread that a hook makes ready. Refused if none does, or bindings are switched off."""
+        """Bind the child to the thread that a hook prepares. Raises `Refused` if none does, or bindings are off."""
         if not self._config.session.thread_bindings.enabled:
             raise Refused("forbidden", "thread: session.threadBindings.enabled is false")
         asked = await engine.store.read(lambda tx: outbox.spawning_event(tx, run))
@@ -465,13 +465,13 @@ class ConfiguredProfiles:
         await engine.commit(lambda c: bindings.bind(c, run.key, address, asked.to))
 
     def rules(self) -> Rules:
-        """What commits need to know: the settings, and who listens here."""
+        """The settings that commits need, and the hooks that listen in this process."""
         rules = rules_of(self._config)
         outlet = self._outlet
         return msgspec.structs.replace(rules, hooks=outlet.listeners, context_engine=outlet.has_context_engine)
 
     def _choice(self, agent_id: str, spec: Spec | None, wishes: Sequence[Wishes] = ()) -> tuple[ModelChoice, Thinking]:
-        """Model and thinking level of a turn: the last wish for it, else as the settings say. Refused: no model."""
+        """Model and thinking level of a turn: the last wish, else the settings. Raises `Refused` without a model."""
         wished = [wish.model for wish in wishes if wish.model]
         levels = ["" if spec is None else spec.thinking, *(wish.thinking for wish in wishes if wish.thinking)]
         if wished:
@@ -491,13 +491,13 @@ class ConfiguredProfiles:
         self._check_place(_real(workspace))
 
     def _check_place(self, real: str) -> None:
-        """Refused: a workspace that holds the whole home folder, where nobody has said yes to that."""
+        """Raise `Refused` for a workspace that contains the home folder and that no person has confirmed."""
         if is_broad(real, self.protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
 
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
-        """What the person's rules say of a command that would ask. They are read anew each time: a rule that is revoked
-        covers nothing more. One that cannot be read covers nothing."""
+        """The rule that covers a command, else the rule that *always* would add. Rules are read each time, so that a
+        revoked rule has no effect. A rule that cannot be read is not applied."""
         held = read_rules(self.user)
         for broken in held.broken:
             log.warning("%s", broken)
@@ -529,9 +529,10 @@ class ConfiguredProfiles:
         return "\n\n".join(filter(None, [own, "" if spec is None else spec.instructions, prompt]))
 
     async def _documents(self, engine: Engine, session: Session, run: Run | None, place: str) -> list[str]:
-        """The workspace's own documents for this session, as prompts have them: none that is left out.
+        """The documents of the workspace for the prompt, without those that are left out.
 
-        All of them are judged at each turn, whoever loads them, so that no change goes unnoticed for long.
+        All documents are checked at each turn, also those that this session does not load, so that a change is noticed
+        soon.
         """
         found = read_documents(Path(place))
         if not found:
@@ -550,22 +551,22 @@ class ConfiguredProfiles:
         return None if found is None else found.text
 
     async def _besides(self, engine: Engine, snapshot: TurnSnapshot) -> list[str]:
-        """What stands in the session's prompt besides its own: its children, what those wish that its turn serves."""
+        """More parts of the prompt: the list of children, and what the messages of this turn add."""
         key, now = snapshot.session.key, engine.clock.now()
         children = await engine.store.read(lambda tx: children_shown(tx, key, now)) if snapshot.has_children else ""
         return [text for text in (children, *(wish.extra_system_prompt for wish in snapshot.wishes)) if text]
 
     def _cost(self, asked: str, answered: str, usage: Usage) -> float | None:
-        """By the name it was asked under: providers answer with dated names."""
+        """The cost by the requested name, else by the answered one: providers answer with dated names."""
         cost = self._catalog.cost(asked, usage)
         return self._catalog.cost(answered, usage) if cost is None else cost
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove what runs left; what is gone already is fine, and a worktree that holds work stays."""
+        """Remove files of runs. Files that are gone are skipped, and a worktree with uncommitted work is kept."""
         await self._files.remove(leaves)
 
     async def use_store(self, store: Store) -> None:
-        """Sweep files of entries by what this store says from now on; at once those left by a process that died."""
+        """Use this store to sweep files of transcript entries, and sweep once, for a process that died."""
         self._store = store
         try:
             await self.sweep_files()
@@ -573,12 +574,12 @@ class ConfiguredProfiles:
             log.warning("leftover files of transcript entries could not be removed: %s", error)
 
     async def sweep_files(self) -> None:
-        """Remove the images and attached files that no session holds. OSError: one cannot be removed."""
+        """Remove the images and attached files that no session holds. Raises `OSError` if one cannot be removed."""
         if self.images is not None and self._store is not None:
             await self.images.sweep(self._store)
 
     async def call(self, post: OutboxPost) -> Address | None:
-        """Send one thing from the outbox, or remove what a run or a session left."""
+        """Perform a post of the outbox: send a message, or remove files of a run or a session."""
         if post.kind == "remove":
             await self._files.call(post)
             return None
@@ -588,18 +589,18 @@ class ConfiguredProfiles:
         return await self._outlet.call(post)
 
     async def close(self) -> None:
-        """Let go of the models' and the channels' connections."""
+        """Close the connections to models and channels."""
         await self._registry.close()
         await self._outlet.close()
 
 
 def _options_for(spec: Spec) -> str:
-    """The options of `fledge.open` that bring what this run needs of its program."""
+    """The options of `fledge.open` that the run's program passes."""
     return "runtimes={…}" if spec.runtime != NATIVE else "agents=[…], tools=[…]"
 
 
-def configured_runtimes(config: Config, env: Mapping[str, str]) -> dict[str, Runtime]:
-    """The runtimes that the configuration names, each with the secrets it was given."""
+def configured_runtimes(config: Config, env: Environment) -> dict[str, Runtime]:
+    """The runtimes of the configuration, each with its secrets."""
     return {
         name: CommandRuntime(
             command=entry.command,
@@ -613,13 +614,13 @@ def configured_runtimes(config: Config, env: Mapping[str, str]) -> dict[str, Run
 
 
 def check_runtime_name(name: str) -> None:
-    """Refused: a name that a model could not give, or that means our own loop."""
+    """Raise `BadInput` for a name that is not a plain word, or that is the name of our own loop."""
     if not AGENT_ID.fullmatch(name) or name == NATIVE:
         raise BadInput(f"runtimes.{name}", f"must be named by letters, digits, - and _, and not {NATIVE}", name)
 
 
 def _set(facts: SessionFacts) -> Wishes:
-    """What a person set for every turn of a session."""
+    """What a person has set for all turns of a session."""
     return Wishes(model=facts.model, thinking=facts.thinking)
 
 
@@ -636,7 +637,7 @@ def _real(workspace: Path) -> str:
 
 
 def _works_in(place: str, tools: Iterable[str], box: Box) -> str:
-    """Where a session's tools can write: without a sandbox, a command can write anywhere."""
+    """The folder in which tools can write: without a sandbox a command can write anywhere."""
     making = MAKING_TOOLS & frozenset(tools)
     if "exec" in making and box == "plain":
         return "/"

@@ -1,7 +1,7 @@
-"""Which tools a session has, which of them ask a person, and in which sandbox its commands run.
+"""The tools of a session, which of them need approval, and the sandbox in which its commands run.
 
-The settings, the agent, the role of a child, what its spawn named and what its parent passed on decide. Settings do not
-change while a folder is open, so the choice is remembered for each position that a session can have. This file runs
+This depends on the settings, the agent, the role of a child, the tools that its spawn named and those that its parent
+passed on. Settings do not change while a folder is open, so the result is cached for each `Position`. This file runs
 nothing and knows no model.
 """
 
@@ -27,11 +27,11 @@ from fledge.tools.sandbox import Network, Sandbox, find_sandbox
 from fledge.tools.shell import exec_tool
 
 ASKS_BY_DEFAULT = frozenset({"exec"})
-"""Tools that need a person where nothing else is configured and there is no sandbox."""
+"""Tools that need approval by default, without a sandbox."""
 
 
 POSITIONS = 256
-"""For how many kinds of sessions the choice of tools is remembered."""
+"""The size of the cache."""
 
 
 Box = Literal["plain", "shared", "none"]
@@ -39,7 +39,7 @@ Box = Literal["plain", "shared", "none"]
 
 
 class HeldTools(Struct, frozen=True):
-    """The tools of a session, those that ask a person, and those about which nobody is asked."""
+    """The tools of a session; those that need approval; and those that never ask a person."""
 
     tools: ToolSet
     asks: frozenset[str]
@@ -47,28 +47,28 @@ class HeldTools(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """What decides which tools a session has, besides the settings."""
+    """What decides about a session's tools, besides the settings."""
 
     agent_id: str
     role: Role | None
-    """As a child; None of a conversation."""
+    """The role of a child; None for a conversation."""
     ceiling: tuple[str, ...] | None
     planning: bool
     box: Box
     searches: bool
-    """Its model's provider searches the web."""
+    """The provider of its model searches the web."""
     allow: tuple[str, ...] | None = None
-    """The tools that its spawn named; None: all."""
+    """The tools that its spawn allows; None: all."""
     brought: tuple[str, ...] = ()
-    """Functions that its spawn gave it."""
+    """Functions that its spawn passed."""
 
 
 class AgentTools(Struct, frozen=True):
-    """Which tools an agent has."""
+    """The tools of an agent: allowed, with approval, forbidden."""
 
     may: tuple[str, ...]
     asks: tuple[str, ...]
-    """A person is asked before each call."""
+    """Each call needs approval."""
     never: tuple[str, ...]
 
 
@@ -84,13 +84,13 @@ def position_of(session: Session, run: Run | None, box: Box, searches: bool, spe
 
 
 def _is_same(one: Tool, other: Tool) -> bool:
-    """True of one function, also if a tool was made of it twice."""
+    """True if both tools are made of the same function."""
     return one is other or (one.function == other.function and one.schema == other.schema)
 
 
 class ToolChoice:
-    """The tools of every session. `usual`: tools that are always here; `own`: functions of the program for every agent;
-    `given_agents`: agents that a program gave as values, each with its own functions."""
+    """The tools of all sessions. `usual`: built-in tools; `own`: functions of the program for all agents;
+    `given_agents`: agents that a program passed as values, each with its functions."""
 
     def __init__(
         self, config: Config, usual: Sequence[Tool], own: Sequence[Tool], given_agents: Mapping[str, Iterable[Tool]]
@@ -100,16 +100,16 @@ class ToolChoice:
         self._sandbox = self._boxes["shared"]
         self._own_tools = (*usual, *own)
         self._for_all = frozenset(tool_name(one.name) for one in own)
-        """Functions of the program that every agent may use."""
+        """Names of the program's functions for all agents."""
         self._given = {name: ToolSet(functions) for name, functions in given_agents.items()}
         self._brought: dict[str, Tool] = {}
-        """Functions that belong to agents or to single runs, by name."""
+        """Functions of single agents or single runs, by name."""
         for name, functions in self._given.items():
             self._bring(functions, f"agents.{name}.tools")
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}
         self._sets: dict[Position, HeldTools] = {}
-        """The tools of sessions in the same position, and which of them ask a person."""
+        """Cache of `tools_in`."""
 
     @property
     def has_sandbox(self) -> bool:
@@ -118,16 +118,15 @@ class ToolChoice:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Names of all functions that a program brought."""
+        """Names of all functions of the program."""
         return (*self._brought, *self._for_all)
 
     def use_session_tools(self, tools: tuple[Tool, ...]) -> None:
-        """From now on these are the tools that work on sessions."""
+        """Replace the tools that work on sessions."""
         self._session_tools, self._tools, self._sets = tools, {}, {}
 
     def bring(self, functions: Iterable[Tool]) -> None:
-        """From now on these functions are here, for runs that were given them. Refused: another one of a name that is
-        taken."""
+        """Add functions that runs were given as tools. Raises `BadInput` if a name is taken by another function."""
         self._bring(functions, "tools")
         self._tools, self._sets = {}, {}
 
@@ -141,12 +140,12 @@ class ToolChoice:
                 self._brought[name] = taken[name] = one
 
     def functions_of(self, agent_id: str) -> frozenset[str] | None:
-        """Names of the functions that this agent alone has as tools; None unless a program gave it as a value."""
+        """Names of the functions that only this agent has as tools; None unless a program passed it as a value."""
         found = self._given.get(agent_id)
         return None if found is None else found.names - self._for_all
 
     def box(self, agent_id: str, session: Session) -> Box:
-        """Where the session's commands run. Refused: in a sandbox that is demanded, and does not work here."""
+        """The sandbox of the session's commands. Raises `Refused` if one is required and bubblewrap does not work."""
         setting = sandbox_for(self._config, agent_id)
         network: Network = "none" if session.facts.offline else setting.network
         if session.facts.boxed:
@@ -163,13 +162,13 @@ class ToolChoice:
         return network
 
     def _box_of(self, network: Network) -> Sandbox | None:
-        """The sandbox with this network, tried when it is first needed."""
+        """The sandbox with this network, probed when it is first needed."""
         if network not in self._boxes:
             self._boxes[network] = None if self._sandbox is None else find_sandbox(network=network)
         return self._boxes[network]
 
     def tools_of(self, agent_id: str) -> AgentTools:
-        """The tools of the agent's own conversations: which it may use, which ask a person, which it may not."""
+        """The tools of the agent's conversations."""
         setting = sandbox_for(self._config, agent_id)
         wanted = setting.mode in ("auto", "all") and self._box_of(setting.network) is not None
         box: Box = setting.network if wanted else "plain"
@@ -187,7 +186,7 @@ class ToolChoice:
             names = self._allowed(position, every)
             boxed = position.box != "plain"
             asks = {tool_name(one.name) for one in every.only(names) if self._asks(position.agent_id, one, boxed)}
-            # Nobody can be asked about what a provider does in the middle of its reply.
+            # A provider's own tool runs inside its reply, so it cannot wait for an approval.
             left_out = every.hosted & asks if position.searches else every.hosted
             denied = self._denied(position, every)
             tools = every.only(names - left_out, denied)
@@ -211,7 +210,7 @@ class ToolChoice:
         return names
 
     def _held(self, position: Position, every: ToolSet) -> frozenset[str]:
-        """The tools that the settings and the parent leave, before what holds for subagents."""
+        """The tools that the settings and the parent allow, before the rules for subagents."""
         config = self._config
         own = agent(config, position.agent_id).tools
         held = (self.functions_of(position.agent_id) or frozenset()) | frozenset(position.brought)
@@ -222,7 +221,7 @@ class ToolChoice:
         return names if position.ceiling is None else names & frozenset(position.ceiling)
 
     def _denied(self, position: Position, every: ToolSet) -> dict[str, str]:
-        """Why a subagent has not the tools that its parent passed on."""
+        """Why a subagent lacks tools that its parent passed on, by name."""
         if position.role is None:
             return {}
         held, rules = self._held(position, every), self._child_rules()
@@ -241,5 +240,5 @@ class ToolChoice:
         return name in ASKS_BY_DEFAULT and not boxed
 
     def _unasked(self, agent_id: str, tools: Iterable[str]) -> frozenset[str]:
-        """The tools about which nobody is asked, because the settings say so."""
+        """The tools with the setting `approval: never`."""
         return frozenset(name for name in tools if approval_for(self._config, agent_id, name) == "never")

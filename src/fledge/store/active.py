@@ -13,6 +13,7 @@ from fledge.core.turn import AskingPerson, Driven, Due, Idle, OpenTurn, Turn, Tu
 from fledge.errors import NotFound, Refused, StaleWrite
 from fledge.store.people import Approvals, MessageRequests
 from fledge.store.records import Driver, LaneQueue, QueuePlace, TurnRan
+from fledge.store.runs import Runs
 from fledge.store.session_rows import DRIVER, ActiveRow, read_driver
 from fledge.store.sessions import Sessions
 from fledge.store.unit import Table, Unit, plain_shape, to_json
@@ -20,17 +21,25 @@ from fledge.store.unit import Table, Unit, plain_shape, to_json
 _decode_ran = msgspec.json.Decoder(TurnRan).decode
 _decode_turn = msgspec.json.Decoder(OpenTurn).decode
 
-# Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
-_LANES: Final = """
+WAITED: Final = "SELECT key FROM sessions WHERE wait_at <= ? ORDER BY wait_at LIMIT ?"
+_LIVE: Final = "(release_at IS NULL OR release_at > ?)"
+_COUNTS: Final = f"SELECT lane, count(*) FROM active WHERE lane IS NOT NULL AND owner = ? AND {_LIVE} GROUP BY lane"
+_SUSPECTS: Final = f"SELECT count(*) FROM active WHERE lane IS NOT NULL AND suspect = 1 AND {_LIVE}"
+_AT_WORK: Final = (
+    "SELECT works_in, works_since FROM active WHERE lane IS NOT NULL AND works_in IS NOT NULL ORDER BY session"
+)
+# All lanes with queued sessions, and how many are driven in each: this walks over the first column of the index, not
+# over its rows.
+_LANES: Final = f"""
 WITH RECURSIVE found (lane) AS (
   SELECT min(queue_lane) FROM active WHERE queue_lane IS NOT NULL
   UNION ALL
   SELECT (SELECT min(queue_lane) FROM active WHERE queue_lane IS NOT NULL AND queue_lane > found.lane) FROM found
   WHERE found.lane IS NOT NULL
-) SELECT lane FROM found WHERE lane IS NOT NULL
+) SELECT lane, (SELECT count(*) FROM active a WHERE a.lane = found.lane AND {_LIVE}) FROM found WHERE lane IS NOT NULL
 """
 
-# Sound and suspect sessions have an index each: neither is searched through the other.
+# Sound and suspect sessions have an index each, so that neither search reads rows of the other.
 _CLAIMABLE: Final = [
     f"""
 SELECT rank, seq, session, queue_lane FROM active
@@ -43,7 +52,7 @@ ORDER BY rank, seq LIMIT ?
 
 
 class Lane(msgspec.Struct, frozen=True, gc=False):
-    """How far a lane's queue has come."""
+    """The current rank of a lane, and the last number given to a place."""
 
     lane: str
     rank: int = 0
@@ -54,17 +63,17 @@ _LANE: Final = plain_shape(Lane, "lanes", "lane")
 
 
 class Queue:
-    """Who waits to be driven, lane by lane, in fair order."""
+    """The queued sessions of each lane, in fair order."""
 
     def __init__(self, unit: Unit, active: Table[str, ActiveRow], sessions: Sessions) -> None:
         self._unit, self._active, self._sessions = unit, active, sessions
-        self._lanes: Table[str, Lane] = Table(unit, _LANE)
+        self.lanes: Table[str, Lane] = Table(unit, _LANE)
         self._ranks = unit.memory("active")
-        """By lane and spawner, the rank of its last place there. One that was claimed since has raised the lane's own
-        rank, so what is remembered of it does no harm."""
+        """The rank of the last place by lane and spawner. It may be that of a claimed place: the claim has raised the
+        lane's rank, so an old value does no harm."""
 
     def put(self, session: str, lane: str, spawner: str, suspect: bool, due_at: Instant | None = None) -> None:
-        """Let the session be claimed, from `due_at` on; one already queued keeps its place but takes the new time."""
+        """Queue the session, to be claimed from `due_at` on. A queued one keeps its place, with the new time."""
         row = self._active.get(session) or ActiveRow(session)
         if row.place is not None:
             self._active.put(session, replace(row, place=replace(row.place, suspect=suspect, due_at=due_at)))
@@ -73,15 +82,15 @@ class Queue:
         if behind is None:
             sql = "SELECT max(rank) FROM active WHERE queue_lane = ? AND spawner = ?"
             behind = self._unit.one(sql, lane, spawner)[0] or 0
-        at = self._lanes.get(lane) or Lane(lane)
+        at = self.lanes.get(lane) or Lane(lane)
         rank = self._ranks[lane, spawner] = fair_rank(at.rank, behind)
         seq = at.last_seq + 1
-        self._lanes.put(lane, replace(at, last_seq=seq))
+        self.lanes.put(lane, replace(at, last_seq=seq))
         place = QueuePlace(session, lane, rank, suspect, due_at)
         self._active.put(session, replace(row, place=place, spawner=spawner, seq=seq))
 
     def remove(self, session: str) -> None:
-        """It may not be claimed any more."""
+        """Take the session out of its queue."""
         row = self._active.get(session)
         if row is not None and row.place is not None:
             self._ranks.clear()
@@ -93,8 +102,8 @@ class Queue:
         return None if row is None else row.place
 
     def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
-        """Who waits for a slot at this time, lane by lane; lanes for which nobody waits are left out."""
-        # Beside a smallest number stands the session that has it: SQLite says so, and the dialect for others.
+        """The sessions that wait for a slot at this time, by lane; lanes without any are left out."""
+        # With min() SQLite takes the other columns from the row of the minimum; `dialect` does the same elsewhere.
         rows = self._unit.all(
             "SELECT queue_lane, count(*), session, min(seq) FROM active"
             " WHERE queue_lane IS NOT NULL AND (due_at IS NULL OR due_at <= ?) GROUP BY queue_lane ORDER BY queue_lane",
@@ -103,45 +112,47 @@ class Queue:
         return [LaneQueue(lane, count, session) for lane, count, session, _ in rows]
 
     def lane_order(self, lane: str, limit: int) -> list[str]:
-        """The first sessions in a lane's queue, in the order in which they are claimed; none that pauses."""
+        """The first sessions of a lane's queue, in the order in which they are claimed, without paused ones."""
         sql = "SELECT session FROM active WHERE queue_lane = ? AND due_at IS NULL ORDER BY rank, seq LIMIT ?"
         return self._unit.column(sql, lane, limit)
 
     def paused(self, at: Instant, after: str, limit: int) -> list[str]:
-        """Queued sessions that may not be claimed yet at this time, by key, those behind `after`."""
+        """Queued sessions that are not due yet, by key, after the key `after`."""
         sql = "SELECT session FROM active WHERE due_at > ? AND session > ? ORDER BY session LIMIT ?"
         return self._unit.column(sql, at, after, limit)
 
     def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[QueuePlace]:
-        """Sessions that may be claimed now, in fair order: lane not full, no driver left, suspects one at a time."""
+        """Sessions that can be claimed now, in fair order: with a free slot, without a driver, suspects one at a
+        time."""
+        ((suspects,),), lanes = self._unit.all_of((_SUSPECTS, at), (_LANES, at))
+        rooms = [(lane, min(lane_width(widths, lane) - busy, limit)) for lane, busy in lanes]
+        rooms = [(lane, room) for lane, room in rooms if room > 0]
+        queued = self._unit.all_of(
+            *((_CLAIMABLE[0], lane, at, at, room) for lane, room in rooms),
+            *((_CLAIMABLE[1], lane, at, at, 0 if suspects else 1) for lane, _ in rooms),
+        )
         found: list[QueuePlace] = []
-        live = "(release_at IS NULL OR release_at > ?)"
-        one = self._unit.one
-        suspects = one(f"SELECT count(*) FROM active WHERE lane IS NOT NULL AND suspect = 1 AND {live}", at)[0]
-        for lane in self._unit.column(_LANES):
-            width = lane_width(widths, lane)
-            busy = one(f"SELECT count(*) FROM active WHERE lane = ? AND {live}", lane, at)[0]
-            free = min(width - busy, limit - len(found))
-            if free <= 0:
-                continue
-            rows = [(*row, False) for row in self._unit.all(_CLAIMABLE[0], lane, at, at, free)]
-            if not suspects:
-                rows += [(*row, True) for row in self._unit.all(_CLAIMABLE[1], lane, at, at, 1)]
-            for rank, _, session, _, suspect in sorted(rows)[:free]:
-                found.append(QueuePlace(session, lane, rank, suspect))
-                suspects += suspect
+        for (lane, room), sound, suspect in zip(rooms, queued, queued[len(rooms) :], strict=False):
+            rows = [(*row, False) for row in sound] + [(*row, True) for row in suspect if not suspects]
+            for rank, _, session, _, is_suspect in sorted(rows)[: min(room, limit - len(found))]:
+                found.append(QueuePlace(session, lane, rank, is_suspect))
+                suspects += is_suspect
         return found
 
+    def ask(self, at: Instant) -> None:
+        """What is claimable at this time is looked at soon."""
+        self._unit.ahead((_SUSPECTS, at), (_LANES, at))
+
     def claim(self, place: QueuePlace, owner: str, at: Instant) -> int:
-        """Take the lease and the slot; answers the epoch that fences this driver's writes."""
+        """Take the lease and the slot; returns the epoch that fences this driver's writes."""
         session = place.session
         row = self._active.get(session)
         if row is None or row.place is None:
             raise StaleWrite(f"{session} is not queued any more")
         epoch = self._sessions.raise_epoch(session)
-        lane = self._lanes.get(place.lane) or Lane(place.lane)
+        lane = self.lanes.get(place.lane) or Lane(place.lane)
         if place.rank > lane.rank:
-            self._lanes.put(place.lane, replace(lane, rank=place.rank))
+            self.lanes.put(place.lane, replace(lane, rank=place.rank))
         driver = Driver(
             session,
             epoch,
@@ -153,18 +164,20 @@ class Queue:
             step_open=True,
             release_at=None,
         )
+        if row.driver is not None:  # one that has not exited in time: what it may still write counts as the new one's
+            driver = replace(driver, works_in=row.driver.works_in, works_since=row.driver.works_since)
         self._active.put(session, ActiveRow(session, driver=driver, turn=row.turn))
         return epoch
 
 
 class Drivers:
-    """Who drives which session: the lease and the slot."""
+    """The drivers of sessions: their leases and slots."""
 
     def __init__(self, unit: Unit, active: Table[str, ActiveRow], sessions: Sessions) -> None:
         self._unit, self._active, self._sessions = unit, active, sessions
 
     def get(self, session: str) -> Driver | None:
-        """Who drives this session now, superseded or not."""
+        """The driver of this session, superseded or not."""
         row = self._active.get(session)
         return None if row is None else row.driver
 
@@ -174,7 +187,7 @@ class Drivers:
         return [read_driver(row) for row in self._unit.all(sql)]
 
     def of_others(self, owners: Collection[str], limit: int) -> list[Driver]:
-        """Drivers that engines other than these started, in order of their claims."""
+        """Drivers of other engines than these, in the order of their claims."""
         marks = ",".join("?" * len(owners))
         sql = (
             f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner NOT IN ({marks})"
@@ -183,43 +196,57 @@ class Drivers:
         return [read_driver(row) for row in self._unit.all(sql, *owners, limit)]
 
     def of(self, owner: str) -> list[Driver]:
-        """Drivers of this engine, in order of their claims."""
+        """Drivers of this engine, in the order of their claims."""
         sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner = ? ORDER BY claimed_at, session"
         return [read_driver(row) for row in self._unit.all(sql, owner)]
 
     def count_of(self, owner: str, at: Instant) -> dict[str, int]:
-        """How many drivers of this engine take a slot at this time, by lane."""
-        sql = (
-            "SELECT lane, count(*) FROM active WHERE lane IS NOT NULL AND owner = ?"
-            " AND (release_at IS NULL OR release_at > ?) GROUP BY lane"
-        )
-        return dict(self._unit.all(sql, owner, at))
+        """How many slots the drivers of this engine take at this time, by lane."""
+        return dict(self._unit.all(_COUNTS, owner, at))
+
+    def ask(self, owner: str, at: Instant) -> None:
+        """Send the statement of `count_of` ahead."""
+        self._unit.ahead((_COUNTS, owner, at))
 
     def fence(self, session: str, epoch: int) -> Driver:
-        """The driver with this epoch; StaleWrite if it was superseded or is gone."""
+        """The driver with this epoch. Raises `StaleWrite` if it was superseded or is gone."""
         driver, known = self.get(session), self._sessions.get(session)
         if driver is None or known is None or not driver.epoch == known.epoch == epoch:
             raise StaleWrite(f"epoch {epoch} of {session} is over")
         return driver
 
     def progress(self, session: str, at: Instant, step_open: bool, patient_until: Instant | None = None) -> None:
-        """The driver is at work; `step_open` says whether a step is under way, which may take until then."""
+        """Record progress of the driver: whether a step is open, and until when its tools may take."""
         row = self._active.get(session)
         if row is not None and row.driver is not None:
             driver = replace(row.driver, progress_at=at, step_open=step_open, patient_until=patient_until)
             self._active.put(session, replace(row, driver=driver))
 
     def trust(self, session: str) -> None:
-        """The driver of this session is no suspect any more: other suspects may be driven beside it."""
+        """The driver of this session is no longer suspect: other suspects may be driven at the same time."""
         row = self._active.get(session)
         if row is not None and row.driver is not None:
             self._active.put(session, replace(row, driver=replace(row.driver, suspect=False)))
 
-    def release(self, session: str, epoch: int) -> None:
-        """The driver with this epoch has exited: its slot is free."""
+    def begin_work(self, session: str, workspace: str, at: Instant) -> None:
+        """Record that the driver's tools may write in this workspace; does nothing if that is recorded."""
         row = self._active.get(session)
-        if row is not None and row.driver is not None and row.driver.epoch == epoch:
-            self._active.put(session, row.without_driver())
+        if row is not None and row.driver is not None and row.driver.works_in is None:
+            driver = replace(row.driver, works_in=workspace, works_since=at)
+            self._active.put(session, replace(row, driver=driver))
+
+    def at_work(self) -> list[tuple[str, Instant]]:
+        """Workspaces in which drivers may write now, and since when, by session."""
+        return [(workspace, since) for workspace, since in self._unit.all(_AT_WORK)]
+
+    def release(self, session: str, epoch: int) -> Driver | None:
+        """Free the slot of the driver with this epoch, which has exited; returns that driver, if it had one."""
+        row = self._active.get(session)
+        driver = None if row is None else row.driver
+        if row is None or driver is None or driver.epoch != epoch:
+            return None
+        self._active.put(session, row.without_driver())
+        return driver
 
     def supersede(self, session: str, until: Instant) -> None:
         """Raise the session's epoch; the old driver, if any, keeps its slot until it exits or `until`."""
@@ -228,13 +255,13 @@ class Drivers:
         self.stop(session, until)
 
     def stop(self, session: str, until: Instant) -> None:
-        """Mark the driver as told to stop; its epoch stands. One that was told already keeps its first limit."""
+        """Mark the driver as told to stop; its epoch stays. A driver that was told before keeps its first deadline."""
         row = self._active.get(session)
         if row is not None and row.driver is not None and row.driver.release_at is None:
             self._active.put(session, replace(row, driver=replace(row.driver, release_at=until)))
 
     def interrupt(self, session: str) -> None:
-        """The driver's step is called off: its `interrupts` goes up by one, its epoch stands."""
+        """Interrupt the driver's step: raise `interrupts` by one; the epoch stays."""
         row = self._active.get(session)
         if row is not None and row.driver is not None:
             driver = replace(row.driver, interrupts=row.driver.interrupts + 1)
@@ -242,24 +269,28 @@ class Drivers:
 
 
 class Turns:
-    """What sessions that take turns are at: their open turns, and what they wait for."""
+    """The turns of sessions: open turns and waits."""
 
     def __init__(
         self,
         unit: Unit,
         active: Table[str, ActiveRow],
+        runs: Runs,
         sessions: Sessions,
-        commissions: MessageRequests,
+        requests: MessageRequests,
         approvals: Approvals,
     ) -> None:
-        self._unit, self._active, self._sessions = unit, active, sessions
-        self._requests, self._approvals = commissions, approvals
+        self._unit, self._active, self._runs, self._sessions = unit, active, runs, sessions
+        self._requests, self._approvals = requests, approvals
 
-    def state(self, session: str) -> Turn:
-        """What the session is at."""
-        row, known = self._active.get(session), self._sessions.rows.get(session)
-        if known is None:
-            return Turn()
+    def state(self, session: str) -> Turn | None:
+        """The state of a session's turn: of a conversation, or of a child after its run's end. None for a live run,
+        whose phase is its state, for a program, and for a session that is deleted or unknown."""
+        row, known, run = self._active.get(session), self._sessions.rows.get(session), self._runs.find(session)
+        if known is None or known.session.deleted or known.session.kind == "program":
+            return None
+        if run is not None and run.ended is None:
+            return None
         if row is None:
             return Turn(Idle(), known.wait)
         turn, driver, place = row.turn, row.driver, row.place
@@ -273,12 +304,12 @@ class Turns:
         return Turn(Due(due_at, turn), known.wait)
 
     def next(self, session: str, generations: dict[str, int], at: Instant) -> OpenTurn:
-        """The turn that would open now."""
+        """The turn that `open` would open."""
         known = self._sessions.row(session)
         return OpenTurn(session, known.last_turn + 1, generations, 0, 0, 0, at, opened_after=known.last_entry)
 
     def open(self, session: str, generations: dict[str, int], at: Instant) -> OpenTurn:
-        """Open a turn; refused while one is open."""
+        """Open a turn. Raises `Refused` if one is open."""
         turn = self.next(session, generations, at)
         row = self._active.get(session) or ActiveRow(session)
         if row.turn is not None:
@@ -293,45 +324,45 @@ class Turns:
         return None if row is None else row.turn
 
     def save(self, turn: OpenTurn) -> None:
-        """The open turn is this now; NotFound if another one is open, or none."""
+        """Store the open turn. Raises `NotFound` if it is not the open one."""
         row = self._active.get(turn.session)
         if row is None or row.turn is None or row.turn.turn != turn.turn:
             raise NotFound(f"turn {turn.turn} of {turn.session} is not open")
         self._active.put(turn.session, replace(row, turn=turn))
 
     def wait(self, session: str) -> Wait | None:
-        """What the session waits for, if it is a conversation that yielded."""
+        """The wait of a conversation that yielded, if there is one."""
         row = self._sessions.rows.get(session)
         return None if row is None else row.wait
 
     def save_wait(self, session: str, wait: Wait | None) -> None:
-        """It waits for this now, or for nothing."""
+        """Store the session's wait, or that it has none."""
         row = self._sessions.row(session)
         if row.wait != wait:
             self._sessions.rows.put(session, replace(row, wait=wait))
 
     def overdue(self, at: Instant, limit: int) -> list[str]:
-        """Sessions whose wait has lasted its time, the longest overdue first."""
-        return self._unit.column("SELECT key FROM sessions WHERE wait_at <= ? ORDER BY wait_at LIMIT ?", at, limit)
+        """Sessions whose wait is over by time, the longest overdue first."""
+        return self._unit.column(WAITED, at, limit)
 
     def ran(self, session: str, ran: TurnRan) -> None:
-        """The open turn runs with this; without one, nothing happens."""
+        """Store what the open turn runs with; does nothing without an open turn."""
         if self.get(session) is not None:
             self._sessions.rows.put(session, replace(self._sessions.row(session), ran=to_json(ran)))
 
     def last_ran(self, session: str) -> TurnRan | None:
-        """What the session's newest turn that ran with anything ran with."""
+        """What the last turn that reached its model ran with."""
         row = self._sessions.rows.get(session)
         return None if row is None or row.ran is None else _decode_ran(row.ran)
 
     def failing(self) -> list[OpenTurn]:
-        """Open turns that have taken rows and were driven in vain, the longest open first."""
+        """Open turns that have read inbox rows and have failed, the longest open first."""
         turns = [_decode_turn(row) for row in self._unit.column("SELECT turn FROM active WHERE failing = 1")]
         return sorted(turns, key=lambda turn: (turn.opened_at, turn.session))
 
     def close(self, session: str, end: TurnEnd, at: Instant, owes: Owes = "nothing") -> None:
-        """Close the open turn, if there is one. What was taken up and not answered ends with it: by this turn and by
-        earlier ones that yielded, or by this turn alone (`earlier` is still owed), or nothing."""
+        """Close the open turn, if there is one, and end its unanswered requests: those that this turn and earlier ones
+        have read, only those of this turn (`owes` is `earlier`), or none (`all`)."""
         row = self._active.get(session)
         turn = None if row is None else row.turn
         if row is not None and turn is not None:

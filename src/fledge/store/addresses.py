@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from fledge.errors import StoreError
-from fledge.store.base import Store
 
 if TYPE_CHECKING:
+    from fledge.store.base import Store
     from fledge.store.postgres import PostgresStore
 
 SCHEMES: Final = ("postgresql://", "postgres://")
@@ -48,7 +48,7 @@ def shown(url: str) -> str:
     return parse(url).shown
 
 
-def open_server(url: str, folder: Path | None, address: str = "", *, drives: bool = True) -> Store:
+def open_server(url: str, folder: Path | None, address: str = "", *, drives: bool = True) -> "Store":
     """Open the store at this address, with its files in this folder; None: they are not touched. Only an engine that
     drives makes a store, or brings it up to date."""
     return server_store().open(url, folder=folder, address=address, alone=False, makes=drives)

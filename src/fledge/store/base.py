@@ -1,15 +1,16 @@
 """The store's contract. One conformance suite (`tests/store/`) runs over every store.
 
-A `Store` runs *jobs*: plain functions that get a `Tx`, decide, and write, all inside one transaction. Many jobs may
-share one write to disk, but each stands or falls alone: a job that raises has changed nothing. What a job can say is in
-`tx`, noun by noun; what a store holds is in `records`.
+A `Store` runs *jobs*: plain functions that get a `Tx`, decide, and write, all inside one transaction. Several jobs may
+share one write to disk, but each succeeds or fails alone: a job that raises has changed nothing. `tx` has the
+operations of a job by noun, `records` the stored values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from fledge.clock import Clock
 from fledge.core.cluster import News
+from fledge.core.run import Instant
 from fledge.store.records import (
     COMPLETIONS,
     AgentDay,
@@ -94,48 +95,61 @@ __all__ = [
 
 
 class Cluster(Protocol):
-    """What connects the engines of several processes on one store."""
+    """Connects the engines of several processes on one store."""
+
+    @property
+    def address(self) -> str:
+        """Of the store, for people: without a password."""
 
     @property
     def clock(self) -> Clock:
-        """The time of the database."""
-        ...
+        """The clock of the database."""
 
     @property
     def lease_s(self) -> float:
         """How long an engine counts as alive after it was last seen."""
+
+    @property
+    def up_at(self) -> Instant:
+        """Since when the database can be reached without a break, as far as this process knows; infinite if it cannot
+        be."""
         ...
 
     def join(self, engine: str, heard: Callable[[News], None]) -> None:
-        """Let this engine, whose row is stored, be seen from now on, and hear what others commit: in the event loop
-        that calls this, and after any gap "look at everything"."""
-        ...
+        """Mark this engine, whose row is stored, as seen from now on, and call `heard` with the commits of others: in
+        the event loop that calls this, and after any gap with "look at everything"."""
 
     async def leave(self) -> None:
-        """It is neither seen nor hears anything any more."""
+        """Stop both."""
+
+    def tell(self, news: News) -> None:
+        """Tell the other engines something that no commit says. It may be lost."""
+        ...
+
+    def send_live(self, messages: Sequence[str]) -> None:
+        """Send messages to those that hear live ones, in order. They may be lost."""
+        ...
+
+    def hear_live(self, heard: Callable[[str], None] | None) -> None:
+        """Hear live messages of other engines from now on, in the event loop of `join`; None: no more."""
         ...
 
 
 class Store(Protocol):
-    """A place where jobs run. Open it with its own class; close it when done."""
+    """Runs jobs in transactions. Open it with its own class; close it when done."""
 
     @property
     def cluster(self) -> Cluster | None:
-        """What connects this engine with those of other processes; None: the store is this process's alone."""
-        ...
+        """Connects this engine with those of other processes; None: only this process uses the store."""
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
-        """Run the job in one transaction and answer what it returned, once that is durable.
+        """Run the job in one transaction and return its result, once the transaction is durable.
 
-        The job may be run more than once before that; only what its last run did and returned counts, so it must touch
-        nothing but its `Tx`.
+        The job may run more than once before that; only its last run counts, so it must change nothing but its `Tx`.
         """
-        ...
 
     async def read(self, job: Callable[[Tx], T]) -> T:
-        """Run a job that only reads, beside the writer; a write in it raises StoreError."""
-        ...
+        """Run a job that only reads, concurrently with the writer; a write in it raises `StoreError`."""
 
     async def close(self) -> None:
-        """Finish what was submitted, then let go of the file."""
-        ...
+        """Finish the submitted jobs, then close the database."""

@@ -1,4 +1,4 @@
-"""Budgets: what sessions and everything below them may use, and what is set aside for steps under way."""
+"""Budgets of sessions with everything below them, and the amounts reserved for current steps."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ _spent = msgspec.json.Decoder(Spent).decode
 
 
 class Budgets:
-    """Purses by session."""
+    """Budget accounts by session."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -45,7 +45,7 @@ class Budgets:
         )
 
     def swap_reserve(self, session: str, step: Spent | None) -> Spent | None:
-        """Set aside for the session's step, or nothing; answers what was set aside before."""
+        """Reserve an amount for the session's step, or nothing; returns the amount reserved before."""
         row = self._unit.one("DELETE FROM reserves WHERE session = ? RETURNING step", session)
         if step is not None:
             self._unit.execute("INSERT INTO reserves (session, step) VALUES (?,?)", session, to_json(step))

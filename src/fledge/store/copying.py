@@ -1,8 +1,8 @@
 """Copy a store to another database: from a state folder to a PostgreSQL server, or back.
 
-The copy goes table by table in the order of primary keys, a few hundred rows in each commit. One that was broken off
-goes on: rows that are there already are compared with those of the source, and a table that differs is copied again.
-At the end the digest of every table is compared. An unfinished copy cannot be opened as a store.
+The copy goes table by table in the order of primary keys, a few hundred rows in each commit. An interrupted copy can be
+continued: existing rows are compared with those of the source, and a table that differs is copied again. At the end
+the digests of all tables are compared. An unfinished copy cannot be opened as a store.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ from fledge.store.migrate import columns_by_table
 from fledge.store.sqlite import SqliteStore
 
 PAGE: Final = 200
-"""How many rows are read and written at once."""
+"""The number of rows in one read and one commit."""
 DRAFT: Final = "copy"
-"""The folder inside a state folder in which its database is made."""
+"""The folder in a state folder in which the new database is made."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Copied(NamedTuple):
-    """What a copy has done."""
+    """The result of a copy."""
 
     rows: int
     tables: int
@@ -46,7 +46,7 @@ class _Table(NamedTuple):
     keys: tuple[str, ...]
 
     def page(self, after: tuple[Any, ...] | None) -> str:
-        """The statement that reads the rows behind a key, or the first ones."""
+        """The statement that reads the rows after a key, or the first ones."""
         keys = ", ".join(self.keys)
         behind = "" if after is None else f" WHERE ({keys}) > ({','.join('?' * len(self.keys))})"
         return f"SELECT {', '.join(self.columns)} FROM {self.name}{behind} ORDER BY {keys} LIMIT {PAGE}"
@@ -63,7 +63,7 @@ class _Table(NamedTuple):
 async def copy(source: str | Path, target: str | Path) -> Copied:
     """Copy the store at `source` to `target`: each a state folder, or as text the address of a PostgreSQL server.
 
-    Refused: a source that is no store, a target that has rows of its own, one of both that another process holds.
+    Raises `StoreError` if the source is no store, the target has other rows, or another process holds one of them.
     """
     async with _source(source) as old, _target(target) as new:
         rows = found = 0
@@ -75,7 +75,7 @@ async def copy(source: str | Path, target: str | Path) -> Copied:
 
 
 async def _copy_table(source: Store, target: Store, table: _Table) -> tuple[int, int]:
-    """How many rows were there already, and how many were written."""
+    """The numbers of rows that were there already, and that were written."""
     digest, there, last = await _digest(target, table)
     if there and (await _digest(source, table, there))[0].digest() != digest.digest():
         await target.transact(lambda tx: tx.unit.execute(f"DELETE FROM {table.name}").rowcount)
@@ -93,7 +93,7 @@ async def _copy_table(source: Store, target: Store, table: _Table) -> tuple[int,
 
 
 async def _digest(store: Store, table: _Table, most: int | None = None) -> tuple[Any, int, tuple[Any, ...] | None]:
-    """The digest of a table's rows, or of the first ones; how many they are; the key of the last."""
+    """The digest of a table's rows, or of the first `most`; their number; the key of the last."""
     digest, count, last = hashlib.sha256(), 0, None
     async for page in _pages(store, table, None):
         for row in page if most is None else page[: most - count]:
@@ -131,7 +131,7 @@ async def _source(where: str | Path) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def _target(where: str | Path) -> AsyncIterator[Store]:
-    """A store that counts as one only when the block ends without an error."""
+    """A new store, which becomes usable only if the block ends without an error."""
     if isinstance(where, str):
         postgres = server_store().open(where, copying=True)
         try:

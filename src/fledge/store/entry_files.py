@@ -1,20 +1,22 @@
-"""The files that entries of transcripts hold, beside the database: images and attached files. Private, written whole or
-not at all.
+"""The files of transcript entries beside the database: images and attached files. Private, written whole or not at all.
 
-An image is named by its digest and kept once for all sessions (`images/<sha256>`). A file that came with a message has
-a name in the folder of its session (`attached/<folder>/<name>`), where file tools can read it; no file takes the place
-of another. Rows of the store say which sessions hold which file, by a name of its own (`<sha256>`, `<folder>/<name>`).
+An image is named by its digest and stored once for all sessions (`images/<sha256>`). A file attached to a message is in
+the folder of its session (`attached/<folder>/<name>`), where file tools can read it; it never replaces another file.
+Rows of the store list the files of each session (`<sha256>`, `<folder>/<name>`).
 
-A file is written before the commit that names it, and is held against the sweep until then (`holding`); a process that
-dies in between leaves a file that no row names, which the next sweep removes. The sweep runs when a folder is opened
-and after a session that held files was deleted. A file that is missing or damaged is no error here: its bytes are not
-there.
+A file is written before the commit that refers to it, and is protected from the sweep until then (`holding`). A process
+that dies in between leaves a file without a row, which the next sweep removes. The sweep runs when a folder is opened
+and after a session with files was deleted. A missing or damaged file is no error here: it is left out.
+
+Where several processes share the folder, none knows what the others hold: a sweep then leaves alone what was written or
+used within the last hour, by the clock of the folder.
 """
 
 import asyncio
 import hashlib
 import os
 import re
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,12 +34,16 @@ from fledge.store.files import sync_folder
 FOLDER = "images"
 ATTACHED = "attached"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_DRAFT = ".new"
-"""The ending of a draft. Those of attached files are made among the images, so that each is swept like them."""
+_DRAFT = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{16})?\.new")
+"""The name of a draft; no two processes have the same. Drafts of attached files are made among the images, so that the
+sweep finds them."""
+SHARED_S = 3600.0
+"""How old a file is that a sweep removes where several processes share the folder: a commit of another one may be about
+to name a newer one."""
 
 
 def file_name(session: str, file: FileEntry) -> str:
-    """The name by which rows say that a session holds this file."""
+    """The name of an attached file in rows of the store."""
     return f"{attached_folder(session)}/{file.name}"
 
 
@@ -48,56 +54,56 @@ class EntryFiles:
         self._folder = state / FOLDER
         self._attached = Path(os.path.realpath(state)) / ATTACHED
         self._held: Counter[str] = Counter()
-        """Digests of images, and folders of attached files, that a commit under way may name; each with how many hold
-        it."""
+        """Digests of images and folders of attached files that a coming commit may refer to, with the number of their
+        holders."""
         self._released: set[str] = set()
-        """Those that were let go since the sweep under way began: their commits may be newer than what it read."""
+        """Those that were released since the current sweep began: their commits may be newer than the rows it read."""
         self._files = threading.Lock()
         """Held while a file is written or removed."""
         self._sweeping = asyncio.Lock()
 
     def holding(self) -> "FileHold":
-        """Keep files for a commit: no sweep removes them before the block has ended."""
+        """Protect the files of a commit from the sweep until the block ends."""
         return FileHold(self)
 
     def let_go(self, held: Sequence[str]) -> None:
-        """What a hold held may be swept, unless another holds it too."""
+        """End the protection of these files, unless another hold has them too."""
         self._held.subtract(held)
         self._held = +self._held
         self._released.update(held)
 
     def attached_to(self, session: str) -> Path:
-        """The folder with the files that came with messages of this session; there is none before the first."""
+        """The folder of files attached to messages of this session; it is made with the first file."""
         return self._attached / attached_folder(session)
 
     async def read_attached(self, session: str, files: Iterable[FileEntry]) -> dict[str, bytes]:
-        """The bytes of attached files by name, of those that are there and are as they came."""
+        """The bytes of attached files by name, without missing and damaged ones."""
         wanted = {file.name: file for file in files}
         return await asyncio.to_thread(self._attached_bytes, session, wanted) if wanted else {}
 
     async def load(self, images: Iterable[ImageEntry]) -> dict[str, bytes]:
-        """The bytes by digest, of those that are there."""
+        """The bytes of images by digest, without missing and damaged ones."""
         digests = {image.sha256 for image in images}
         return await asyncio.to_thread(self._load, digests) if digests else {}
 
     async def write(self, contents: Sequence[bytes]) -> None:
-        """Write the files of images that rows name already. OSError: the disk does not take them."""
+        """Write the files of images that rows already refer to. Raises `OSError` if that fails."""
         await asyncio.to_thread(self._write, contents)
 
     async def sweep(self, store: Store) -> None:
-        """Remove the files that no row names and no commit under way will name. OSError: one cannot be removed."""
+        """Remove the files to which no row refers, except protected ones. Raises `OSError` if one cannot be removed."""
         async with self._sweeping:
             self._released.clear()
             found = await asyncio.to_thread(self._found)
             if found:
                 named = await store.read(lambda tx: tx.transcripts.files())
-                await asyncio.to_thread(self._remove, found - named)
+                await asyncio.to_thread(self._remove, found - named, store.cluster is not None)
 
     def _path(self, name: str) -> Path:
         return (self._attached if "/" in name else self._folder) / name
 
     def _found(self) -> set[str]:
-        images = {name for name in _names_in(self._folder) if _DIGEST.fullmatch(name.removesuffix(_DRAFT))}
+        images = {name for name in _names_in(self._folder) if _DIGEST.fullmatch(name) or _DRAFT.fullmatch(name)}
         attached = {
             f"{folder}/{name}" for folder in _names_in(self._attached) for name in _names_in(self._attached / folder)
         }
@@ -116,8 +122,16 @@ class EntryFiles:
         for data in contents:
             digest = hashlib.sha256(data).hexdigest()
             with self._files:
-                if not self._load([digest]):
+                if not (self._use(digest) and self._load([digest])):
                     self._write_file(self._path(digest), data)
+
+    def _use(self, digest: str) -> bool:
+        """Let an image count as new, for sweeps of other processes; False if it is not there."""
+        try:
+            os.utime(self._path(digest))
+        except FileNotFoundError:
+            return False
+        return True
 
     def _write_file(self, path: Path, data: bytes) -> None:
         with self._draft(data) as draft:
@@ -126,10 +140,9 @@ class EntryFiles:
 
     @contextmanager
     def _draft(self, data: bytes) -> Iterator[Path]:
-        """A private file with these bytes on disk, to be renamed. It is gone if that fails."""
+        """A private file with these bytes, synced, to be renamed. It is removed if the block fails."""
         _make_folder(self._folder)
-        draft = self._folder / f"{hashlib.sha256(data).hexdigest()}{_DRAFT}"
-        draft.unlink(missing_ok=True)
+        draft = self._folder / _draft_name(hashlib.sha256(data).hexdigest())
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             with open(os.open(draft, flags, 0o600), "wb") as file:
@@ -142,13 +155,12 @@ class EntryFiles:
             raise
 
     def _attach(self, session: str, file: File) -> FileEntry:
-        """Write a file into the folder of a session, under the first name that is free there."""
+        """Write a file into the folder of a session, under the first free name."""
         folder = self.attached_to(session)
         with self._files, self._draft(file.data) as draft:
             _make_folder(self._attached)
-            _make_folder(folder)
             names = (numbered(file.name, number) for number in count(1))
-            name = next(name for name in names if not os.path.lexists(folder / name))
+            name = next(name for name in names if _reserve(folder, name))
             draft.rename(folder / name)
             sync_folder(folder)
         digest, given = hashlib.sha256(file.data).hexdigest(), "" if name == file.name else file.name
@@ -163,21 +175,44 @@ class EntryFiles:
                     found[name] = data
         return found
 
-    def _remove(self, names: Iterable[str]) -> None:
+    def _remove(self, names: Iterable[str], is_shared: bool) -> None:
+        before = self._time_there() - SHARED_S if is_shared and names else None
         for name in names:
             folder, is_attached, _ = name.partition("/")
-            is_draft = not is_attached and name.endswith(_DRAFT)
+            is_draft = not is_attached and _DRAFT.fullmatch(name)
             with self._files:
-                # A draft is nobody's while no file is being written.
+                # No file is being written here, so a draft is a leftover.
                 if is_draft or not (self._held[folder] or folder in self._released):
-                    self._path(name).unlink(missing_ok=True)
+                    self._remove_file(self._path(name), before)
                     if is_attached:
                         with suppress(OSError):  # it holds other files
                             self._path(name).parent.rmdir()
 
+    def _remove_file(self, path: Path, before: float | None) -> None:
+        """Remove a file, if it was last used before this time. Another process may use it at this very moment, so it is
+        put aside first, and looked at again."""
+        if before is None:
+            path.unlink(missing_ok=True)
+            return
+        aside = self._folder / _draft_name(hashlib.sha256(path.name.encode()).hexdigest())
+        with suppress(FileNotFoundError):  # another process has removed it
+            if path.stat().st_mtime < before:
+                path.rename(aside)
+                if aside.stat().st_mtime < before:
+                    aside.unlink()
+                else:
+                    aside.rename(path)
+
+    def _time_there(self) -> float:
+        """The time by the clock that files of this folder get theirs from."""
+        with self._draft(b"") as draft:
+            at = draft.stat().st_mtime
+            draft.unlink()
+        return at
+
 
 class FileHold:
-    """Files that are kept for one commit, or for the commits of one turn: while it is open, by `with`."""
+    """Writes files for one commit, or for the commits of one turn, and protects them until the `with` block ends."""
 
     def __init__(self, files: EntryFiles) -> None:
         self._files = files
@@ -192,7 +227,7 @@ class FileHold:
             self._files.let_go(self.held)
 
     async def keep(self, images: Sequence[Image]) -> tuple[ImageEntry, ...]:
-        """Write the images. Refused: one that is none. OSError: the disk does not take them."""
+        """Write the images. Raises `BadInput` for a file that is no image, and `OSError` if writing fails."""
         entries = await asyncio.to_thread(read_images, images)
         for entry in entries:
             self._hold(entry.sha256)
@@ -201,14 +236,32 @@ class FileHold:
         return entries
 
     async def attach(self, session: str, files: Sequence[File]) -> tuple[FileEntry, ...]:
-        """Write files that come with a message of this session. OSError: the disk does not take them."""
-        # The folder is held, not each file: their names are known only once they are written.
+        """Write files attached to a message of this session. Raises `OSError` if that fails."""
+        # The folder is protected, not each file: the names are known only after the files are written.
         self._hold(attached_folder(session))
         return await asyncio.to_thread(lambda: tuple(self._files._attach(session, file) for file in files))
 
     def _hold(self, name: str) -> None:
         self._files._held[name] += 1
         self.held.append(name)
+
+
+def _draft_name(digest: str) -> str:
+    return f"{digest}.{secrets.token_hex(8)}.new"
+
+
+def _reserve(folder: Path, name: str) -> bool:
+    """Take a name in a folder, with an empty file that no row names; False if there is something. Another process may
+    take names there too, or remove the folder when it is empty."""
+    while True:
+        _make_folder(folder)
+        try:
+            os.close(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            continue
+        return True
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Messages between sessions, and what becomes of their answers."""
+"""Messages between sessions, and their answers."""
 
 import msgspec
 
@@ -30,8 +30,8 @@ class Exchanges:
         )
 
     def forget(self, before: Instant, limit: int) -> int:
-        """Forget some of those that were over before this time; answers how many. What came of one message goes
-        together, and not while anything of it is open, younger or unread."""
+        """Delete exchanges that were over before this time; returns how many. All exchanges of one root go together,
+        and only if none of them is open, younger or unread."""
         if self._unit.is_empty("exchanges"):
             return 0
         return self._unit.execute(
@@ -48,7 +48,7 @@ class Exchanges:
         return None if row is None else _exchange(row[0])
 
     def about(self, row: str) -> Exchange | None:
-        """The exchange whose message, the one that is to be answered now, has this row key."""
+        """The exchange whose current message is in this inbox row."""
         if self._unit.is_empty("exchanges"):
             return None
         found = self._unit.one("SELECT state FROM exchanges WHERE row = ?", row)

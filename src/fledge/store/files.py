@@ -1,9 +1,9 @@
-"""The files of a store: made whole or not at all, looked at before they are touched, marked while they are open.
+"""The files of a store: made whole or not at all, checked before they are opened, marked while they are open.
 
-A new database is made under another name, migrated, closed and renamed into place; so an empty or half-made file in its
-place is not ours. While a store is open its newest commits are in SQLite's log alone, and the mark beside the database
-says so: a folder with a mark and without a log has lost commits, and is refused. This file opens no connection that
-stays, and knows no table.
+A new database is made under another name, migrated, closed and renamed into place; so an empty or half-made file there
+is not ours. While a store is open, its newest commits are only in SQLite's log, and a mark beside the database says so:
+a folder with a mark and without a log has lost commits, and is refused. This file keeps no connection open, and knows
+no table.
 """
 
 import os
@@ -24,7 +24,7 @@ from fledge.store.migrate import make_private, migrate
 
 DATABASE = "fledge.db"
 SERVER = "store"
-"""Says that the files of the folder belong to a store on a server, and to which."""
+"""The file that names the store on a server to which the files of the folder belong."""
 
 
 class _Bound(msgspec.Struct, frozen=True):
@@ -33,11 +33,11 @@ class _Bound(msgspec.Struct, frozen=True):
     id: str
     shown: str
     marker: str = ""
-    """A random value that the store knows: a folder with the same one is the same folder."""
+    """A random value that the store has too: it identifies the folder."""
 
 
 class Home(msgspec.Struct, frozen=True):
-    """Where the files of a store on a server are."""
+    """The place of the files of a store on a server."""
 
     marker: str
     host: str
@@ -51,18 +51,18 @@ def log_of(path: Path) -> Path:
 
 
 def mark_of(path: Path) -> Path:
-    """The mark that says since when a database is open."""
+    """The mark of an open database."""
     return path.with_name(f"{path.name}.open")
 
 
 def check_plain(path: Path) -> None:
-    """Raise if anything but a plain file is in the place of a store's files: SQLite would wait at a pipe."""
+    """Raise if one of the store's files is not a plain file: SQLite would wait at a pipe."""
     for file in (path, log_of(path), path.with_name(f"{path.name}-shm"), mark_of(path)):
         _size(file)
 
 
 def check_files(path: Path) -> None:
-    """Raise, with what to do, if these are not the files of a whole store, or of none. Nothing is opened or changed."""
+    """Raise, with a remedy, if the files are those of an incomplete store. Nothing is opened or changed."""
     check_plain(path)
     bound = _bound_to(path.parent)
     if bound is not None:
@@ -91,7 +91,7 @@ def check_files(path: Path) -> None:
 
 
 def _size(path: Path) -> int | None:
-    """How long the file is; None if there is none. Refused: anything but a plain file."""
+    """The size of the file; None if there is none. Raises `StoreError` if it is not a plain file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -106,16 +106,16 @@ def _size(path: Path) -> int | None:
 
 
 def make_database(path: Path) -> None:
-    """Make a database with the newest schema, which is in place whole or not at all."""
+    """Make a database with the newest schema, whole or not at all."""
     draft = path.with_name(f"{path.name}.new")
     try:
-        for end in ("", "-journal", "-wal", "-shm"):  # of a process that died while it made one
+        for end in ("", "-journal", "-wal", "-shm"):  # left by a process that died here
             draft.with_name(draft.name + end).unlink(missing_ok=True)
-        make_private(draft)  # what SQLite puts beside it is made with the same rights
+        make_private(draft)  # SQLite makes its other files with the same permissions
         db = sqlite3.connect(draft, isolation_level=None)
         try:
             migrate(db, draft)
-            # Not later, in its place: a process that died in that moment would leave a journal to be rolled back.
+            # Before the rename: a process that died after it would leave a journal to be rolled back.
             db.execute("PRAGMA journal_mode = WAL")
         finally:
             db.close()
@@ -126,7 +126,7 @@ def make_database(path: Path) -> None:
 
 
 def mark_open(path: Path) -> None:
-    """Mark the database as open, if it has a log; the log is on disk before the mark is."""
+    """Mark the database as open, if it has a log; the log is on disk before the mark."""
     if not log_of(path).exists():
         return
     mark = mark_of(path)
@@ -142,12 +142,12 @@ def mark_open(path: Path) -> None:
 
 
 def unmark(path: Path) -> None:
-    """Remove the mark: the database has taken in its whole log."""
+    """Remove the mark: the whole log is in the database."""
     mark_of(path).unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """What was made or renamed in the folder survives a power cut."""
+    """Sync the folder, so that new and renamed files survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -156,8 +156,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def own_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
-    """Own a state folder, made if need be, whose database is on a server; unless `alone`, with other processes that do
-    so. Refused: one with a database of its own."""
+    """Own a state folder whose database is on a server, and make it if needed; unless `alone`, together with other
+    processes. Raises `StoreError` if it has a database of its own."""
     lock = lock_folder(folder, address, alone)
     if (folder / DATABASE).exists():
         lock.release()
@@ -166,7 +166,7 @@ def own_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
 
 
 def lock_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
-    """Make the folder, if need be, and own it. Refused: it cannot be made or written, or another process owns it."""
+    """Make the folder if needed, and own it. Raises if it cannot be made or written, or another process owns it."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError as error:
@@ -177,8 +177,8 @@ def lock_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
 
 
 def prove_folder(folder: Path, store_id: str, shown: str, home: Home | None) -> Home:
-    """The place of a store's files, which must be this folder: the random value in it is the one that the store knows.
-    A store without files (None) gets them here. Refused: a folder of another store, and one that is not the place."""
+    """Check that this folder is the place of the store's files: both have the same random value. A store without a
+    place (None) gets this one. Raises `StoreError` for a folder of another store, and for another place."""
     path = str(folder.resolve())
     bound = _bound_to(folder)
     if bound is not None and bound.id != store_id:

@@ -1,4 +1,4 @@
-"""Heartbeats: what is wanted of conversations by themselves."""
+"""Heartbeats: wakes and periodic turns of conversations."""
 
 from fledge.core.run import Instant
 from fledge.store.records import HeartbeatRow
@@ -14,14 +14,14 @@ class Heartbeats:
         self._unit = unit
 
     def get(self, session: str) -> HeartbeatRow | None:
-        """What is wanted of this conversation by itself, if anything ever was."""
+        """The heartbeat of this conversation; None if it never had one."""
         if self._unit.is_empty("heartbeats"):
             return None
         row = self._unit.one(f"SELECT {_HEARTBEAT} FROM heartbeats WHERE session = ?", session)
         return None if row is None else HeartbeatRow(*row)
 
     def save(self, heartbeat: HeartbeatRow) -> None:
-        """Store what is wanted."""
+        """Store a heartbeat."""
         self._unit.execute("DELETE FROM heartbeats WHERE session = ?", heartbeat.session)
         self._unit.execute(
             f"INSERT INTO heartbeats ({_HEARTBEAT}) VALUES (?,?,?,?,?,?,?,?)",

@@ -1,7 +1,7 @@
-"""Inboxes: what waits to enter sessions, and what became of it.
+"""Inboxes: messages and completions for sessions, and their states.
 
-What waits for a session that was looked at is counted, and kept as long as it is little: the inbox of a busy
-conversation is looked at in every commit.
+The unread rows of a session are counted, and cached unless they are many: the inbox of a busy conversation is read in
+every commit.
 """
 
 from collections import Counter
@@ -20,13 +20,15 @@ from fledge.store.runs import Runs
 from fledge.store.unit import Table, TableShape, Unit
 
 KEPT: Final = 2048
-"""How many unread rows of a session are kept; of one with more they are only counted."""
+"""The most unread rows of a session that are cached; of a session with more they are only counted."""
+FEW: Final = 100
+"""At most this many rows of an inbox that is not cached are read alone: mostly for a reader, which caches nothing."""
 
 _ROW: Final = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, carried"
 _COMPLETION: Final = "(" + " OR ".join(f"i.kind = '{kind}'" for kind in sorted(COMPLETIONS)) + ")"
 _KINDS: Final = "SELECT kind, count(*) FROM inbox WHERE session = ? AND state = 'unread' GROUP BY kind"
 _UNREAD: Final = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
-# A message may come from a run, too: only a completion takes the place of the run it announces.
+# A run may also send a message: only a completion is ordered by its run.
 _UNREAD_BY_CHILD: Final = f"""
 SELECT {", ".join(f"i.{column}" for column in _ROW.split(", "))} FROM inbox i
 LEFT JOIN runs r ON r.key = i.source AND {_COMPLETION}
@@ -43,7 +45,7 @@ def _values(row: InboxRow) -> tuple[Any, ...]:
 
 
 def _words(row: InboxRow) -> tuple[Any, ...]:
-    """What a row says, and to whom: mostly only its state changes."""
+    """The content and the receiver of a row, which seldom change."""
     return row.session, row.origin, row.path, row.body, row.text, row.route
 
 
@@ -68,19 +70,22 @@ _INBOX: Final = TableShape(
     update=_update,
     delete="DELETE FROM inbox WHERE key = ?",
     keeps=lambda row: row.state == "unread",  # others may be many, and long
+    group=lambda row: row.session,
 )
 
 
 class Inbox:
-    """Rows by their keys, and by the sessions they wait for."""
+    """Inbox rows by key, and the unread ones by session."""
 
     def __init__(self, unit: Unit, runs: Runs, commissions: MessageRequests) -> None:
         self._unit, self._runs, self._requests = unit, runs, commissions
-        self._rows: Table[str, InboxRow] = Table(unit, _INBOX)
-        self._unread = unit.memory("inbox")
-        """By session, what waits for it."""
-        self._lengths = unit.memory("inbox")
-        """By key, a row that waits and how long it is."""
+        self.rows: Table[str, InboxRow] = Table(unit, _INBOX)
+        self._unread = unit.memory("inbox", by="group")
+        """Unread rows by session."""
+        self._lengths = unit.memory("inbox", by="key")
+        """Unread rows by key, with their lengths."""
+        self._unheard = unit.memory("inbox")
+        """Sessions that were opened since the cache was last cleared and have announced nothing."""
         self._numbers = unit.memory("inbox")
         """`next`: the number of the next row."""
 
@@ -100,29 +105,31 @@ class Inbox:
         carried: str = "",
         is_new: bool = False,
     ) -> bool:
-        """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written. `is_new`: none
-        was, so none is looked for; the database refuses the row if one was after all."""
-        if not is_new and self._rows.get(key) is not None:
+        """Put a row into an inbox; False, and no change, if a row with this key was ever written. `is_new`: the key is
+        new, so no row is looked up; the database refuses a key that exists."""
+        is_new = is_new or (kind in COMPLETIONS and self._unheard.pop(source, False))
+        if not is_new and self.rows.get(key) is not None:
             return False
         seq = self._numbers.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(seq), 0) FROM inbox")[0])
         self._numbers["next"] = seq + 1
         row = InboxRow(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, carried)
         if is_new:
-            self._rows.add(key, row)
+            self.rows.add(key, row)
         else:
-            self._rows.put(key, row)
+            self.rows.put(key, row)
         waiting: _Waiting | None = self._unread.get(session)
         if waiting is not None:
             waiting.arrives(row)
         return True
 
     def open(self, session: str) -> None:
-        """The session was never there before, so nothing waits for it: it need not be looked for."""
+        """Note that the session is new: its inbox is empty, and it has announced nothing. Neither needs a query."""
         self._unread[session] = _Waiting({}, {})
+        self._unheard[session] = True
 
     def measured(self, row: InboxRow, measure: Callable[[], int]) -> int:
-        """How long what a row says is, measured once while it waits unchanged: a full inbox is looked through again
-        with every commit's worth that is read of it."""
+        """The length of a row, measured once while it is unread and unchanged: a full inbox is measured again for each
+        batch that is read of it."""
         known = self._lengths.get(row.key)
         if known is None or known[0] is not row:
             known = self._lengths[row.key] = (row, measure())
@@ -131,49 +138,64 @@ class Inbox:
 
     def get(self, key: str) -> InboxRow | None:
         """A row by its key, whatever its state."""
-        return self._rows.get(key)
+        return self.rows.get(key)
 
-    # -- what waits
+    # -- unread rows
 
     def _waiting(self, session: str) -> "_Waiting":
-        """What waits for a session."""
+        """The unread rows of a session."""
         waiting: _Waiting | None = self._unread.get(session)
         if waiting is None:
-            found = self._unit.all(_UNREAD, session, KEPT + 1)
-            if len(found) > KEPT:
-                waiting = _Waiting(dict(self._unit.all(_KINDS, session)), None)
-            else:
-                rows = {row[1]: self._rows.found(row[1], row) for row in found}
-                waiting = _Waiting(_counted(rows.values()), rows)
-            self._unread[session] = waiting
+            waiting = self._keep(session, self._unit.all(_UNREAD, session, KEPT + 1))
         elif waiting.rows is None and sum(waiting.kinds.values()) <= KEPT // 2:
-            waiting.rows = {row[1]: self._rows.found(row[1], row) for row in self._unit.all(_UNREAD, session, KEPT)}
+            waiting.rows = {row[1]: self.rows.found(row[1], row) for row in self._unit.all(_UNREAD, session, KEPT)}
         return waiting
 
+    def _keep(self, session: str, found: list[Any]) -> "_Waiting":
+        if len(found) > KEPT:
+            waiting = _Waiting(dict(self._unit.all(_KINDS, session)), None)
+        else:
+            rows = {row[1]: self.rows.found(row[1], row) for row in found}
+            waiting = _Waiting(_counted(rows.values()), rows)
+        self._unread[session] = waiting
+        return waiting
+
+    def ask(self, sessions: Iterable[str]) -> Callable[[], None]:
+        """Ask for what waits for these, unless it is known; answers a function that reads it."""
+        missing = [session for session in sessions if session not in self._unread]
+        asked = [(session, self._unit.execute(_UNREAD, session, KEPT + 1)) for session in missing]
+
+        def keep() -> None:
+            for session, cursor in asked:
+                self._keep(session, cursor.fetchall())
+
+        return keep
+
     def unread(self, session: str, limit: int = 1_000_000) -> list[InboxRow]:
-        """The rows that wait to enter a session, in order of arrival."""
-        rows = self._waiting(session).rows
+        """The unread rows of a session, in the order of arrival."""
+        is_glance = limit <= FEW and session not in self._unread
+        rows = None if is_glance else self._waiting(session).rows
         if rows is None:
-            return [InboxRow(*row) for row in self._unit.all(_UNREAD, session, limit)]
+            return [InboxRow(*row) for row in self._unit.all(_UNREAD, session, max(0, limit))]
         return list(islice(rows.values(), max(0, limit)))
 
     def unread_by_child(self, session: str, limit: int) -> list[InboxRow]:
-        """The rows that wait to enter a session: messages in order of arrival, then completions in the order in which
-        their runs were made, then the wake."""
+        """The unread rows of a session: messages in the order of arrival, then completions in the order in which their
+        runs were created, then the wake."""
         rows = self._waiting(session).rows
         if rows is None:
             return [InboxRow(*row) for row in self._unit.all(_UNREAD_BY_CHILD, session, limit)]
         return sorted(rows.values(), key=self._turn)[: max(0, limit)]
 
     def _turn(self, row: InboxRow) -> tuple[int, int, int]:
-        """When a row has its turn among those that wait."""
+        """The sort key of `unread_by_child`."""
         if row.announces is None:
             return (2 if row.kind == "wake" else 0), 0, row.seq
         run = self._runs.rows.get(row.source or "")
         return 1, 0 if run is None else run.number, row.seq
 
     def newest_unread(self, session: str, kind: InboxRowKind | None = None) -> list[InboxRow]:
-        """The row (of this kind) that arrived last and still waits; empty if none does."""
+        """The newest unread row (of this kind); empty if there is none."""
         waiting = self._waiting(session)
         if kind is not None and not waiting.kinds.get(kind):
             return []
@@ -188,7 +210,7 @@ class Inbox:
         ]
 
     def count_waiting(self, session: str, kind: InboxRowKind, origin: str) -> int:
-        """How many rows of this kind and origin are unread in this inbox."""
+        """The number of unread rows of this kind and origin."""
         waiting = self._waiting(session)
         if not waiting.kinds.get(kind):
             return 0
@@ -198,12 +220,12 @@ class Inbox:
         return int(self._unit.one(sql, session, kind, origin)[0])
 
     def count_unread(self, session: str) -> tuple[int, int]:
-        """How many completions and how many sends are unread in this inbox."""
+        """The numbers of unread completions and of unread sends."""
         kinds = self._waiting(session).kinds
         return sum(count for kind, count in kinds.items() if kind in COMPLETIONS), kinds.get("send", 0)
 
     def dropped(self, session: str, origin: str) -> list[InboxRow]:
-        """Rows that gave way and whose line is still to be told, in order of arrival."""
+        """Dropped rows whose line the session has not read yet, in the order of arrival."""
         sql = (
             f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ?"
             " ORDER BY seq"
@@ -219,80 +241,81 @@ class Inbox:
         return [InboxRow(*row) for row in self._unit.all(sql, run)]
 
     def undelivered(self) -> list[InboxRow]:
-        """Every row that was given up on, oldest first."""
+        """All undelivered rows, oldest first."""
         return [
             InboxRow(*row)
             for row in self._unit.all(f"SELECT {_ROW} FROM inbox WHERE state = 'undelivered' ORDER BY seq")
         ]
 
-    # -- what becomes of a row. Each is False if the row is not there any more, and nothing changes.
+    # -- closing a row. Each returns False, and changes nothing, if the row is closed already.
 
     def consume(self, key: str, at: Instant) -> bool:
-        """The session has read it."""
+        """The session has read the row."""
         return self._close(key, "consumed", at)
 
     def suppress(self, key: str, at: Instant) -> bool:
-        """There is nothing to tell with it."""
+        """The row has nothing to announce."""
         return self._close(key, "suppressed", at)
 
     def void(self, key: str, at: Instant) -> bool:
-        """It will not be read; its request, if it has one, has ended so."""
+        """The row will not be read; this ends its request, if it has one."""
         is_void = self._close(key, "void", at)
         self._requests.end(key, TurnEnd("void"), at)
         return is_void
 
     def give_up(self, key: str, at: Instant) -> bool:
-        """Nobody could be found for it: it is on the undelivered list."""
+        """The row could not be delivered: put it on the undelivered list."""
         return self._close(key, "undelivered", at)
 
     def dismiss(self, key: str, at: Instant) -> bool:
-        """It is taken off the undelivered list, for good."""
+        """Take the row off the undelivered list."""
         return self._close(key, "dismissed", at)
 
     def reopen(self, key: str) -> bool:
-        """It waits again, in its old place."""
+        """Make the row unread again, in its old place."""
         return self._close(key, "unread", None)
 
     def drop(self, key: str, at: Instant | None) -> None:
-        """An unread message gives way to newer ones, without a word; if `at` is None, with a line still to be told."""
+        """Drop an unread message to make room for newer ones; if `at` is None, the session is yet to read a line about
+        it."""
         self._change(key, lambda row: replace(row, state="dropped", closed_at=at))
 
     def line_told(self, key: str, at: Instant) -> None:
-        """The line of a dropped row was told."""
-        row = self._rows.get(key)
+        """The session has read the line about a dropped row."""
+        row = self.rows.get(key)
         if row is not None and row.state == "dropped":
-            self._rows.put(key, replace(row, closed_at=at))
+            self.rows.put(key, replace(row, closed_at=at))
 
     def _close(self, key: str, state: RowState, at: Instant | None) -> bool:
-        row = self._rows.get(key)
+        row = self.rows.get(key)
         if row is None or row.state not in ("unread", "undelivered"):
             return False
         self._lengths.pop(key, None)
         self._move(row, replace(row, state=state, closed_at=at))
         return True
 
-    # -- changing what waits
+    # -- changing unread rows
 
     def readdress(self, key: str, session: str | None, path: Path = "direct") -> None:
-        """Put an unread row, same key, into another inbox; None while nobody is left."""
+        """Move an unread row into another inbox; None while there is no receiver."""
         self._change(key, lambda row: replace(row, session=session, path=path))
 
     def rewrite(self, key: str, body: str, text: TextId | None) -> None:
-        """Change what an unread row says."""
+        """Change the content of an unread row."""
         self._change(key, lambda row: replace(row, body=body, text=text))
 
     def aim(self, key: str, origin: str, route: RouteSource) -> None:
-        """Say where the answer to an unread row should go, and how that was found."""
+        """Set the address for the answer to an unread row, and how it was found."""
         self._change(key, lambda row: replace(row, origin=origin, route=route))
 
     def _change(self, key: str, change: Callable[[InboxRow], InboxRow]) -> None:
-        row = self._rows.get(key)
+        row = self.rows.get(key)
         if row is not None and row.state == "unread":
             self._move(row, change(row))
 
     def _move(self, before: InboxRow, after: InboxRow) -> None:
-        """From now on the row is so: in no inbox any more, or in the same place of one, or in another."""
-        self._rows.put(after.key, after)
+        """Store a changed row, and update the cached unread rows of its old and its new inbox."""
+        self.rows.put(after.key, after)
         waiting: _Waiting | None = self._unread.get(before.session)
         if before.state == "unread" and waiting is not None:
             if after.state == "unread" and after.session == before.session:
@@ -300,11 +323,11 @@ class Inbox:
                 return
             waiting.leaves(before)
         if after.state == "unread":
-            self._unread.pop(after.session, None)  # it is not the last to arrive there
+            self._unread.pop(after.session, None)  # the row is not the last one there, so its place must be read
 
 
 class _Waiting:
-    """What waits for a session: how many rows of each kind, and the rows themselves unless they are many."""
+    """The unread rows of a session: their number by kind, and the rows themselves unless they are many."""
 
     __slots__ = ("kinds", "rows")
 
@@ -312,7 +335,7 @@ class _Waiting:
         self.kinds, self.rows = kinds, rows
 
     def arrives(self, row: InboxRow) -> None:
-        """A row came last."""
+        """Add a row at the end."""
         self.kinds[row.kind] = self.kinds.get(row.kind, 0) + 1
         if self.rows is not None:
             self.rows[row.key] = row
@@ -320,12 +343,12 @@ class _Waiting:
                 self.rows = None
 
     def changes(self, row: InboxRow) -> None:
-        """A row that waits says something else now."""
+        """Replace a row."""
         if self.rows is not None:
             self.rows[row.key] = row
 
     def leaves(self, row: InboxRow) -> None:
-        """A row waits no longer."""
+        """Remove a row."""
         self.kinds[row.kind] -= 1
         if self.rows is not None:
             del self.rows[row.key]

@@ -1,6 +1,6 @@
-"""Lists of runs and sessions, a page at a time. None costs more the more runs are finished: they follow indexes, which
-each names so that no plan of the database can make it read all runs, or read counters that are kept in the commit that
-changes them. `miscounted` alone reads everything, to check the counters.
+"""Lists of runs and sessions, page by page. The cost does not grow with the number of finished runs: each query names
+its index, so that no query plan reads all runs, and counts come from counters that commits maintain. Only `miscounted`
+reads everything, to check the counters.
 """
 
 from typing import Any, Final
@@ -37,7 +37,7 @@ _FEW: Final[dict[RunFilter, str]] = {
         SELECT r.id FROM inbox i CROSS JOIN runs r ON r.key = i.source WHERE i.state = 'undelivered' GROUP BY r.id
     """,
 }
-"""Filters that find few runs, however many there are."""
+"""Filters that match few runs, however many there are."""
 _ARCHIVED_ABOVE: Final = """
 WITH RECURSIVE above(key, parent) AS (
   SELECT r.key, r.parent FROM tallies t CROSS JOIN runs r ON r.key = t.session
@@ -53,7 +53,7 @@ WHERE key >= ? AND key < ? AND state = 'open' ORDER BY last_at DESC, key LIMIT ?
 
 
 def _where(walk: RunWalk) -> tuple[str, list[Any]]:
-    """The conditions of a walk besides its filter."""
+    """The conditions of a walk, without its filter."""
     wanted = {
         "r.root = ?": walk.root or None,
         "r.parent = ?": walk.requester or None,
@@ -65,7 +65,7 @@ def _where(walk: RunWalk) -> tuple[str, list[Any]]:
 
 
 def _source(walk: RunWalk) -> str:
-    """The runs that a filter finds, by the index that fits."""
+    """The runs that match the filter, with the index for it."""
     match walk.filter:
         case "all" | "done":
             index = "runs_children" if walk.requester else "runs_tree" if walk.root else "runs_listed"
@@ -79,8 +79,14 @@ def _source(walk: RunWalk) -> str:
             return f"({_FEW[few]}) few CROSS JOIN runs r ON r.id = few.id WHERE {LISTED}"
 
 
+_SIZE: Final = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c"
+    " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relkind = 'r'"
+)
+
+
 class Lists:
-    """Runs and sessions in the order of lists."""
+    """Pages of runs and sessions, and their counts."""
 
     def __init__(self, unit: Unit, runs: Runs) -> None:
         self._unit, self._runs = unit, runs
@@ -88,7 +94,7 @@ class Lists:
     # -- runs
 
     def runs(self, walk: RunWalk, behind: RunMark | None, limit: int) -> list[ListedRun]:
-        """The next runs of a walk, the newest first: those behind a mark, or from the beginning."""
+        """The next runs of a walk, newest first, after the mark `behind`, or from the beginning."""
         where, args = _where(walk)
         if behind is not None:
             where, args = f"{where} AND (r.created_at, r.id) < (?, ?)", [*args, behind.at, behind.number]
@@ -97,12 +103,12 @@ class Lists:
         return [ListedRun(key, root, RunMark(at, number)) for key, root, at, number in rows]
 
     def run(self, key: str) -> ListedRun | None:
-        """Where this run is in lists, archived or not; None if there is no such run."""
+        """The run with its position in lists, also if it is archived; None if there is no such run."""
         row = self._runs.rows.get(key)
         return None if row is None else ListedRun(key, row.root, RunMark(row.created_at, row.number))
 
     def counts(self, root: str = "", requester: str = "") -> RunCounts:
-        """How many runs each filter finds: in the folder, below a root, or among a requester's own children."""
+        """How many runs match each filter: of all, below a root, or among the children of a requester."""
 
         def few(name: RunFilter) -> int:
             walk = RunWalk(filter=name, root=root, requester=requester)
@@ -121,19 +127,18 @@ class Lists:
         )
 
     def stuck(self) -> list[str]:
-        """Keys of runs that were told as stuck and have not moved since, oldest first."""
+        """Keys of runs that count as stuck and have made no progress since, oldest first."""
         return self._unit.column(f"SELECT key FROM ({_STUCK}) AS stuck ORDER BY created_at, id")
 
     def agent_days(self, since: int) -> list[AgentDay]:
-        """What each agent began and spent on each day from this one on, by day."""
+        """Runs and cost of each agent on each day since this one, by day."""
         sql = "SELECT agent, day, runs, cost_usd FROM agent_days WHERE day >= ? ORDER BY day, agent"
         return [AgentDay(*row) for row in self._unit.all(sql, since)]
 
     # -- children of one session
 
     def children(self, session: str, limit: int, newest: bool = False) -> ChildrenPage:
-        """The first children in list order: active ones first, otherwise the oldest first, or the newest; archived ones
-        left out."""
+        """The first children in list order: active ones first, then by age, or newest first; without archived ones."""
         room = max(0, limit)
         order = "created_at DESC, id DESC" if newest else "created_at, id"
         active = f"FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE} AND {LISTED}"
@@ -148,13 +153,13 @@ class Lists:
         return ChildrenPage(keys, count, self.count_children(session) - count)
 
     def count_children(self, session: str) -> int:
-        """How many runs of this session are still kept in its lists: all but archived ones."""
+        """The number of this session's children that are not archived."""
         tally = self._runs.tallies.get(("parent", session))
         return 0 if tally is None else tally.listed
 
     def child_numbers(self, parent: str, limit: int) -> dict[str, int]:
-        """By key, the numbers that a list of this session's children shows: those of the first active ones and of the
-        newest done ones, so many of each."""
+        """The list numbers of this session's children by key: of the first `limit` active ones and of the newest
+        `limit` done ones."""
         active = self._unit.column(
             f"SELECT key FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE} AND {LISTED}"
             " ORDER BY created_at, id LIMIT ?",
@@ -169,25 +174,25 @@ class Lists:
         return {key: at for at, key in enumerate(active, 1)} | {key: last - at for at, key in enumerate(done)}
 
     def archived_above(self, session: str) -> list[str]:
-        """Keys of the session's archived children with something below them that is not archived, oldest first."""
+        """Keys of the session's archived children that have runs below them that are not archived, oldest first."""
         return self._unit.column(_ARCHIVED_ABOVE, session)
 
     # -- sessions
 
     def recent_sessions(self, agent_id: str | None = None, limit: int = 1000) -> list[tuple[Session, Instant]]:
-        """Sessions that are not deleted (of one agent, or of all) with the time of their last entry, newest first.
+        """Open sessions (of one agent, or of all) with the time of their last entry, newest first.
 
-        One that has no entry counts from when it was opened.
+        For a session without entries it is the time at which it was opened.
         """
-        # Keys of one agent lie together: from `agent:<id>:` up to the character behind the colon.
+        # Keys of one agent are adjacent: from `agent:<id>:` up to the character after the colon.
         first, end = ("agent:", "agent;") if agent_id is None else (f"agent:{agent_id}:", f"agent:{agent_id};")
         return [(read_session(row[:-1]), row[-1]) for row in self._unit.all(_SESSIONS, first, end, limit)]
 
     def sessions(
         self, agent_id: str, roots_only: bool, behind: tuple[Instant, str] | None, limit: int
     ) -> list[ListedSession]:
-        """The next open sessions, the latest active first: those behind a time and key, or from the beginning; of one
-        agent, or of all if none is named; conversations and programs only, if that is wanted."""
+        """The next open sessions, the most recently active first, after `behind` (a time and key), or from the
+        beginning; of one agent, if one is named. `roots_only`: only conversations and programs."""
         index, where, args = "sessions_last", "state = 'open'", list[Any]()
         if roots_only:
             index, where = "sessions_roots", f"{where} AND depth = 0"
@@ -201,15 +206,19 @@ class Lists:
         )
         return [ListedSession(read_session(row[:-1]), row[-1]) for row in rows]
 
-    # -- all there is
+    # -- totals
 
     def count_rows(self) -> tuple[int, int]:
-        """How many runs there are and how many sessions, archived and deleted ones included."""
+        """The number of runs and of sessions, archived and deleted ones included."""
         row = self._unit.one("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM sessions)")
         return int(row[0]), int(row[1])
 
+    def bytes_on_server(self) -> int:
+        """The size of all tables with their indexes, on a server; 0 where the database is a file."""
+        return int(self._unit.one(_SIZE)[0]) if self._unit.is_remote else 0
+
     def miscounted(self) -> list[str]:
-        """What is wrong with the counters, by counting every run: for checks, since it reads all of them."""
+        """Counters that differ from a count of all runs. Only for checks: it reads all runs."""
         counted = " UNION ALL ".join(
             f"SELECT '{scope}' AS scope, {session} AS session, count(*) AS listed, sum(failed) AS failed"
             f" FROM runs WHERE {LISTED} GROUP BY 2"

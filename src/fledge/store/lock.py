@@ -1,8 +1,8 @@
-"""One process owns a store. The lock is on a file of its own: a POSIX lock on the database would be dropped whenever
-any descriptor of it closes. The file says who holds it, so that a second process can name the first.
+"""The lock of a store, which one process owns. It is on a file of its own: a POSIX lock on the database would be
+dropped whenever any descriptor of it closes. The file names its holder, so that a second process can name the first.
 
-A lock belongs to a file, not to its name: one that was removed or replaced is still locked, and a second process locks
-the new one. So the opener compares both after it has the lock, and the holder looks again before it writes.
+A lock belongs to a file, not to its path: a file that was removed or replaced stays locked, and a second process can
+lock the new one. So the lock is compared with the file at its path after it is taken, and before each write.
 """
 
 import fcntl
@@ -19,18 +19,18 @@ from fledge.store.unforked import forget, keep_from_children
 
 MOST_BYTES = 64 * 1024
 TRIES = 100
-"""How often the file may be replaced while it is being locked."""
+"""How often locking is tried if the file is replaced meanwhile."""
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who owns the store."""
+    """The process that owns the store."""
 
     pid: int
     host: str
     command: str
     since_at: float
     address: str = ""
-    """Where it can be asked, if it can: its gateway's address, or the word for a socket in the folder."""
+    """The address of its gateway, or the name of its socket in the folder; empty if it takes no requests."""
 
     def __str__(self) -> str:
         at = f", gateway at {self.address}" if ":" in self.address else ""
@@ -38,14 +38,14 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def this_process(at: float, address: str = "") -> Holder:
-    """This process as a holder since that time."""
+    """This process as the holder since that time."""
     command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
     return Holder(os.getpid(), socket.gethostname(), command, at, address)
 
 
 class StoreLock:
-    """The lock, held from construction until `release`: alone, or with others, who then say nothing in the file.
-    Raises StoreLocked if another process has it alone, or at all."""
+    """The lock, held from construction until `release`: exclusive, or shared, in which case the file names no holder.
+    Raises `StoreLocked` if another process holds it in a way that conflicts."""
 
     def __init__(self, path: Path, at: float, address: str = "", alone: bool = True) -> None:
         self._path, self._alone = path, alone
@@ -53,7 +53,7 @@ class StoreLock:
             self._fd = _locked(path, alone)
             if self.is_ours():
                 break
-            os.close(self._fd)  # it was removed or replaced before it was locked
+            os.close(self._fd)  # the file was removed or replaced before it was locked
         else:
             raise StoreError(
                 f"{path} is replaced again and again; stop the program that does that, or name another folder"
@@ -69,7 +69,7 @@ class StoreLock:
             ) from error
 
     def write(self, at: float, address: str) -> None:
-        """Say who holds it, and where they can be reached."""
+        """Write the holder and its address into the file."""
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, msgspec.json.encode(this_process(at, address)), 0)
 
@@ -81,7 +81,7 @@ class StoreLock:
             return False
 
     def release(self) -> None:
-        """Let go; the file stays, empty."""
+        """Release the lock; the file stays, empty."""
         if self._alone:
             os.ftruncate(self._fd, 0)
         self._close()
@@ -92,7 +92,7 @@ class StoreLock:
 
 
 def _locked(path: Path, alone: bool) -> int:
-    """A descriptor of the file at this path, with the lock on it. Raises StoreLocked if another process has it."""
+    """A locked descriptor of the file at this path. Raises `StoreLocked` if another process has the lock."""
     try:
         descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
@@ -107,7 +107,7 @@ def _locked(path: Path, alone: bool) -> int:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Who says they hold the lock; None if nobody does or it cannot be read."""
+    """The holder that the file names; None if it names none or cannot be read."""
     try:
         return msgspec.json.decode(read_plain(path, MOST_BYTES), type=Holder)
     except (OSError, msgspec.DecodeError):

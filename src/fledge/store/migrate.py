@@ -1,8 +1,8 @@
-"""One schema, and the steps that bring older files to it: one file per version, applied in order, in one transaction,
-after a backup copy.
+"""The schema, and the steps that upgrade older files: one file for each version, applied in order, in one transaction,
+after a backup.
 
-A new file is a copy of an empty database in memory that was made by the schema. A file that is newer than this program,
-older than the oldest step, or damaged is refused and never written to.
+A new file is a copy of an empty in-memory database with the schema. A file that is newer than this program, older than
+the oldest step, or damaged is refused and never written to.
 """
 
 import os
@@ -10,7 +10,6 @@ import re
 import sqlite3
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
@@ -18,20 +17,20 @@ from fledge.errors import StoreError
 
 APPLICATION = 0x666C6467
 """Marks a SQLite file as ours ("fldg")."""
-
+_HERE = Path(__file__).parent
 
 Steps = tuple[tuple[int, str], ...]
-"""Upgrades as (version, SQL), in order; each goes on from the version before it."""
+"""Upgrades as (version, SQL), in order; each upgrades the version before it."""
 
 
 @cache
 def upgrades(database: str = "") -> Steps:
-    """All known steps, as SQLite takes them or as another database does."""
-    return steps_of(resources.files("fledge.store").joinpath("upgrades").iterdir(), database)
+    """All steps, for SQLite or for another database."""
+    return steps_of((_HERE / "upgrades").iterdir(), database)
 
 
 class MigrationFile(Protocol):
-    """A file with a step."""
+    """A file with an upgrade."""
 
     @property
     def name(self) -> str: ...
@@ -40,8 +39,8 @@ class MigrationFile(Protocol):
 
 
 def steps_of(files: Iterable[MigrationFile], database: str = "") -> Steps:
-    """The steps in these files. One that a database cannot take has a file for it (`0099_name.postgres.sql`) beside the
-    usual one."""
+    """The steps in these files. A step that another database cannot run as it is has a second file for it
+    (`0099_name.postgres.sql`)."""
     found: dict[int, str] = {}
     for file in sorted(files, key=lambda file: len(file.name)):
         step = re.fullmatch(r"(\d{4})_\w+(?:\.(\w+))?\.sql", file.name)
@@ -52,22 +51,22 @@ def steps_of(files: Iterable[MigrationFile], database: str = "") -> Steps:
 
 @cache
 def schema() -> str:
-    """What makes a new file."""
-    return resources.files("fledge.store").joinpath("schema.sql").read_text("utf-8")
+    """The SQL of a new file."""
+    return (_HERE / "schema.sql").read_text("utf-8")
 
 
 def newest(steps: Steps | None = None) -> int:
-    """The version that this program works with."""
+    """The schema version of this program."""
     return (steps or upgrades())[-1][0]
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """The version this file was last brought to; 0 if it is empty."""
+    """The schema version of this file; 0 if it is empty."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def refuse_foreign(db: sqlite3.Connection, path: Path, steps: Steps | None = None) -> None:
-    """Raise unless the file is ours, and of a version that this program knows; nothing is written either way."""
+    """Raise unless the file is ours and of a version that this program knows. Nothing is written."""
     version, last, first = schema_version(db), newest(steps), (steps or upgrades())[0][0] - 1
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise StoreError(f"{path} is a database of another program. It was not changed: name another folder.")
@@ -84,8 +83,8 @@ def refuse_foreign(db: sqlite3.Connection, path: Path, steps: Steps | None = Non
 
 
 def migrate(db: sqlite3.Connection, path: Path, steps: Steps | None = None) -> int:
-    """Bring the file up to date, all or nothing; answers its version. Refused if it is not ours, newer, or too old; one
-    without any table is new."""
+    """Upgrade the file, whole or not at all; returns its version. A file without tables is new. Raises `StoreError` if
+    it is not ours, newer, or too old."""
     last = newest(steps)
     is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if not is_new:
@@ -114,7 +113,7 @@ def _apply(db: sqlite3.Connection, steps: list[str], version: int) -> None:
 
 @cache
 def _empty(sql: str, version: int) -> sqlite3.Connection:
-    """A database without rows. SQLite lets threads take turns with it."""
+    """An in-memory database without rows. SQLite serialises its use by threads."""
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     _apply(db, [sql], version)
     return db
@@ -122,7 +121,7 @@ def _empty(sql: str, version: int) -> sqlite3.Connection:
 
 @cache
 def columns_by_table() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """By table of the schema: its columns, and those of its primary key, in order."""
+    """The tables of the schema, each with its columns and those of its primary key, in order."""
     db = _empty(schema(), newest())
     found = {}
     for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall():
@@ -133,7 +132,7 @@ def columns_by_table() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 def is_behind(db: sqlite3.Connection) -> bool:
-    """True if this program would bring the file up to date."""
+    """True if this program would upgrade the file."""
     return schema_version(db) < newest()
 
 

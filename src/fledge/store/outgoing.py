@@ -1,4 +1,4 @@
-"""What leaves: the outbox, and where sessions' words go."""
+"""The outbox, and the routes of sessions: the addresses to which their replies go."""
 
 from typing import Any, Final
 
@@ -10,8 +10,9 @@ from fledge.store.unit import Unit
 
 _POST: Final = "key, kind, run, body, tries, due_at, lane, retries, expires_at, state, coalesce(error, '')"
 _ROUTE: Final = "session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by"
+UNBOUND: Final = "SELECT session FROM routes WHERE due_at <= ? ORDER BY due_at, session LIMIT ?"
 
-# Every lane in which somebody waits: a walk over the first column of the index, not over its rows.
+# All lanes with waiting posts: this walks over the first column of the index, not over its rows.
 _HEADS: Final = f"""
 WITH RECURSIVE found (lane) AS (
   SELECT min(lane) FROM outbox WHERE state = 'waiting' AND lane > ''
@@ -29,7 +30,7 @@ WHERE due_at IS NOT NULL AND (lane = '' OR state = 'undelivered') AND due_at <= 
 
 
 class Outbox:
-    """What is to be sent, and what could not be."""
+    """Posts that are to be sent, were sent, or could not be sent."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -46,7 +47,7 @@ class Outbox:
         retries: int = 3,
         expires_at: Instant | None = None,
     ) -> bool:
-        """Put something into the outbox; False, and nothing changes, if this key was ever posted."""
+        """Put a post into the outbox; False, and no change, if this key was ever posted."""
         cursor = self._unit.execute(
             "INSERT INTO outbox (key, kind, run, body, due_at, lane, retries, expires_at) VALUES (?,?,?,?,?,?,?,?)"
             " ON CONFLICT (key) DO NOTHING",
@@ -64,20 +65,20 @@ class Outbox:
         return self._unit.one("SELECT 1 FROM outbox WHERE key = ? AND state = 'waiting'", key) is not None
 
     def due(self, at: Instant, limit: int) -> list[OutboxPost]:
-        """What is due, the longest overdue first: to be sent, of each lane only the oldest that waits; or, if
-        undelivered, to be taken off that list."""
+        """Due posts, the longest overdue first: those to be sent, of each lane only the oldest, and undelivered ones
+        that are to be dismissed."""
         if self._unit.is_empty("outbox"):
             return []
         rows = [*self._unit.all(_LOOSE, at, limit), *self._unit.all(_HEADS, at)]
         rows.sort(key=lambda row: (row[6], row[0]))
         return [OutboxPost(*row[1:]) for row in rows[:limit]]
 
-    def count_waiting(self) -> int:
-        """How many wait to be sent, due or not."""
-        return int(self._unit.one("SELECT count(*) FROM outbox WHERE state = 'waiting'")[0])
+    def count_waiting(self, but: str = "") -> int:
+        """The number of posts that wait to be sent, due or not; without those of the kind `but`."""
+        return int(self._unit.one("SELECT count(*) FROM outbox WHERE state = 'waiting' AND kind <> ?", but)[0])
 
     def done(self, key: str, at: Instant) -> None:
-        """It was sent."""
+        """The post was sent."""
         self._unit.execute(
             "UPDATE outbox SET state = 'sent', due_at = NULL, closed_at = ?, error = NULL"
             " WHERE key = ? AND state = 'waiting'",
@@ -86,14 +87,15 @@ class Outbox:
         )
 
     def failed(self, key: str, error: str, due_at: Instant) -> None:
-        """It was not sent: try again at `due_at`; those behind it in its lane wait for that."""
+        """Sending failed: try again at `due_at`; later posts of its lane wait."""
         self._unit.execute(
             "UPDATE outbox SET tries = tries + 1, error = ?, due_at = ? WHERE key = ? AND state = 'waiting'",
             *(error, due_at, key),
         )
 
     def give_up(self, key: str, error: str, until: Instant, at: Instant) -> None:
-        """It was not sent, and is undelivered: on that list until it is retried or dismissed, or `until`."""
+        """Sending failed for good: the post is undelivered until it is retried or dismissed, at the latest at
+        `until`."""
         self._unit.execute(
             "UPDATE outbox SET state = 'undelivered', tries = tries + 1, error = ?, due_at = ?, closed_at = ?"
             " WHERE key = ? AND state = 'waiting'",
@@ -101,7 +103,7 @@ class Outbox:
         )
 
     def retry(self, key: str, at: Instant, expires_at: Instant | None) -> bool:
-        """An undelivered post waits again, as if just posted, in its old place; False if it is not undelivered."""
+        """Let an undelivered post wait again, as if it were new, in its old place; False if it is not undelivered."""
         cursor = self._unit.execute(
             "UPDATE outbox SET state = 'waiting', tries = 0, error = NULL, due_at = ?, expires_at = ?, closed_at = NULL"
             " WHERE key = ? AND state = 'undelivered'",
@@ -110,7 +112,7 @@ class Outbox:
         return cursor.rowcount == 1
 
     def dismiss(self, key: str, at: Instant) -> bool:
-        """Take a post off the undelivered list; False if it is not on it."""
+        """Take a post off the undelivered list; False if it is not undelivered."""
         cursor = self._unit.execute(
             "UPDATE outbox SET state = 'dismissed', due_at = NULL, closed_at = ?"
             " WHERE key = ? AND state = 'undelivered'",
@@ -119,27 +121,27 @@ class Outbox:
         return cursor.rowcount == 1
 
     def undelivered(self, lane: str | None = None) -> list[OutboxPost]:
-        """Every post that was given up on, oldest first; only those of a lane if it is named."""
+        """All undelivered posts, oldest first; only those of a lane, if one is named."""
         wanted = "" if lane is None else " AND lane = ?"
         sql = f"SELECT {_POST} FROM outbox WHERE state = 'undelivered'{wanted} ORDER BY seq"
         return [OutboxPost(*row) for row in self._unit.all(sql, *(() if lane is None else (lane,)))]
 
 
 class Routes:
-    """Where sessions' words go."""
+    """The addresses to which replies of sessions go."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
 
     def get(self, session: str) -> Route | None:
-        """Where the session's words go, if that is known."""
+        """The route of the session, if it has one."""
         if self._unit.is_empty("routes"):
             return None
         row = self._unit.one(f"SELECT {_ROUTE} FROM routes WHERE session = ?", session)
         return None if row is None else _route(row)
 
     def set(self, route: Route) -> None:
-        """From now on the session's words go there. Refused if another session is bound to the same place."""
+        """Set the route of a session. Raises `Refused` if another session is bound to the same place."""
         address = route.address
         held = self.bound_at(address.channel, address.place) if route.kind == "bound" else None
         if held is not None and held.session != route.session:
@@ -153,7 +155,7 @@ class Routes:
         )
 
     def drop(self, session: str) -> bool:
-        """The session's words go nowhere any more; False if they went nowhere before."""
+        """Delete the route of the session; False if it had none."""
         return self._unit.execute("DELETE FROM routes WHERE session = ?", session).rowcount == 1
 
     def bound_at(self, channel: str, place: str) -> Route | None:
@@ -166,14 +168,13 @@ class Routes:
         return None if row is None else _route(row)
 
     def bindings(self) -> list[Route]:
-        """Every binding, by session."""
+        """All bindings, by session."""
         rows = self._unit.all(f"SELECT {_ROUTE} FROM routes WHERE kind = 'bound' ORDER BY session")
         return [_route(row) for row in rows]
 
     def due(self, at: Instant, limit: int) -> list[str]:
-        """Sessions whose binding has come to its end, the longest overdue first."""
-        sql = "SELECT session FROM routes WHERE due_at <= ? ORDER BY due_at, session LIMIT ?"
-        return self._unit.column(sql, at, limit)
+        """Sessions whose binding has expired, the longest overdue first."""
+        return self._unit.column(UNBOUND, at, limit)
 
 
 def _route(row: Any) -> Route:

@@ -1,4 +1,4 @@
-"""Who asked for what: questions to a person, requests that somebody waits for, and asks that may be repeated."""
+"""Approvals of tool calls, requests with a run id, and idempotency keys."""
 
 from typing import Any, Final
 
@@ -29,12 +29,15 @@ _MOVES: Final[dict[ApprovalState, tuple[str, ...]]] = {
     "started": ("allowed",),
     "waiting": (),
 }
-"""From which states each state may be reached."""
+"""The states from which each state can be reached."""
 _REQUEST: Final = "run_id, session, row, wishes, accepted_at, turn, started_at, ended_at, ended, entry"
+OVERDUE: Final = (
+    "SELECT run_id FROM commissions WHERE deadline_at <= ? AND ended_at IS NULL ORDER BY deadline_at LIMIT ?"
+)
 
 
 class Approvals:
-    """Questions to a person: may this very call be run?"""
+    """Tool calls that need a person's approval."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -55,7 +58,7 @@ class Approvals:
         return None if row is None else _approval(row)
 
     def of(self, session: str, first: int = 0, last: int | None = None) -> list[Approval]:
-        """All questions of a session, oldest first; those about calls of the entries `first` to `last`."""
+        """All questions of a session about calls of the entries `first` to `last`, oldest first."""
         if self._unit.is_empty("approvals"):
             return []
         sql = f"SELECT {_APPROVAL} FROM approvals WHERE session = ? AND entry BETWEEN ? AND ? ORDER BY entry, idx"
@@ -67,7 +70,7 @@ class Approvals:
         return [_approval(row) for row in self._unit.all(sql)]
 
     def decided(self, limit: int) -> list[Approval]:
-        """Questions of all sessions that wait for nobody, the newest first."""
+        """Decided questions of all sessions, newest first."""
         newest = "ORDER BY asked_at DESC, session, entry DESC, idx DESC LIMIT ?"
         return [
             _approval(row)
@@ -84,8 +87,8 @@ class Approvals:
         words: str = "",
         rule: str = "",
     ) -> bool:
-        """Move the question about this call on, with what was said; False if there is none, or it is already decided
-        otherwise."""
+        """Change the state of the question about this call, and store the answer; False if there is no such question,
+        or it is already decided."""
         moved = 0
         for origin in _MOVES[state]:
             moved += self._unit.execute(
@@ -98,13 +101,13 @@ class Approvals:
 
 
 class MessageRequests:
-    """What was asked of sessions by somebody who waits for it under a run id."""
+    """Messages to sessions whose answers can be waited for by a run id."""
 
     def __init__(self, unit: Unit, sessions: Sessions, active: Table[str, ActiveRow]) -> None:
         self._unit, self._sessions, self._active = unit, sessions, active
 
     def put(self, request: MessageRequest) -> None:
-        """Store a request that was accepted. Refused if its run id or row was ever used."""
+        """Store an accepted request. The database refuses a run id or a row that was used before."""
         a = request
         self._unit.execute(
             "INSERT INTO commissions (run_id, session, row, wishes, accepted_at) VALUES (?,?,?,?,?)",
@@ -117,7 +120,7 @@ class MessageRequests:
         return None if row is None else _request(row)
 
     def take_up(self, row: str, at: Instant) -> None:
-        """The open turn of its session has read this row: it serves the row's request, if there is one."""
+        """Record that the open turn of its session has read this row, and so serves its request, if there is one."""
         if self._unit.is_empty("commissions"):
             return
         found = self._unit.one("SELECT session, wishes FROM commissions WHERE row = ? AND ended_at IS NULL", row)
@@ -131,7 +134,7 @@ class MessageRequests:
         )
 
     def end(self, row: str, end: TurnEnd, at: Instant) -> None:
-        """The row's request, if there is one that has not ended, has ended so: it was answered, or will not be."""
+        """End the open request of this row, if there is one: it was answered, or will not be."""
         if self._unit.is_empty("commissions"):
             return
         found = self._unit.one("SELECT session FROM commissions WHERE row = ? AND ended_at IS NULL", row)
@@ -142,7 +145,7 @@ class MessageRequests:
             )
 
     def end_read(self, session: str, end: TurnEnd, at: Instant, first: int) -> None:
-        """Those that turns of the session from this number on have read, and nobody answered, have ended so."""
+        """End the open requests that turns of the session with this number or a higher one have read."""
         if not self._unit.is_empty("commissions"):
             self._unit.execute(
                 "UPDATE commissions SET ended = ?, ended_at = ?, entry = ?"
@@ -155,7 +158,7 @@ class MessageRequests:
         return None if row is None else row.last_entry
 
     def of(self, session: str) -> list[MessageRequest]:
-        """The requests that a turn of the session has read and none has answered, in order of acceptance."""
+        """The open requests that a turn of the session has read, in the order of acceptance."""
         if self._unit.is_empty("commissions"):
             return []
         rows = self._unit.all(
@@ -166,8 +169,8 @@ class MessageRequests:
         return [_request(row) for row in rows]
 
     def lane(self, session: str, turn: int | None) -> str:
-        """The lane that is wished for this turn, or, without one, for the turn that reads what waits longest; empty if
-        none is."""
+        """The lane that a request wishes for this turn; without a turn, the wish of the oldest unread request. Empty if
+        there is none."""
         if self._unit.is_empty("commissions"):
             return ""
         sql = "SELECT wishes FROM commissions WHERE session = ? AND ended_at IS NULL AND "
@@ -179,36 +182,32 @@ class MessageRequests:
         return next((lane for lane in (_wishes(one).lane for one in wished) if lane), "")
 
     def overdue(self, at: Instant, limit: int) -> list[str]:
-        """Run ids of requests whose turn has taken longer than was wished, the longest overdue first."""
-        return self._unit.column(
-            "SELECT run_id FROM commissions WHERE deadline_at <= ? AND ended_at IS NULL ORDER BY deadline_at LIMIT ?",
-            at,
-            limit,
-        )
+        """Run ids of requests whose turn has passed its timeout, the longest overdue first."""
+        return self._unit.column(OVERDUE, at, limit)
 
 
 class Ask(Struct, frozen=True, gc=False):
-    """What was asked under a key, and what came of it."""
+    """A request under an idempotency key, and its answer."""
 
     digest: str
-    """Of what was asked: under the same key nothing else may be asked."""
+    """Digest of the request: another request may not use the same key."""
     answer: str
 
 
 class IdempotencyKeys:
-    """Asks under a key of the asker's own: asking again finds what came of the first."""
+    """Idempotency keys by asker: the same key finds the answer to the first request."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
 
     def remember(self, asker: str, key: str, digest: str, answer: str, owner: str) -> None:
-        """From now on this key of this asker means this answer, until `owner` is forgotten. Refused if it was used."""
+        """Store the answer of this key, until `owner` is deleted. The database refuses a key that was used."""
         self._unit.execute(
             "INSERT INTO asks (asker, key, digest, answer, owner) VALUES (?,?,?,?,?)", asker, key, digest, answer, owner
         )
 
     def find(self, asker: str, key: str) -> Ask | None:
-        """What this key of this asker means."""
+        """The request and answer of this key, if it was used."""
         row = self._unit.one("SELECT digest, answer FROM asks WHERE asker = ? AND key = ?", asker, key)
         return None if row is None else Ask(*row)
 

@@ -2,12 +2,12 @@
 
 One thread writes, with group commit; views run on reader connections beside it, each in a snapshot of its own. A
 transaction of the writer holds an advisory lock of the schema: one process writes at a time, and the numbers of events
-are in the order of commits. The rows that a writer remembers are valid until another one writes; the row of the store
-names the last writer.
+are in the order of commits. Each commit of a shared store says which rows it has changed (`fledge_commits`): a writer
+drops these from its memory before it begins, and knows the rest to be as they were.
 
 A connection that is lost is made again. Before COMMIT was sent nothing was written, and the batch is run again; after
 it, the server is asked what became of the transaction. A server that stays away fails what waits for it, as a full disk
-does. This file knows no table but `fledge_store`.
+does. This file knows no table but `fledge_store` and `fledge_commits`.
 """
 
 import secrets
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import psycopg
@@ -25,11 +25,12 @@ from fledge.core.cluster import LEASE_S, merged, to_messages
 from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked, StoreLost
 from fledge.store.base import Tx
+from fledge.store.changes import RowChanges, decode
 from fledge.store.files import own_folder
 from fledge.store.lock import Holder, StoreLock, this_process
 from fledge.store.migrate import newest
 from fledge.store.pipeline import Pipe, one_line
-from fledge.store.postgres_cluster import NOW, PostgresCluster, ServerClock
+from fledge.store.postgres_cluster import NOW, UP, PostgresCluster, ServerClock
 from fledge.store.postgres_server import (
     IDLE_MS,
     ConnectionRole,
@@ -59,11 +60,30 @@ RELEASE_S: Final = 1.0
 """How long the server may take to notice that the process of a holder has died."""
 TOUCH_S: Final = IDLE_MS / 4000
 """How long a batch may run before the server is shown that its transaction is not idle."""
+MISSED: Final = 64
+"""The changes of so many commits are read by a writer that has missed them. One that has missed more forgets all that
+it remembers."""
+COMMITS: Final = 1024
+"""How many commits are kept. What became of an older one, whose answer was lost, cannot be found out."""
+TRIM: Final = 16
+"""After how many commits the oldest are deleted."""
 _STOPPED: Final = "25P03"
 _STATE: Final = (
     "SELECT version, writer, CAST(pg_current_xact_id() AS TEXT), current_setting('fledge.session', true),"
-    f" {NOW} FROM fledge_store"
+    f" {NOW}, coalesce((SELECT max(number) FROM fledge_commits), 0) FROM fledge_store"
 )
+_SINCE: Final = (
+    "SELECT number, writer, CASE WHEN number > ? THEN changed ELSE '' END FROM fledge_commits"
+    f" WHERE number >= ? AND number >= (SELECT max(number) - {MISSED} FROM fledge_commits) ORDER BY number"
+)
+_FOUND: Final = "SELECT min(number), count(*) FILTER (WHERE number = %s AND writer = %s) FROM fledge_commits"
+
+
+class _CommitId(NamedTuple):
+    """A commit of a shared store. Numbers may be given again in a store that was emptied, but not to this writer."""
+
+    number: int
+    writer: str
 
 
 class _Link:
@@ -132,6 +152,7 @@ class PostgresStore(ThreadedStore):
         folder: StoreLock | None,
         *,
         at: Instant,
+        up_at: Instant,
         alone: bool,
         batch: int,
         patience_s: float,
@@ -146,9 +167,16 @@ class PostgresStore(ThreadedStore):
         self._server_pid = session.connection.info.backend_pid
         self._clock = ServerClock(at)
         if not alone:
-            self.cluster = PostgresCluster(server, self._clock, lease_s, lambda: self._server_pid)
+            self.cluster = PostgresCluster(server, self._clock, up_at, lease_s, lambda: self._server_pid)
         self._baton = server.key("writer")
         self._tx = Tx(Unit(self._pipe))
+        self._tx.unit.is_remote = True
+        if not alone:
+            self._tx.unit.changes = RowChanges()
+        self._seen = _CommitId(0, "")
+        """The last commit that is known here: what is remembered of rows is as it left them."""
+        self._was_me = False
+        """This process wrote last."""
         self._xid = ""
         self._touched_at = 0.0
         self._has_written = False
@@ -190,7 +218,7 @@ class PostgresStore(ThreadedStore):
             _take(session, server, alone)
             with explained(server), connect(server, "setup").connection as connection:
                 store_id = (migrate if makes else check_newest)(connection, server)
-                (at,) = connection.execute(f"SELECT {NOW}".encode()).fetchone() or (0.0,)
+                at, up_at = connection.execute(UP.encode()).fetchone() or (0.0, 0.0)
                 check_copy(connection, server, copying)
                 if folder is not None:
                     prove_files(connection, server, folder)
@@ -201,6 +229,7 @@ class PostgresStore(ThreadedStore):
         return cls(
             *(server, session, store_id, lock),
             at=at,
+            up_at=up_at,
             alone=alone,
             batch=batch,
             patience_s=patience_s,
@@ -253,6 +282,7 @@ class PostgresStore(ThreadedStore):
         """Run views on a connection of this thread's own."""
         link = _Link(self.server, "reader", self._patience_s, self._closing)
         tx = Tx(Unit(self._pipe))
+        tx.unit.is_remote = True
 
         def show_all(batch: Sequence[Job]) -> None:
             for job in batch:
@@ -295,7 +325,7 @@ class PostgresStore(ThreadedStore):
 
     # ---- the writer thread
 
-    def _commit(self, batch: Sequence[Job]) -> None:
+    def _commit(self, batch: list[Job]) -> None:
         failed: StoreError | None = self._lost
         for _ in range(0 if failed else RUNS):
             for job in batch:
@@ -303,6 +333,7 @@ class PostgresStore(ThreadedStore):
             try:
                 if not self._run(batch) or self._end():
                     return
+                failed = self._failed(ConnectionLost("the connection was lost in the commit"))
             except ConnectionLost as error:
                 failed = self._failed(error)
                 if error.sqlstate == _STOPPED:
@@ -323,8 +354,8 @@ class PostgresStore(ThreadedStore):
         return self._pipe
 
     def _begin(self) -> None:
-        """Begin a transaction as the only writer of all processes. What is remembered of rows is forgotten if another
-        one has written since; an engine that works alone stops then, because another one has taken its place."""
+        """Begin a transaction as the only writer of all processes. What is remembered of the rows that others have
+        changed since is dropped; an engine that works alone stops then, because another one has taken its place."""
         try:
             pipe = self._link.pipe(self._retake)
         except StoreLost:
@@ -336,7 +367,8 @@ class PostgresStore(ThreadedStore):
             self._pipe = self._tx.unit.db = pipe
         pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         pipe.execute("SELECT pg_advisory_xact_lock(?)", (self._baton,))
-        version, writer, self._xid, session, at = pipe.execute(_STATE).fetchone()
+        since = pipe.execute(_SINCE, (self._seen.number, self._seen.number))
+        version, writer, self._xid, session, at, last = pipe.execute(_STATE).fetchone()
         self._clock.learn(at)
         self._tx.at = at
         self._touched_at = time.monotonic()
@@ -344,11 +376,23 @@ class PostgresStore(ThreadedStore):
             raise pooled(self.server)
         if version != newest():
             raise StoreError(f"{self.server.shown} was brought to schema {version} by another fledge: use that one")
-        if writer != self._me:
-            if self._alone and self._has_written:
-                self._is_lost()
-            self._tx.unit.forget()
-            pipe.execute("UPDATE fledge_store SET writer = ?", (self._me,))
+        self._was_me = writer == self._me
+        if not self._was_me and self._alone and self._has_written:
+            self._is_lost()
+        self._catch_up(since.fetchall(), last)
+
+    def _catch_up(self, since: list[Any], last: int) -> None:
+        """Drop from memory what other writers have changed in these commits. The first of them is the last one known
+        here, and all others follow; else forget everything. A store that is held alone is changed by nobody else."""
+        unit = self._tx.unit
+        if unit.changes is not None:
+            unit.changes.clear()
+            if since and self._seen == since[0][:2] and len(since) == last - self._seen.number + 1:
+                for _, _, changed in since[1:]:
+                    unit.drop_changed(decode(changed))
+            else:
+                unit.forget()
+        self._seen = _CommitId(last, since[-1][1] if since else "")
 
     def _undo(self, how: str) -> None:
         super()._undo(how)
@@ -363,45 +407,61 @@ class PostgresStore(ThreadedStore):
 
     def _flush(self) -> None:
         unit = self._tx.unit
+        for message in to_messages(merged(unit.news)) if unit.news else ():
+            self._pipe.execute("SELECT pg_notify(?, ?)", (self.server.channel, message))
+        unit.news.clear()
         unit.flush()
-        if unit.news:
-            for message in to_messages(merged(unit.news)):
-                self._pipe.execute("SELECT pg_notify(?, ?)", (self.server.channel, message))
-            unit.news.clear()
         self._pipe.sync()
 
     def _end(self) -> bool:
         """Commit. False if that was undone, because the connection was lost before the server had done it."""
+        done = self._note_commit()
         try:
             tag = self._pipe.execute("COMMIT").tag
         except ConnectionLost:
             self._tx.unit.forget()
-            if not self._has_committed(self._xid):
+            if not self._has_committed(self._xid, done):
                 return False
         else:
             if tag != b"COMMIT":
                 raise StoreError(f"{self.server.shown}: nothing was written (the server answered {tag.decode()})")
+        self._seen = done
         self._has_written = True
         self.commits += 1
         self._tx.unit.trim()
         return True
 
-    def _has_committed(self, xid: str) -> bool:
+    def _note_commit(self) -> _CommitId:
+        """Store who commits this, and which rows it has changed; answers the last commit once it is committed."""
+        if not self._was_me:
+            self._pipe.execute("UPDATE fledge_store SET writer = ?", (self._me,))
+        changes = self._tx.unit.changes
+        if changes is not None and not changes:
+            return self._seen
+        done = _CommitId(self._seen.number + 1, self._me)
+        changed = "" if changes is None else changes.encode()
+        self._pipe.execute("INSERT INTO fledge_commits VALUES (?,?,?)", (*done, changed))
+        if done.number % TRIM == 0:
+            self._pipe.execute("DELETE FROM fledge_commits WHERE number <= ?", (done.number - COMMITS,))
+        return done
+
+    def _has_committed(self, xid: str, done: _CommitId) -> bool:
         """What became of a transaction whose COMMIT was sent on a connection that was lost. Asked until the server
         answers, because what was committed may be neither run again nor said to have failed; a close waits only as long
-        as for any server that is away."""
+        as for any server that is away. A server that crashed gives the numbers of transactions again that had not
+        reached its disk: that of this one may be another's, so its own row must be there too."""
         ends_at: float | None = None
         while True:
             status = self._status(xid)
-            if status == "committed" or status == "aborted":
-                return status == "committed"
+            if status == "aborted":
+                return False
+            is_stored = self._is_stored(done) if status == "committed" else None
+            if is_stored is not None:
+                return is_stored
             if self._closing.is_set():
                 ends_at = ends_at or time.monotonic() + self._patience_s
             if status is None or (ends_at is not None and time.monotonic() > ends_at):
-                raise StoreError(
-                    f"{self.server.shown}: the connection was lost in a commit, and it is not known whether that was "
-                    "written"
-                )
+                raise self._in_doubt()
             time.sleep(2 * FIRST_WAIT_S)
 
     def _status(self, xid: str) -> str | None:
@@ -415,6 +475,25 @@ class PostgresStore(ThreadedStore):
         except StoreError:
             return "not known"
         return None if row is None else row[0]
+
+    def _is_stored(self, commit: _CommitId) -> bool | None:
+        """Whether the row of this commit is stored; None if the server does not answer. Raises StoreError if the row
+        may have been trimmed. A commit that has changed nothing has no row, and counts as stored."""
+        if commit == self._seen:
+            return True
+        try:
+            with explained(self.server), connect(self.server, "setup").connection as connection:
+                first, found = connection.execute(_FOUND.encode(), commit).fetchone() or (None, 0)
+        except StoreError:
+            return None
+        if not found and first is not None and first > commit.number:
+            raise self._in_doubt()
+        return bool(found)
+
+    def _in_doubt(self) -> StoreError:
+        return StoreError(
+            f"{self.server.shown}: the connection was lost in a commit, and it is not known whether that was written"
+        )
 
     def _retake(self, session: ServerSession) -> None:
         """Hold the store with a new connection; StoreLost if another process holds it alone now."""

@@ -49,7 +49,7 @@ SELECT set_config('search_path', %s, false), set_config('statement_timeout', %s,
   set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', %s, false),
   set_config('fledge.session', %s, false), set_config('application_name', %s, false),
   set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
-  set_config('tcp_keepalives_count', '3', false),
+  set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '60s', false),
   set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
     ELSE current_setting('synchronous_commit') END, false)
 """
@@ -66,10 +66,15 @@ CREATE TABLE fledge_store (
   one         INTEGER PRIMARY KEY CHECK (one = 1),
   id          TEXT NOT NULL,              -- of this store, for folders that belong to it
   version     INTEGER NOT NULL,           -- of the schema
-  writer      TEXT NOT NULL DEFAULT '',   -- who wrote last: what others remember of the rows is not known any more
+  writer      TEXT NOT NULL DEFAULT '',   -- the process that wrote last
   holder      TEXT NOT NULL DEFAULT '',   -- the process whose engine works with it, as JSON
   is_copy     INTEGER NOT NULL DEFAULT 0, -- 1 while rows of another store are copied here
   files       TEXT NOT NULL DEFAULT ''    -- the folder with its files, as JSON; empty while it has none
+);
+CREATE TABLE fledge_commits (
+  number      INTEGER PRIMARY KEY,        -- one after the other, in the order of commits
+  writer      TEXT NOT NULL,              -- the process, by the name in fledge_store.writer
+  changed     TEXT NOT NULL               -- as JSON, see store/changes.py
 );
 """
 
@@ -95,6 +100,11 @@ class ServerAddress(NamedTuple):
     def channel(self) -> str:
         """The name under which commits to this schema tell their news."""
         return f"fledge_{self._digest('news').hex()[:16]}"
+
+    @property
+    def live_channel(self) -> str:
+        """The name under which live messages are sent, beside commits."""
+        return f"{self.channel}_live"
 
     def _digest(self, purpose: str) -> bytes:
         return hashlib.sha256(f"fledge {purpose} {self.schema}".encode()).digest()

@@ -1,4 +1,4 @@
-"""What a store holds, as values: sessions, rows, entries, turns, drivers, posts, routes, questions, budget accounts."""
+"""The stored values: sessions, inbox rows, entries, turns, drivers, posts, routes, approvals, budget accounts."""
 
 from typing import Any, Literal
 
@@ -24,29 +24,29 @@ COMPLETIONS: frozenset[InboxRowKind] = frozenset(("outcome", "plan", "expired", 
 
 
 class SessionFacts(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is known of a session besides its place in the tree. A person may change label, model and thinking."""
+    """Properties of a session besides its place in the tree. A person may change label, model and thinking."""
 
     agent_id: str = "main"
     label: str = ""
     role: Literal["main", "orchestrator", "leaf"] = "main"
     workspace: str = ""
-    """The folder it works in; empty: its agent's."""
+    """Its workspace; empty: its agent's."""
     tools: tuple[str, ...] | None = None
-    """The ceiling: tools its parent had when it spawned it. None: nothing but the settings limits it."""
+    """The most it may have: the tools of its parent at the spawn. None: only the settings limit it."""
     boxed: bool = False
-    """Its commands run in the sandbox, whatever the settings say."""
+    """Its commands run in a sandbox, whatever the settings say."""
     offline: bool = False
-    """That sandbox has no network, whatever the settings say."""
+    """The sandbox has no network, whatever the settings say."""
     cwd: str = ""
-    """Where in its folder it starts; relative paths begin there."""
+    """Its current folder, relative to the workspace."""
     artifacts: str = ""
-    """Where in its folder it puts what it hands over; empty: nothing is looked for."""
+    """The folder for files that it hands over, relative to `cwd`; empty: it hands over none."""
     model: str = ""
-    """What a person set for its turns; empty: as configured."""
+    """The model that a person has set; empty: the configured one."""
     thinking: str = ""
     project: str = ""
-    """Of a conversation: the folder it was begun in, by real path. It works there, unless the settings name a
-    workspace. Empty: where its holder works."""
+    """Of a conversation: the real path of the folder in which it was begun. It works there, unless the settings name a
+    workspace. Empty: it works where the process works that holds the state folder."""
 
 
 class Session(Struct, frozen=True, gc=False):
@@ -70,7 +70,7 @@ class Session(Struct, frozen=True, gc=False):
 
 
 class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What was asked of a run: read by people and prompts, never by decisions."""
+    """The parameters of a run: read by people and prompts, never by decisions."""
 
     task: str
     label: str = ""
@@ -79,65 +79,65 @@ class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
     thinking: str = ""
     runtime: str = "subagent"
     controller: str = ""
-    """Who may list, steer and kill; empty: the parent."""
+    """The session that may list, steer and kill the run; empty: the parent."""
     created_at: Instant = 0.0
     idempotency_key: str = ""
     output_schema: dict[str, Any] | None = None
-    """The JSON Schema its answer is to meet, if one was asked for."""
+    """The JSON Schema of its answer; None: any text."""
     instructions: str = ""
-    """What it is told about itself besides its agent's instructions."""
+    """Instructions in its prompt, besides its agent's."""
     tools: tuple[str, ...] | None = None
     """Names, or globs of names, of the tools it may use of those its agent has; None: all of them."""
     needs: tuple[str, ...] = ()
-    """What only a program can bring, as `agent:<name>` and `tool:<name>`: without it the run waits."""
+    """What its program must provide, as `agent:<name>`, `tool:<name>` and `runtime:<name>`: the run waits for it."""
     attachments: tuple[Receipt, ...] = ()
-    """Files it was given."""
+    """Attached files."""
     images: tuple[ImageEntry, ...] = ()
-    """Those of them that are images, which its task is shown with."""
+    """The attached images, which the model sees with the task."""
     origin: str = ""
-    """Where the words of the turn that spawned it came from: where its answer should go."""
+    """The address of the message whose turn spawned it: its answer goes there."""
     asked: dict[str, Any] = {}
-    """Parameters of its spawn that are not told above, as they stood on the wire: for a run with the same ones."""
+    """The other parameters of its spawn, as they were on the wire: `again` uses them."""
 
 
 class ChildrenPage(Struct, frozen=True, gc=False):
-    """The first of a session's children in list order, and how many there are in all. Archived ones do not count."""
+    """The first children of a session in list order, and the number of all. Archived ones do not count."""
 
     keys: list[str]
     active: int
-    """Their outcome is open, or something below them is unsettled."""
+    """Runs without an outcome, or with unsettled runs below them."""
     done: int
 
 
 RunFilter = Literal["all", "active", "done", "waiting", "stuck", "failed", "undelivered"]
 """`done`: not active. `waiting`: for a person. `failed`: with an error, a timeout or an unknown outcome. `undelivered`:
-something of it found nobody."""
+with an undelivered result."""
 
 
 class RunWalk(Struct, frozen=True, gc=False, kw_only=True):
-    """Which runs are gone through, the newest first. Archived ones are in no list."""
+    """A filter of runs, which are listed newest first. Archived ones are in no list."""
 
     filter: RunFilter = "all"
     root: str = ""
-    """Only what is below this conversation or program; empty: everything."""
+    """Only runs below this conversation or program; empty: all."""
     requester: str = ""
-    """Only this session's own children; empty: everybody's."""
+    """Only children of this session; empty: all."""
     since: Instant | None = None
-    """Only what was admitted then or later."""
+    """Only runs admitted at this time or later."""
     until: Instant | None = None
-    """Only what was admitted earlier."""
+    """Only runs admitted before this time."""
 
 
 class RunMark(Struct, frozen=True, gc=False):
-    """A place in the order of admission. It stays where it is, whatever becomes of runs."""
+    """A position in the order of admission. It stays valid when runs change or go."""
 
     at: Instant
     number: int
-    """Of the run's row: runs that were admitted at the same time are told apart by it."""
+    """The number of the run's row: it orders runs that were admitted at the same time."""
 
 
 class ListedRun(Struct, frozen=True, gc=False):
-    """A run that was come across."""
+    """A run in a list."""
 
     key: str
     root: str
@@ -156,14 +156,14 @@ class RunCounts(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ListedSession(Struct, frozen=True, gc=False):
-    """A session that was come across, and when something was last said in it."""
+    """A session in a list, and the time of its last entry."""
 
     session: "Session"
     last_at: Instant
 
 
 class AgentDay(Struct, frozen=True, gc=False):
-    """What an agent began and spent on a day."""
+    """Runs and cost of an agent on one day."""
 
     agent: str
     day: int
@@ -181,48 +181,48 @@ class Counts(Struct, frozen=True, gc=False):
 
     @property
     def settled(self) -> int:
-        """How many of those ever admitted are settled now."""
+        """How many of all admitted children are settled now."""
         return self.spawned - self.unsettled
 
 
 class Used(Struct, frozen=True, gc=False):
-    """What a session's replies used, those that a note stands for included; None where no provider said."""
+    """What all replies of a session used, summarised ones included; None where the provider gave no figure."""
 
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost_usd: float | None = None
     tokens_cached: int | None = None
-    """Input that the provider's cache served or stored; it is not among `tokens_in`."""
+    """Input that the provider's cache served or stored; not included in `tokens_in`."""
 
 
 class InboxRow(Struct, frozen=True, gc=False):
-    """One thing in an inbox."""
+    """A message or completion in an inbox."""
 
     seq: int
     key: str
     session: str | None
     kind: InboxRowKind
     source: str | None
-    """The run a completion announces; who sent a message."""
+    """The run that a completion announces, or the sender of a message."""
     origin: str
-    """Where it came from, and so where the answer goes: an address as text, or empty."""
+    """The address it came from, to which the answer goes, as text; or empty."""
     state: RowState
     path: Path
-    """How it was to be delivered when it arrived."""
+    """The way of delivery that was chosen at its arrival."""
     body: str
     text: TextId | None
-    """A completion's words."""
+    """The text of a completion."""
     arrived_at: Instant
     closed_at: Instant | None = None
-    """When it left the inbox; of a dropped row: when its line was told, if one was to be."""
+    """When it left the inbox; for a dropped row: when the session read the line about it, if there is one."""
     route: RouteSource = "fallback"
     """How the origin of a completion was found."""
     carried: str = ""
-    """What came with a message, as `core.transcript.carried_body` writes it; empty if nothing did."""
+    """Images and files of a message, as `core.transcript.carried_body` writes them; empty if there are none."""
 
     @property
     def announces(self) -> CompletionKind | None:
-        """What it announces of the run `source`; None if it is a message."""
+        """The kind of completion; None for a message."""
         match self.kind:
             case "outcome" | "plan" | "expired" | "late" as kind:
                 return kind
@@ -240,7 +240,7 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 class Happened(Struct, frozen=True, gc=False):
-    """An event with its place in the order of all events: what a feed resumes from."""
+    """An event with its number in the order of all events; a feed resumes from this number."""
 
     seq: int
     run: str
@@ -249,28 +249,28 @@ class Happened(Struct, frozen=True, gc=False):
 
 
 class HeartbeatRow(Struct, frozen=True, gc=False):
-    """What is wanted of a conversation by itself."""
+    """The heartbeat of a conversation."""
 
     session: str
     cause: Cause | Literal[""] = ""
-    """Of the wake that waits, or whose turn is queued; empty if none is wanted."""
+    """The cause of the wake that waits or whose turn is queued; empty if there is none."""
     reason: str = ""
     due_at: Instant | None = None
-    """When that wake is looked at; None once its turn is queued, or if its hours never come."""
+    """When that wake is due; None once its turn is queued, or if its active hours never come."""
     held: Literal["", "busy", "quiet-hours"] = ""
-    """Why it was not a turn yet."""
+    """Why the wake has not become a turn yet."""
     beat_at: Instant | None = None
-    """When the periodic one is due."""
+    """When the periodic heartbeat is due."""
     said: str = ""
-    """What such a turn last said aloud."""
+    """The last text that a heartbeat turn delivered."""
     said_at: Instant | None = None
 
 
 class TurnRan(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a turn really ran with, as its driver had it when the model first answered."""
+    """Model, tools and folder of a turn, as they were at the model's first reply."""
 
     model: str
-    """As it was asked for by its provider's name; which one answered stands in each reply."""
+    """The requested model, by its provider's name. Each reply names the model that answered."""
     thinking: str = "off"
     tools: tuple[str, ...] = ()
     boxed: bool = False
@@ -278,7 +278,7 @@ class TurnRan(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Driver(Struct, frozen=True, gc=False):
-    """Who drives a session: the lease and the slot."""
+    """The driver of a session: its lease and its slot."""
 
     session: str
     epoch: int
@@ -289,18 +289,21 @@ class Driver(Struct, frozen=True, gc=False):
     progress_at: Instant
     step_open: bool
     release_at: Instant | None
-    """Set once it was superseded or told to stop: then the slot is free even if it never exits."""
+    """Set when it is superseded or told to stop: at this time the slot is free even if it never exits."""
     interrupts: int = 0
-    """How many of its steps were called off."""
+    """How many of its steps were interrupted."""
     patient_until: Instant | None = None
-    """Its tools may take that long: until then it is not stuck."""
+    """The timeout of its running tools: until then it does not count as stuck."""
+    works_in: str | None = None
+    """The workspace in which its tools may write, by its real path; None before its first step with tools."""
+    works_since: Instant | None = None
 
 
 PostState = Literal["waiting", "sent", "undelivered", "dismissed"]
 
 
 class OutboxPost(Struct, frozen=True, gc=False):
-    """One thing in the outbox."""
+    """A message, a hook call or a removal in the outbox."""
 
     key: str
     kind: str
@@ -309,7 +312,7 @@ class OutboxPost(Struct, frozen=True, gc=False):
     tries: int
     """How often it failed."""
     due_at: Instant | None
-    """When it is sent; of an undelivered one, when it is dismissed."""
+    """When it is sent; for an undelivered one, when it is dismissed."""
     lane: str = ""
     """Posts of one lane are sent one after the other, in order; without a lane, each by itself."""
     retries: int = 3
@@ -319,26 +322,26 @@ class OutboxPost(Struct, frozen=True, gc=False):
 
 
 class Route(Struct, frozen=True, gc=False, kw_only=True):
-    """Where a session's words go."""
+    """The address to which a session's replies go."""
 
     session: str
     kind: Literal["last", "bound"]
-    """Where somebody last spoke to it; or it belongs to that place, and what is said there is said to it."""
+    """`last`: the address of the last message. `bound`: messages from this address go to the session."""
     address: Address
     used_at: Instant
-    """When something was last said there."""
+    """When a message last came from or went to this address."""
     owner: str = ""
-    """Who bound it."""
+    """The person or client that bound it."""
     made_by: Literal["spawn", "focus"] = "spawn"
-    """A binding was made for the session, or somebody chose it for their place."""
+    """Whether the binding was made at the spawn, or by `/focus`."""
     idle_s: float = 0.0
-    """A binding ends after this long without a word; 0: never."""
+    """A binding ends after this time without a message; 0: never."""
     ends_at: Instant | None = None
-    """A binding ends then at the latest."""
+    """A binding ends at this time at the latest."""
 
     @property
     def due_at(self) -> Instant | None:
-        """When the binding ends if nothing more is said."""
+        """When the binding ends without further messages."""
         if self.kind == "last":
             return None
         ends = [at for at in (self.used_at + self.idle_s if self.idle_s else None, self.ends_at) if at is not None]
@@ -349,7 +352,7 @@ ApprovalState = Literal["waiting", "allowed", "denied", "expired", "void", "star
 
 
 class Approval(Struct, frozen=True, gc=False, kw_only=True):
-    """A question to a person: may this very call be run?"""
+    """A tool call that needs a person's approval."""
 
     id: str
     session: str
@@ -358,52 +361,52 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True):
     tool: str
     arguments: str
     digest: str
-    """Of tool and arguments: an answer counts only for these."""
+    """Digest of tool and arguments: an answer applies only to these."""
     state: ApprovalState
     asked_at: Instant
     expires_at: Instant
     answered_by: str = ""
     offer: Offer | None = None
-    """The rule that an *always* makes of it; None if none can be made."""
+    """The rule that *always* would add; None if no rule can be made."""
     words: str = ""
-    """What the person said with a no, for the model."""
+    """The person's reason for a refusal, for the model."""
     rule: str = ""
-    """The id of the rule by which it was allowed unasked, or which was made with the answer."""
+    """The id of the rule that allowed the call, or that the answer added."""
     why: str = ""
     """Why a person is asked."""
 
     @property
     def by_rule(self) -> bool:
-        """Nobody was asked: a rule of a person's covered the call."""
+        """True if a rule allowed the call without asking."""
         return self.rule != "" and self.offer is None
 
 
 class Wishes(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is wished for the turn that reads a commission's words; empty: as usual."""
+    """Options of a request for the turn that reads its message; empty: the usual ones."""
 
     model: str = ""
     thinking: str = ""
     extra_system_prompt: str = ""
     lane: str = ""
     timeout_s: float = 0.0
-    """How long that turn may take; 0: no limit."""
+    """The timeout of that turn; 0: none."""
     deliver: bool = True
-    """False: its reply goes to no channel."""
+    """False: the reply is sent to no channel."""
     compact: bool = False
-    """True: what was said before is summarised first."""
+    """True: the transcript is summarised first."""
 
 
 class MessageRequest(Struct, frozen=True, gc=False, kw_only=True):
-    """What somebody asked of a session and waits for under a run id."""
+    """A message to a session whose answer can be waited for by a run id."""
 
     run_id: str
     session: str
     row: str
-    """The key of the inbox row that carries the words."""
+    """The key of the inbox row with the message."""
     wishes: Wishes = Wishes()
     accepted_at: Instant
     turn: int | None = None
-    """The turn that read the words."""
+    """The turn that read the message."""
     started_at: Instant | None = None
     ended_at: Instant | None = None
     ended: TurnEnd | None = None
@@ -413,18 +416,18 @@ class MessageRequest(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class BudgetAccount(Struct, frozen=True, gc=False):
-    """What a session and everything below it may use, and what became of it."""
+    """The budget of a session with everything below it, and what is used of it."""
 
     session: str
     budget: Budget
     used: Spent = Spent()
     reserved: Spent = Spent()
-    """Set aside for model steps under way."""
+    """Reserved for current model steps."""
     warned: bool = False
 
 
 class LaneQueue(Struct, frozen=True, gc=False):
-    """Who waits for a slot of a lane."""
+    """The sessions that wait for a slot of a lane."""
 
     lane: str
     count: int
@@ -433,7 +436,7 @@ class LaneQueue(Struct, frozen=True, gc=False):
 
 
 class QueuePlace(Struct, frozen=True, gc=False):
-    """A queued session that may be claimed."""
+    """The place of a session in its lane's queue."""
 
     session: str
     lane: str

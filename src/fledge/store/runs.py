@@ -1,11 +1,11 @@
-"""Runs: their rows, the names of their attempts, their timelines, tries at delivering what they announce, and texts.
+"""Runs: their rows, the ids of their attempts, their timelines, the tries at delivery, and texts.
 
-A run is one value; the columns beside it are read out of it for indexes. How many runs are in lists is counted in the
-commit that changes it.
+A run is stored as one value; the other columns are derived from it, for indexes. The numbers of runs in lists are
+updated in the commit that changes them.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,9 +20,10 @@ from fledge.store.records import AgentDay, Happened, Spec
 from fledge.store.unit import AppendedRows, Table, TableShape, Unit, plain_shape, to_json
 
 SHORT: Final = 4096
-"""How long a text may be to be kept in memory: it is mostly read soon after it was written."""
+"""The longest text that is cached: a text is mostly read soon after it was written."""
+DUE: Final = "SELECT key FROM runs WHERE due_at <= ? ORDER BY due_at, id LIMIT ?"
 ACTIVE: Final = "(outcome IS NULL OR busy = 1)"
-"""Of a run: its outcome is open, or something below it is unsettled. As the index `runs_active` says it."""
+"""A run without an outcome, or with unsettled runs below it. The condition of the index `runs_active`."""
 
 _decode_run = msgspec.json.Decoder(Run).decode
 _decode_event = msgspec.json.Decoder(Event).decode
@@ -43,7 +44,7 @@ class StoredRun(Struct, frozen=True, gc=False):
 
 
 def _facets(row: StoredRun) -> tuple[Any, ...]:
-    """The columns that most indexes are made of: outcome, delivery, held, listed, failed, busy, silence_told."""
+    """The columns of most indexes: outcome, delivery, held, listed, failed, busy, silence_told."""
     run = row.run
     phase, ended, delivery = run.phase.name, run.ended, run.delivery
     outcome = None if ended is None else ended.outcome.status
@@ -99,7 +100,7 @@ _RUNS: Final = TableShape(
 
 
 class Tally(Struct, frozen=True, gc=False):
-    """How many runs of a scope are in lists, and how many of them failed."""
+    """The number of runs of a scope that are in lists, and how many of them failed."""
 
     scope: str
     session: str
@@ -115,13 +116,13 @@ _DAY_S: Final = 86400.0
 
 
 class Days:
-    """What agents began and spent, by day (UTC)."""
+    """Runs and cost of agents by day (UTC)."""
 
     def __init__(self, unit: Unit) -> None:
         self._rows: Table[tuple[int, str], AgentDay] = Table(unit, _DAYS)
 
     def count(self, session: str, at: Instant, runs: int = 0, cost_usd: float | None = None) -> None:
-        """The agent of this session began so many runs more, and spent so much more, at this time."""
+        """Add runs and cost to the day of this session's agent."""
         agent, day = session.split(":", 2)[1] if session.startswith("agent:") else "", int(at // _DAY_S)
         before = self._rows.get((day, agent)) or AgentDay(agent, day, 0, None)
         cost = before.cost_usd if cost_usd is None else (before.cost_usd or 0) + cost_usd
@@ -138,11 +139,11 @@ class Runs:
         self._attempts = AppendedRows(unit, "attempts", "INSERT INTO attempts (run_id, run, attempt) VALUES (?,?,?)")
         self._events = AppendedRows(unit, "run_events", "INSERT INTO run_events (run, version, event) VALUES (?,?,?)")
         self._known = unit.memory("runs")
-        """`next`: the next number of a row; `awaiting`: runs whose plan awaits its answer."""
-        self._specs = unit.memory("runs")
+        """`next`: the next row number; `awaiting`: runs whose plan waits for approval."""
+        self._specs = unit.memory("runs", by="key")
 
     def create(self, run: Run, spec: Spec, event: Event) -> None:
-        """Store a run that was just admitted, with its first event. Refused if the key exists."""
+        """Store a run that was just admitted, with its first event. The database refuses a key that exists."""
         number = self._known.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(id), 0) FROM runs")[0])
         self._known["next"] = number + 1
         parent = run.terms.parent
@@ -156,7 +157,7 @@ class Runs:
         self._happened(row, event)
 
     def is_new(self, key: str) -> bool:
-        """True of a run that was created in this transaction and is not written yet."""
+        """True if the run was created in this transaction and is not written yet."""
         return self.rows.is_new(key)
 
     def load(self, key: str) -> Run:
@@ -172,13 +173,13 @@ class Runs:
         return None if row is None else row.run
 
     def save(self, before: Run, after: Run, event: Event) -> None:
-        """Store a run's next state with the event that made it; StaleWrite unless `before` is what is stored."""
+        """Store a run's next state with its event. Raises `StaleWrite` unless `before` is the stored state."""
         row = self.rows.get(after.key)
         if row is None:
             raise StaleWrite(f"{after.key} is gone")
         if row.run.version != before.version:
             raise StaleWrite(f"{after.key} is not at version {before.version} any more")
-        # A run that was resumed may end silently once more.
+        # A resumed run may end silently again.
         saved = replace(row, run=after, silence_told=row.silence_told and after.delivery is not None)
         self.rows.put(after.key, saved)
         if after.ended is not before.ended or "archived" in (after.phase.name, before.phase.name):
@@ -190,7 +191,7 @@ class Runs:
         self._happened(saved, event)
 
     def is_busy(self, key: str, busy: bool) -> None:
-        """Children of this run, if it is one, are unsettled, or none is."""
+        """Set whether this run has unsettled children; does nothing if the key is no run."""
         row = self.rows.get(key)
         if row is not None and row.busy != busy:
             self.rows.put(key, replace(row, busy=busy))
@@ -204,7 +205,7 @@ class Runs:
             self._known.pop("awaiting", None)
 
     def _count(self, before: StoredRun | None, after: StoredRun | None) -> None:
-        """Keep the tallies of the run's folder, tree and parent."""
+        """Update the counts of the folder, the tree and the parent."""
         was, now = _counted(before), _counted(after)
         row = after or before
         if row is None or was == now:
@@ -216,10 +217,10 @@ class Runs:
             self.tallies.put(scope, counted if counted.listed else None)
 
     def forget(self, key: str) -> None:
-        """Delete the run, its timeline, texts, names, session and inbox.
+        """Delete the run, its timeline, texts, attempts, session and inbox.
 
-        Completions stay while they are unread or undelivered; closed ones go with whoever wrote them, or with the
-        inbox they are in if that one is gone.
+        Unread and undelivered completions stay. Closed ones are deleted with the run that they announce, or with their
+        inbox if that run is gone.
         """
         row, unit = self.rows.get(key), self._unit
         if row is None:
@@ -227,7 +228,7 @@ class Runs:
         last = unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0]
         unit.execute("DELETE FROM run_events WHERE run = ?", row.number)
         if unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0] < last:
-            # Nobody's event keeps the number, so that it is not given again to somebody who resumes behind it.
+            # A placeholder keeps the last number, so that a feed that resumes after it misses no event.
             unit.execute("DELETE FROM run_events WHERE run = 0")
             unit.execute("INSERT INTO run_events (seq, run, version, event) VALUES (?, 0, 0, '')", last)
         unit.execute("DELETE FROM attempts WHERE run = ?", row.number)
@@ -243,8 +244,8 @@ class Runs:
         self._forget_rows(key)
 
     def _forget_rows(self, key: str) -> None:
-        """Its own inbox goes, but for what runs that are still known have written there; so does what it wrote to
-        others, once that is closed."""
+        """Delete its inbox, except completions that are open or of an existing run; and its own closed completions in
+        other inboxes."""
         closed = "state <> 'unread' AND state <> 'undelivered'"
         self._unit.execute(
             "DELETE FROM inbox WHERE session = ?"
@@ -260,14 +261,14 @@ class Runs:
         self._unit.execute(f"DELETE FROM inbox WHERE key >= ? AND key < ? AND {closed}", written, written[:-1] + ";")
 
     def named(self, run_id: str) -> tuple[str, int] | None:
-        """The run and attempt that this run id, however old, was given to."""
+        """The run and attempt of this run id, which may be that of an earlier attempt."""
         row = self._unit.one(
             "SELECT r.key, a.attempt FROM attempts a JOIN runs r ON r.id = a.run WHERE a.run_id = ?", run_id
         )
         return None if row is None else (row[0], row[1])
 
     def spec(self, key: str) -> Spec:
-        """What was asked of this run."""
+        """The parameters of this run."""
         row = self.rows.get(key)
         if row is None:
             raise NotFound(f"no run {key}")
@@ -286,7 +287,7 @@ class Runs:
         return self._unit.column(sql, session, phase)
 
     def unsettled(self, session: str, limit: int) -> list[str]:
-        """Children of this session that are unsettled, or have something unsettled below them, oldest first."""
+        """Children of this session that are unsettled, or have unsettled runs below them, oldest first."""
         return self._unit.column(
             f"SELECT key FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE}"
             " AND (busy = 1 OR phase <> 'awaiting_approval') ORDER BY created_at, id LIMIT ?",
@@ -295,9 +296,9 @@ class Runs:
         )
 
     def name_silent(self, session: str) -> list[str]:
-        """Children of this session that ended without anything to tell (skipped, not failed), oldest first.
+        """Children of this session that ended without an announcement (skipped, not failed), oldest first.
 
-        Each is answered once: from now on its parent knows. One that is resumed may end silently again.
+        Each is returned once, and again if it is resumed and ends silently again.
         """
         found = self._unit.column(
             "SELECT key FROM runs WHERE parent = ? AND delivery = 'skipped' AND silence_told = 0 AND outcome <> 'error'"
@@ -310,7 +311,7 @@ class Runs:
         return found
 
     def with_leaves(self, session: str, limit: int) -> list[str]:
-        """Keys of the session's newest children that left something outside the database; no archived ones."""
+        """Keys of the session's newest children that have files outside the database, without archived ones."""
         return self._unit.column(
             "SELECT key FROM runs WHERE parent = ? AND listed = 1 AND json_extract(state, '$.terms.leaves') IS NOT NULL"
             " ORDER BY created_at DESC, id DESC LIMIT ?",
@@ -319,10 +320,10 @@ class Runs:
         )
 
     def awaiting(self) -> list[str]:
-        """Keys of all runs whose plan awaits its answer, oldest first."""
+        """Keys of all runs whose plan waits for approval, oldest first."""
         found: list[str] | None = self._known.get("awaiting")
         if found is None:
-            # `+id`: for the order of `id` itself all runs would be gone through.
+            # `+id`: with `id` alone SQLite would scan all runs in that order.
             sql = "SELECT key FROM runs WHERE held IS NOT NULL AND held = 'awaiting_approval' ORDER BY +id"
             found = self._known["awaiting"] = self._unit.column(sql)
         return list(found)
@@ -332,8 +333,8 @@ class Runs:
         return self._unit.column("SELECT key FROM runs WHERE held IS NOT NULL AND held = 'spawning' ORDER BY +id")
 
     def due(self, at: Instant, limit: int) -> list[str]:
-        """Runs whose due time has come, the longest overdue first."""
-        return self._unit.column("SELECT key FROM runs WHERE due_at <= ? ORDER BY due_at, id LIMIT ?", at, limit)
+        """Runs that are due, the longest overdue first."""
+        return self._unit.column(DUE, at, limit)
 
 
 _OF_A_RUN: Final = (
@@ -345,11 +346,11 @@ _OF_A_RUN: Final = (
         for table in ("entries", "files", "approvals", "commissions", "purses", "reserves", "routes", "heartbeats")
     ),
 )
-"""What else is stored of a run and its session."""
+"""Delete the other rows of a run and its session."""
 
 
 def _counted(row: StoredRun | None) -> tuple[int, int]:
-    """Whether a run is in lists, and whether it is there as failed."""
+    """Whether a run is in lists, and whether it counts as failed."""
     if row is None or row.run.phase.name == "archived":
         return 0, 0
     ended = row.run.ended
@@ -382,9 +383,9 @@ class Events:
     def around(
         self, session: str, names: Sequence[str], since: Instant, until: Instant, scanned: int
     ) -> list[Happened]:
-        """Events with these names of the session's own run and of its children, from `since` on and before `until`,
-        oldest first. At most the newest `scanned` events of that time are looked at, whosever they are."""
-        # Events are stored in the order of their times, so both ends are found by halving.
+        """Events with these names of the session's own run and of its children, from `since` until before `until`,
+        oldest first. At most the newest `scanned` events of that time are read, those of other runs included."""
+        # Events are stored in the order of their times, so both ends are found by binary search.
         first, last = self._first_at(since), self._first_at(until)
         marks = ",".join("?" * len(names))
         sql = (
@@ -398,7 +399,7 @@ class Events:
         return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
 
     def _first_at(self, at: Instant) -> int:
-        """The number of the first event that is not older than this; one above the last if there is none."""
+        """The number of the first event at this time or later; one above the last if there is none."""
         sql = (
             "SELECT seq, CAST(json_extract(event, '$.at') AS REAL) FROM run_events WHERE seq >= ? AND run > 0"
             " ORDER BY seq LIMIT 1"
@@ -419,7 +420,7 @@ class Events:
 
 
 class Deliveries:
-    """Tries at delivering what runs announce."""
+    """Tries at delivering completions."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -432,7 +433,7 @@ class Deliveries:
         self._lines.add(row_key, run, at, trace)
 
     def of(self, run: str) -> list[tuple[Instant, str]]:
-        """What was recorded of tries to deliver rows of this run, and when, oldest first."""
+        """The recorded tries at delivering completions of this run, with their times, oldest first."""
         return [(row[0], row[1]) for row in self._unit.all(_TRACES, run)]
 
 
@@ -440,14 +441,14 @@ _TRACES: Final = "SELECT at, trace FROM deliveries WHERE run = ? ORDER BY seq"
 
 
 class Texts:
-    """Texts that rows and runs refer to."""
+    """Texts to which inbox rows and runs refer."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._lines = AppendedRows(
             unit, "texts", "INSERT INTO texts (id, owner, body) VALUES (?,?,?) ON CONFLICT DO NOTHING"
         )
-        self._recent = unit.memory("texts")
+        self._recent = unit.memory("texts", by="key")
 
     def keep(self, owner: str, text: str) -> TextId:
         """Keep a text for a run; the same text gets the same id."""
@@ -463,8 +464,24 @@ class Texts:
         """A kept text; NotFound if it is gone."""
         known: str | None = self._recent.get(text_id)
         if known is None:
-            row = self._unit.one("SELECT body FROM texts WHERE id = ?", text_id)
+            row = self._unit.one(_TEXT, text_id)
             if row is None:
                 raise NotFound(f"no text {text_id}")
             known = str(row[0])
         return known
+
+    def ask(self, texts: Iterable[TextId]) -> Callable[[], None]:
+        """Ask for these, unless they are known; answers a function that reads them, and keeps those that are short."""
+        missing = dict.fromkeys(text_id for text_id in texts if text_id not in self._recent)
+        asked = [(text_id, self._unit.execute(_TEXT, text_id)) for text_id in missing]
+
+        def keep() -> None:
+            for text_id, cursor in asked:
+                row = cursor.fetchone()
+                if row is not None and len(row[0]) <= SHORT:
+                    self._recent[text_id] = str(row[0])
+
+        return keep
+
+
+_TEXT: Final = "SELECT body FROM texts WHERE id = ?"

@@ -188,6 +188,9 @@ CREATE TABLE active (
   -- its open turn, as JSON; 1 if that has taken rows and was driven in vain
   turn        TEXT,
   failing     INTEGER NOT NULL DEFAULT 0,
+  -- of its driver: the workspace in which its tools may write, and since when
+  works_in    TEXT CHECK (works_in IS NULL OR epoch IS NOT NULL),
+  works_since REAL,
   CHECK (queue_lane IS NOT NULL OR epoch IS NOT NULL OR turn IS NOT NULL),
   CHECK (CASE WHEN queue_lane IS NULL THEN spawner IS NULL AND rank IS NULL AND seq IS NULL AND is_suspect IS NULL AND due_at IS NULL
     ELSE spawner IS NOT NULL AND rank IS NOT NULL AND seq IS NOT NULL AND (is_suspect = 0 OR is_suspect = 1) END),
@@ -218,13 +221,6 @@ CREATE TABLE workspaces (
   state       TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Sessions whose drive may write in a workspace now; the row goes with the drive.
-CREATE TABLE workers (
-  session     TEXT PRIMARY KEY,
-  workspace   TEXT NOT NULL,
-  since       REAL NOT NULL
-) STRICT, WITHOUT ROWID;
-
 -- ---- engines that share a store on a server; a store that one process holds has no row here
 
 CREATE TABLE engines (
@@ -237,7 +233,11 @@ CREATE TABLE engines (
   drives      INTEGER NOT NULL CHECK (drives = 0 OR drives = 1),
   drains      INTEGER NOT NULL DEFAULT 0 CHECK (drains = 0 OR drains = 1),
   settings    TEXT NOT NULL,              -- digests by section, as JSON
-  limits      TEXT NOT NULL               -- what all engines must have in common, as JSON
+  limits      TEXT NOT NULL,              -- what all engines must have in common, as JSON
+  name        TEXT NOT NULL DEFAULT '',   -- for people: the command
+  version     TEXT NOT NULL DEFAULT '',   -- of fledge
+  machine     TEXT NOT NULL DEFAULT '',   -- where its pid means a process; empty: not known
+  born        TEXT NOT NULL DEFAULT ''    -- when the process began, as its machine counts
 ) STRICT, WITHOUT ROWID;
 
 -- What an engine does outside the database now: a post that it sends, files that it removes.

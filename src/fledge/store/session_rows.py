@@ -1,6 +1,6 @@
-"""Sessions as they are stored: the row of each, and the row of those that are at work.
+"""The rows of sessions: one for each, and one more for each session at work.
 
-A session at work is queued, driven, has an open turn, or several of these; they change together, so they are one row.
+A session at work is queued, is driven, or has an open turn. These change together, so they are one row.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class StoredSession(Struct, frozen=True, gc=False):
 
     session: Session
     facts: str
-    """Those of the session, as JSON."""
+    """`session.facts` as JSON."""
     last_at: Instant
     last_entry: int = 0
     last_turn: int = 0
@@ -49,12 +49,12 @@ _REST: Final = (
 
 
 def _wait_values(wait: Wait | None) -> tuple[Any, ...]:
-    """The wait, and when it ends by time alone."""
+    """The wait, and its deadline."""
     return (None, None) if wait is None else (to_json(wait), None if wait.over else wait.due_at)
 
 
 def _steps(row: StoredSession) -> tuple[Any, ...]:
-    """The columns that every step may change."""
+    """The columns that any step may change."""
     one = row.session
     return one.epoch, one.generation, row.last_at, row.last_entry, row.last_turn, row.covered
 
@@ -70,7 +70,7 @@ def _ends(row: StoredSession) -> tuple[Any, ...]:
 
 
 def _notes(row: StoredSession) -> tuple[Any, ...]:
-    """What changes when turns begin or end."""
+    """The values that change when turns begin or end."""
     return row.handover, row.ran, row.ended, row.wait
 
 
@@ -124,7 +124,7 @@ def _read(row: Sequence[Any]) -> StoredSession:
 
 
 def read_session(row: Sequence[Any]) -> Session:
-    """A session of the columns in `SESSION`, but for the last."""
+    """A session from the columns in `SESSION` without the last."""
     key, kind, parent, depth, facts, state, created_at, epoch, generation = row
     return Session(key, kind, parent, depth, _decode_facts(facts), state == "deleted", epoch, generation, created_at)
 
@@ -147,27 +147,27 @@ class ActiveRow(Struct, frozen=True, gc=False):
     session: str
     place: QueuePlace | None = None
     spawner: str = ""
-    """Of its place: whose sessions share turns with others'."""
+    """Of its place: sessions of different spawners are claimed in turn."""
     seq: int = 0
-    """Of its place: the order of those with the same rank."""
+    """Of its place: the order among places of the same rank."""
     driver: Driver | None = None
     turn: OpenTurn | None = None
 
     def without_turn(self) -> "ActiveRow | None":
-        """The same, its turn closed; None if it is not at work any more."""
+        """The row without its turn; None if nothing is left."""
         return None if self.place is None and self.driver is None else replace(self, turn=None)
 
     def without_place(self) -> "ActiveRow | None":
-        """The same, out of its queue; None if it is not at work any more."""
+        """The row without its place in the queue; None if nothing is left."""
         return None if self.turn is None and self.driver is None else replace(self, place=None, spawner="", seq=0)
 
     def without_driver(self) -> "ActiveRow | None":
-        """The same, driven by nobody; None if it is not at work any more."""
+        """The row without its driver; None if nothing is left."""
         return None if self.turn is None and self.place is None else replace(self, driver=None)
 
 
 _NO_PLACE: Final = (None,) * 6
-_NO_DRIVER: Final = (None,) * 10
+_NO_DRIVER: Final = (None,) * 12
 
 
 def _place_values(row: ActiveRow) -> tuple[Any, ...]:
@@ -183,6 +183,7 @@ def _driver_values(driver: Driver | None) -> tuple[Any, ...]:
     return (
         *(driver.epoch, driver.owner, driver.lane, int(driver.suspect), driver.claimed_at, driver.progress_at),
         *(int(driver.step_open), driver.release_at, driver.interrupts, driver.patient_until),
+        *(driver.works_in, driver.works_since),
     )
 
 
@@ -192,15 +193,18 @@ def _turn_values(turn: OpenTurn | None) -> tuple[Any, ...]:
 
 _PLACE: Final = "queue_lane, spawner, rank, seq, is_suspect, due_at"
 DRIVER: Final = (
-    "session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, release_at, interrupts, patient_until"
+    "session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, release_at, interrupts, patient_until,"
+    " works_in, works_since"
 )
 """Columns of a driver."""
 _SET_PLACE: Final = "queue_lane = ?, spawner = ?, rank = ?, seq = ?, is_suspect = ?, due_at = ?"
 _SET_DRIVER: Final = (
     "epoch = ?, owner = ?, lane = ?, suspect = ?, claimed_at = ?, progress_at = ?, step_open = ?, release_at = ?,"
-    " interrupts = ?, patient_until = ?"
+    " interrupts = ?, patient_until = ?, works_in = ?, works_since = ?"
 )
-_SET_PROGRESS: Final = "progress_at = ?, step_open = ?, interrupts = ?, patient_until = ?"
+_SET_PROGRESS: Final = (
+    "progress_at = ?, step_open = ?, interrupts = ?, patient_until = ?, works_in = ?, works_since = ?"
+)
 _SET_TURN: Final = "turn = ?, failing = ?"
 
 
@@ -215,21 +219,21 @@ def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[str, tuple[Any,
             sets, values = [*sets, _SET_DRIVER], (*values, *_driver_values(now))
         else:
             progress = (now.progress_at, int(now.step_open), now.interrupts, now.patient_until)
-            sets, values = [*sets, _SET_PROGRESS], (*values, *progress)
+            sets, values = [*sets, _SET_PROGRESS], (*values, *progress, now.works_in, now.works_since)
     if before.turn is not after.turn:
         sets, values = [*sets, _SET_TURN], (*values, *_turn_values(after.turn))
-    # Without a change the row only has to be there.
+    # Without a change, the update only checks that the row exists.
     what = ", ".join(sets) or "failing = failing"
     return f"UPDATE active SET {what} WHERE session = ?", (*values, after.session)
 
 
 def _slot(driver: Driver) -> tuple[Any, ...]:
-    """What does not change while a driver works, or stands in an index."""
+    """The columns that are indexed or do not change while a driver works."""
     return driver.epoch, driver.owner, driver.lane, driver.suspect, driver.claimed_at, driver.release_at
 
 
 def read_driver(row: Sequence[Any]) -> Driver:
-    """A driver of the columns in `DRIVER`."""
+    """A driver from the columns in `DRIVER`."""
     session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, *rest = row
     return Driver(session, epoch, owner, lane, bool(suspect), claimed_at, progress_at, bool(step_open), *rest)
 
@@ -241,8 +245,8 @@ def _read_active(row: Sequence[Any]) -> ActiveRow:
         None if lane is None else QueuePlace(session, lane, rank, bool(suspect), due_at),
         spawner or "",
         seq or 0,
-        None if row[7] is None else read_driver((session, *row[7:17])),
-        None if row[17] is None else _decode_turn(row[17]),
+        None if row[7] is None else read_driver((session, *row[7:19])),
+        None if row[19] is None else _decode_turn(row[19]),
     )
 
 
@@ -251,7 +255,7 @@ ACTIVE: Final = TableShape(
     select=f"SELECT session, {_PLACE}, {DRIVER.removeprefix('session, ')}, turn FROM active WHERE session = ?",
     read=_read_active,
     insert=f"INSERT INTO active (session, {_PLACE}, {DRIVER.removeprefix('session, ')}, turn, failing)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     values=lambda row: (row.session, *_place_values(row), *_driver_values(row.driver), *_turn_values(row.turn)),
     update=_active_update,
     delete="DELETE FROM active WHERE session = ?",

@@ -1,5 +1,5 @@
-"""Sessions and their transcripts. A session is one row: who it is, how far its transcript has come, what its replies
-used, how many children it has, what its turns left behind.
+"""Sessions and their transcripts. A session is one row: its identity, its last entry and turn, the usage of its
+replies, the counts of its children, its handover and its wait.
 """
 
 from collections.abc import Sequence
@@ -28,44 +28,44 @@ class Sessions:
     def open(
         self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
     ) -> None:
-        """Make a session; opening one that exists changes nothing, and one that was deleted is open again, empty."""
+        """Create a session. An open one is not changed; a deleted one is opened again, empty."""
         if self._runs.is_new(key):
-            self.rows.kept.setdefault(key, None)  # a session goes with its run, so none of a new run is stored
+            self.rows.kept.setdefault(key, None)  # a session is deleted with its run, so a new run has none stored
         row = self.rows.get(key)
         if row is None:
             session = Session(key, kind, parent, depth, facts, False, 0, 0, at)
             self.rows.put(key, StoredSession(session, to_json(facts), at))
-            self._active.kept.setdefault(key, None)  # whoever was just made is not at work
+            self._active.kept.setdefault(key, None)  # a new session has no place, driver or turn
         elif row.session.deleted:
             self._drop_transcript(key)
             session = replace(row.session, deleted=False)
             self.rows.put(key, replace(row, session=session, last_at=session.created_at))
 
     def get(self, key: str) -> Session | None:
-        """The session, or None if it was never opened. A deleted one is still known, with `deleted` set."""
+        """The session, with `deleted` set if it was deleted; None if it was never opened."""
         row = self.rows.get(key)
         return None if row is None else row.session
 
     def row(self, key: str) -> StoredSession:
-        """The session as it is stored; NotFound if it was never opened."""
+        """The stored session. Raises `NotFound` if it was never opened."""
         row = self.rows.get(key)
         if row is None:
             raise NotFound(f"no session {key}")
         return row
 
     def roots(self) -> list[str]:
-        """Keys of open sessions that nobody spawned: conversations and programs, oldest first."""
+        """Keys of open conversations and programs, oldest first."""
         return self._unit.column("SELECT key FROM sessions WHERE depth = 0 AND state = 'open' ORDER BY created_at, key")
 
     def change(self, key: str, facts: SessionFacts, kind: SessionKind | None = None) -> None:
-        """From now on this is known of the session, and it is of this kind, if one is given."""
+        """Replace the session's properties, and its kind if one is given."""
         row = self.rows.get(key)
         if row is not None:
             session = replace(row.session, facts=facts, kind=kind or row.session.kind)
             self.rows.put(key, replace(row, session=session, facts=to_json(facts)))
 
     def delete(self, key: str, keep_transcript: bool = False) -> None:
-        """Mark a session deleted, and remove its transcript unless that is kept. No row of any inbox is touched."""
+        """Mark a session deleted, and delete its transcript unless it is kept. Inboxes are not changed."""
         row = self.rows.get(key)
         if row is not None:
             session = replace(row.session, deleted=True)
@@ -97,14 +97,14 @@ class Sessions:
         return found
 
     def raise_generation(self, key: str) -> int:
-        """Whatever was decided under an older generation of this session must not go on."""
+        """Raise the generation: calls of an older generation may not spawn or send any more."""
         row = self.row(key)
         session = replace(row.session, generation=row.session.generation + 1)
         self.rows.put(key, replace(row, session=session))
         return session.generation
 
     def raise_epoch(self, key: str) -> int:
-        """Whoever drove this session under an older epoch writes nothing more."""
+        """Raise the epoch: a driver of an older epoch cannot write any more."""
         row = self.row(key)
         session = replace(row.session, epoch=row.session.epoch + 1)
         self.rows.put(key, replace(row, session=session))
@@ -113,20 +113,20 @@ class Sessions:
     # -- counting children
 
     def counts(self, session: str) -> Counts:
-        """Its children, spawned and unsettled."""
+        """The counts of its children."""
         row = self.rows.get(session)
         return Counts(0, 0) if row is None else row.counts
 
     def child_admitted(self, session: str) -> Counts:
-        """One more spawned, one more unsettled."""
+        """Count a new child, which is unsettled."""
         return self._count(session, 1, 1)
 
     def child_unsettled(self, session: str) -> Counts:
-        """A settled child is unsettled again."""
+        """Count a settled child as unsettled again."""
         return self._count(session, 0, 1)
 
     def child_settled(self, session: str) -> Counts:
-        """One unsettled child fewer."""
+        """Count a child as settled."""
         return self._count(session, 0, -1)
 
     def _count(self, session: str, spawned: int, unsettled: int) -> Counts:
@@ -139,28 +139,27 @@ class Sessions:
             self._runs.is_busy(session, counts.unsettled > 0)
         return counts
 
-    # -- what it hands over
+    # -- handover
 
     def keep_handover(self, session: str, handover: Handover) -> None:
-        """This is what the session hands over besides its words, as far as is known now."""
+        """Store what the session hands over at present."""
         row = self.rows.get(session)
         if row is not None:
             self.rows.put(session, replace(row, handover=to_json(handover)))
 
     def handover(self, session: str) -> Handover | None:
-        """What the session hands over; None if nobody looked."""
+        """What the session hands over; None if that was never stored."""
         row = self.rows.get(session)
         return None if row is None or row.handover is None else _decode_goods(row.handover)
 
     def cost_below(self, session: str) -> float | None:
-        """What everything below this session has cost, in dollars, deleted sessions included; None if no price was
-        known."""
+        """The cost of all sessions below this one in US dollars, deleted ones included; None if no price is known."""
         row = self.rows.get(session)
         return None if row is None else row.below_usd
 
 
 class Transcripts:
-    """What was said in sessions, and which files belong to that."""
+    """Transcripts of sessions, and the files that they hold."""
 
     def __init__(self, unit: Unit, sessions: Sessions, days: Days) -> None:
         self._unit, self._sessions, self._days = unit, sessions, days
@@ -171,7 +170,7 @@ class Transcripts:
     def append(
         self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
     ) -> int:
-        """Append entries, and add what their replies used; answers the sequence number of the last."""
+        """Append entries, and add the usage of their replies; returns the number of the last entry."""
         row = self._sessions.row(session)
         last = row.last_entry
         for kind, body in entries:
@@ -185,13 +184,13 @@ class Transcripts:
         return last
 
     def _cost_above(self, session: str, cost_usd: float) -> None:
-        """Everybody above has so much more below."""
+        """Add the cost to all sessions above."""
         for above in self._sessions.lineage(session)[1:]:
             row = self._sessions.row(above.key)
             self._sessions.rows.put(above.key, replace(row, below_usd=(row.below_usd or 0) + cost_usd))
 
     def used(self, session: str) -> Used:
-        """What all replies of the session used; nothing of one that was never opened, or was deleted."""
+        """The usage of all replies of the session; none if it was never opened, or was deleted."""
         row = self._sessions.rows.get(session)
         return Used() if row is None else row.used
 
@@ -203,8 +202,8 @@ class Transcripts:
     def tail(
         self, session: str, limit: int, without: Sequence[EntryKind] = (), before: int | None = None
     ) -> list[Entry]:
-        """The newest entries of the transcript, or of those numbered below `before`; those kinds left out, oldest
-        first."""
+        """The newest entries, oldest first: those numbered below `before`, if it is given, and not of the kinds
+        `without`."""
         left_out = "".join(f" AND kind <> '{kind}'" for kind in without)
         sql = (
             f"SELECT seq, at, kind, body FROM entries WHERE session = ? AND seq < ?{left_out} ORDER BY seq DESC LIMIT ?"
@@ -213,12 +212,12 @@ class Transcripts:
         return [Entry(*row) for row in rows][::-1]
 
     def last(self, session: str) -> int:
-        """The number of the entry appended last, deleted or not; 0 if there was none."""
+        """The number of the last entry, also if it was deleted; 0 if there was none."""
         row = self._sessions.rows.get(session)
         return 0 if row is None else row.last_entry
 
     def last_spoken_at(self, session: str) -> Instant | None:
-        """When the newest words of a person, or of a program in their place, were read in a conversation."""
+        """The time of the newest message of a person or a program in a conversation."""
         row = self._unit.one(
             "SELECT at FROM entries WHERE session = ? AND kind = 'user' AND json_extract(body, '$.kind') = 'send'"
             " AND json_extract(body, '$.source') IS NULL ORDER BY seq DESC LIMIT 1",
@@ -227,17 +226,17 @@ class Transcripts:
         return None if row is None else row[0]
 
     def covered(self, session: str) -> int:
-        """The last entry that a note stands for; 0 if there is no such note."""
+        """The last entry that a summary covers; 0 if there is no summary."""
         row = self._sessions.rows.get(session)
         return 0 if row is None else row.covered
 
     def cover(self, session: str, entry: int) -> None:
-        """From now on a note stands for everything up to this entry."""
+        """Record that a summary covers all entries up to this one."""
         row = self._sessions.row(session)
         self._sessions.rows.put(session, replace(row, covered=max(row.covered, entry)))
 
     def hold_files(self, session: str, files: Sequence[str]) -> None:
-        """The session's transcript, or a message in its inbox, holds these files. Ends with its transcript."""
+        """Record that the session's transcript or inbox refers to these files, until its transcript is deleted."""
         rows = [(session, file) for file in files]
         self._unit.many("INSERT INTO files (session, file) VALUES (?,?) ON CONFLICT DO NOTHING", rows)
 
@@ -253,7 +252,7 @@ class Transcripts:
 
 
 def _added(used: Used, more: Used) -> Used:
-    """Both together; a figure that was never told stays unknown, except that a reply without a cost costs nothing."""
+    """The sum. The cost stays unknown until a reply has one; after that, a reply without a cost adds nothing."""
     cost = used.cost_usd if more.cost_usd is None else (used.cost_usd or 0) + more.cost_usd
     return Used(
         (used.tokens_in or 0) + (more.tokens_in or 0),

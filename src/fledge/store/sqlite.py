@@ -1,7 +1,7 @@
 """The embedded store: stdlib `sqlite3`, WAL, `synchronous=FULL`.
 
-One thread writes, with group commit; views run on reader connections beside it (`threads`). A commit that fails (a full
-disk) fails every job of its batch, and the writer lives on. This file knows no table and no rule.
+One thread writes, with group commit; reading jobs run on connections of their own (`threads`). A commit that fails (a
+full disk) fails every job of its batch, and the writer goes on. This file knows no table and no rule.
 """
 
 import sqlite3
@@ -29,14 +29,14 @@ from fledge.store.unit import Unit
 
 T = TypeVar("T")
 
-# A third of what is bound is NULL, and `sqlite3` looks for a way to adapt each None: by two attributes that are not
-# there, each an exception. This way is found at once: the method answers None.
+# A third of all bound values are NULL, and `sqlite3` looks for an adapter of each None: two missing attributes, each an
+# exception. A registered adapter is found at once; this one returns None.
 sqlite3.register_adapter(type(None), cast("Callable[[None], None]", {}.get))
 
 CHECKED_BYTES = 64 * 2**20
-"""How large a database may be to be read whole when it is opened: about a quarter of a second."""
+"""The largest database that is always checked whole when it is opened: about a quarter of a second."""
 LAST_READERS_MS = 200
-"""How long a close waits for another process that reads, so that the log can be taken in."""
+"""How long a close waits for readers in other processes, so that the log can be checkpointed."""
 
 
 class SqliteStore(ThreadedStore):
@@ -52,11 +52,11 @@ class SqliteStore(ThreadedStore):
     def open(
         cls, folder: str | Path, *, batch: int = BATCH, address: str = "", checked_bytes: int = CHECKED_BYTES
     ) -> "SqliteStore":
-        """Open or make the store in this folder, and own it until `close`. A larger file than `checked_bytes` is read
-        whole, to find damage, only if it was not closed.
+        """Open or make the store in this folder, and own it until `close`. A file larger than `checked_bytes` is
+        checked whole for damage only if it was not closed.
 
-        Refused, with nothing changed: a folder that cannot be written, a store that another process owns, a file that
-        is empty, damaged, another program's or newer than this one, a store whose log was lost.
+        Raises, with nothing changed, for a folder that cannot be written, a store that another process owns, a file
+        that is empty, damaged, of another program or newer than this one, and a store whose log was lost.
         """
         folder = Path(folder)
         lock = lock_folder(folder, address)
@@ -70,7 +70,7 @@ class SqliteStore(ThreadedStore):
     # ---- the reader threads
 
     def _read(self) -> None:
-        """Run views on a connection of this thread's own."""
+        """Run reading jobs on this thread's connection."""
         db = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
         db.execute("PRAGMA query_only = ON")
         tx = Tx(Unit(db))
@@ -87,14 +87,14 @@ class SqliteStore(ThreadedStore):
             db.execute("BEGIN")
             try:
                 job.result = job.run(tx)
-                tx.unit.flush()  # a view that would change anything is refused
+                tx.unit.flush()  # raises if the job changed anything
             finally:
                 tx.unit.forget()
                 db.execute("ROLLBACK")
         except sqlite3.Error as error:
             job.error = StoreError(f"{self.folder / DATABASE}: {error}")
             job.error.__cause__ = error
-        except BaseException as error:  # whatever a view raises is its caller's
+        except BaseException as error:  # an exception of a job goes to its caller
             job.error = error
 
     # ---- the writer thread
@@ -104,8 +104,8 @@ class SqliteStore(ThreadedStore):
         self._lock.release()
 
     def _close_files(self) -> None:
-        """Close the database. Its mark goes once the whole log is in the database file, and before the log itself does:
-        a process that dies in between leaves nothing that looks like a lost log."""
+        """Close the database. The mark is removed after the whole log is in the database file, and before the log is
+        removed: a process that dies in between leaves nothing that looks like a lost log."""
         path, is_whole = self.folder / DATABASE, False
         if self._lock.is_ours():
             try:
@@ -117,9 +117,9 @@ class SqliteStore(ThreadedStore):
                 unmark(path)
         self._db.close()
         if not is_whole and not log_of(path).exists():
-            unmark(path)  # nobody else has it open: SQLite took the log in after all
+            unmark(path)  # no other process has it open: SQLite has checkpointed the log after all
 
-    def _commit(self, batch: Sequence[Job]) -> None:
+    def _commit(self, batch: list[Job]) -> None:
         try:
             if not self._run(batch):
                 return
@@ -137,8 +137,8 @@ class SqliteStore(ThreadedStore):
         return self._db
 
     def _begin(self) -> None:
-        """Begin a transaction as the owner. From here on no other process can write, so whoever takes the lock away
-        now finds everything that this transaction commits."""
+        """Begin a transaction, and check the lock. From here on no other process can write, so a process that takes the
+        lock now will see everything that this transaction commits."""
         self._db.execute("BEGIN IMMEDIATE")
         if not self._lock.is_ours():
             raise StoreLost(
@@ -192,9 +192,9 @@ def _connect(path: Path, checked_bytes: int) -> sqlite3.Connection:
 
 
 def peek(folder: Path, view: Callable[[Tx], T]) -> T:
-    """What a view shows of a store that another process owns: one moment of it, while the owner goes on.
+    """The result of a reading job on a store that another process owns, as it is at one moment.
 
-    Refused: a file that is no store, or of another version than this program.
+    Raises `StoreError` for a file that is no store, or of another version than this program's.
     """
     path = folder / DATABASE
     check_plain(path)
@@ -215,8 +215,8 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
 
 
 def _inspect(path: Path, whole: bool) -> None:
-    """Look at a file without changing it, not even to take up what a crash left in its log: at all of it, or whether it
-    is as long as it says."""
+    """Check a file without changing it, not even to recover the log after a crash: the whole file, or only its
+    length."""
     db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
         if whole:

@@ -1,8 +1,8 @@
-"""Stores with threads: one that writes, with group commit, and a few that read beside it.
+"""The threads of a store: one writer with group commit, and a few readers beside it.
 
-Jobs of many coroutines share one commit: the writer takes whatever waits, runs it in one transaction, and commits once.
-If a job raises, the batch is run again with a savepoint for each, so that it is undone alone. Each database says how a
-transaction begins and ends, and what its errors mean; this file knows none of them.
+Jobs of many coroutines share one commit: the writer takes all waiting jobs, runs them in one transaction, and commits
+once. If a job raises, the batch is run again with a savepoint for each job, so that only that job is undone. A subclass
+for each database knows how its transactions begin and end, and what its errors mean.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class StoreConnection(Database, Protocol):
 
 
 class Job:
-    """One job, the loop that waits for it, and what came of it."""
+    """One job, the event loop that waits for it, and its result or error."""
 
     __slots__ = ("error", "future", "loop", "release", "result", "run")
 
@@ -51,7 +51,7 @@ class Job:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        """Hand the outcome to whoever waits; runs in their loop."""
+        """Give the result to the waiting coroutine; runs in its loop."""
         self.release()
         if self.future.done():
             return
@@ -64,7 +64,7 @@ class Job:
 
 
 class ThreadedStore(ABC):
-    """The threads of a store, and the queues they work off. `_tx` is the writer's."""
+    """The threads of a store and their queues. `_tx` is the writer's."""
 
     _tx: Tx
     cluster: Cluster | None = None
@@ -75,30 +75,31 @@ class ThreadedStore(ABC):
         self._views: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._closed = False
         self.commits = 0
-        """How many times something was written to disk; many jobs may share one."""
+        """The number of commits; many jobs may share one."""
         self._writer = threading.Thread(target=self._write, name="fledge-write", daemon=True)
         self._readers = [threading.Thread(target=self._read, name="fledge-read", daemon=True) for _ in range(READERS)]
         for thread in (self._writer, *self._readers):
             thread.start()
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
-        """Run the job in one transaction; answers once it is durable."""
-        return await self._submit(self._jobs, job)
+        """Run the job in one transaction; returns once it is durable."""
+        result: T = await self._submit(self._jobs, job)
+        return result
 
     async def read(self, job: Callable[[Tx], T]) -> T:
         """Run a job on a reader connection, beside the writer."""
-        return await self._submit(self._views, job)
+        result: T = await self._submit(self._views, job)
+        return result
 
-    async def _submit(self, jobs: "queue.SimpleQueue[Job | None]", job: Callable[[Tx], T]) -> T:
+    def _submit(self, jobs: "queue.SimpleQueue[Job | None]", job: Callable[[Tx], Any]) -> "asyncio.Future[Any]":
         if self._closed:
             raise StoreError("the store is closed")
         entry = Job(job, asyncio.get_running_loop())
         jobs.put(entry)
-        result: T = await entry.future
-        return result
+        return entry.future
 
     async def close(self) -> None:
-        """Finish what was submitted, then let go of the database. Closing twice is fine."""
+        """Finish the submitted jobs, then close the database. Closing twice is allowed."""
         if self._closed:
             return
         self._closed = True
@@ -109,19 +110,19 @@ class ThreadedStore(ABC):
         self._jobs.put(None)
         await asyncio.to_thread(self._writer.join)
 
-    # ---- what a database says
+    # ---- for each database
 
     @abstractmethod
     def _read(self) -> None:
-        """Run views as they come, until the queue ends: the body of a reader's thread."""
+        """Run reading jobs until the queue ends: the body of a reader's thread."""
 
     @abstractmethod
-    def _commit(self, batch: Sequence[Job]) -> None:
-        """Run the batch, and say in each job what came of it."""
+    def _commit(self, batch: list[Job]) -> None:
+        """Run the batch, and jobs that join it, and set the result or error of each."""
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Nothing more will be written: close the writer's connection."""
+        """Close the writer's connection, after the last commit."""
 
     @property
     @abstractmethod
@@ -130,24 +131,24 @@ class ThreadedStore(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Begin a transaction, as its owner."""
+        """Begin a transaction, and check that this process owns the store."""
 
     @abstractmethod
     def _flush(self) -> None:
-        """Write all that waits, and hear that the database has taken it."""
+        """Write all changes, and wait until the database has accepted them."""
 
     @abstractmethod
     def _stay(self) -> None:
-        """Called between the jobs of a batch: keep the transaction, where a database ends one that does nothing."""
+        """Called between the jobs of a batch: keep the transaction alive, for a database that ends idle ones."""
 
     @abstractmethod
     def _told(self, error: BaseException) -> BaseException:
-        """What the caller hears of an error that its job, or a statement of it, has raised."""
+        """The exception for the caller, from one that its job or a statement has raised."""
 
     # ---- the threads
 
-    def _work_off(self, run: Callable[[Sequence[Job]], None], jobs: "queue.SimpleQueue[Job | None]", most: int) -> None:
-        """Run jobs as they come; those that wait are run and answered together."""
+    def _work_off(self, run: Callable[[list[Job]], None], jobs: "queue.SimpleQueue[Job | None]", most: int) -> None:
+        """Run jobs until the queue ends; all that wait are run and answered together."""
         open_for_more = True
         while open_for_more:
             batch, open_for_more = _waiting(jobs, most)
@@ -159,10 +160,11 @@ class ThreadedStore(ABC):
         self._work_off(self._commit, self._jobs, self._batch)
         self._let_go()
 
-    def _run(self, batch: Sequence[Job]) -> bool:
-        """Run the batch in one transaction; if a job raises, run it again with each job in a savepoint of its own.
-        False if the transaction was undone, because its only job raised."""
+    def _run(self, batch: list[Job]) -> bool:
+        """Run the batch in one transaction; if a job raises, run the batch again with a savepoint for each job. False
+        if the transaction was rolled back because its only job raised."""
         self._begin()
+        self._join_late(batch)
         try:
             for job in batch:
                 job.result = job.run(self._tx)
@@ -171,7 +173,7 @@ class ThreadedStore(ABC):
         except ConnectionLost:
             self._tx.unit.forget()
             raise
-        except BaseException as error:  # whatever a job raises is its caller's, and undoes only that job
+        except BaseException as error:  # an exception of a job goes to its caller, and undoes only that job
             self._undo("ROLLBACK")
             if len(batch) == 1:
                 batch[0].error = self._told(error)
@@ -180,6 +182,18 @@ class ThreadedStore(ABC):
             for job in batch:
                 self._run_apart(job)
         return True
+
+    def _join_late(self, batch: list[Job]) -> None:
+        """Add the jobs that came while others wrote: the longer a writer waits for its turn, the more it commits."""
+        while len(batch) < self._batch:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if job is None:
+                self._jobs.put(None)  # the last one, for whoever waits for the end
+                return
+            batch.append(job)
 
     def _run_apart(self, job: Job) -> None:
         db = self._connection
@@ -204,14 +218,14 @@ class ThreadedStore(ABC):
 
 
 def store_error(error: BaseException) -> StoreError:
-    """A database's refusal, as one of ours."""
+    """A `StoreError` for an error of the database."""
     told = StoreError(f"the store refused this: {error}")
     told.__cause__ = error
     return told
 
 
 def _waiting(jobs: "queue.SimpleQueue[Job | None]", most: int) -> tuple[list[Job], bool]:
-    """Wait for a job, then take what else waits; and whether more may come after it."""
+    """Wait for a job, then take all others that wait; and whether the queue goes on."""
     batch: list[Job] = []
     entry = jobs.get()
     while entry is not None:
@@ -233,7 +247,7 @@ def _settle(batch: Sequence[Job]) -> None:
         try:
             loop.call_soon_threadsafe(_settle_all, jobs)
         except RuntimeError:
-            # That loop has closed: its jobs are durable, and nobody is left to be told.
+            # That loop is closed: its jobs are durable, and no coroutine waits for them.
             continue
 
 

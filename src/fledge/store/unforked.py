@@ -1,8 +1,8 @@
 """Descriptors that a forked child must not keep: the lock of a folder and the sockets of its holder.
 
-A child that is forked, and runs no other program, has copies of all descriptors of its parent. With a copy of the lock
-the folder would stay locked after its holder's death, and with one of a connection nobody would notice that death. So
-in the child each of these becomes `/dev/null`; its number stays taken, because objects there still close it.
+A forked child that runs no other program has copies of all descriptors of its parent. With a copy of the lock the
+folder would stay locked after its holder's death; with a copy of a connection, no client would notice that death. So in
+the child each of these becomes `/dev/null`; the number stays in use, because objects there still close it.
 """
 
 import os
@@ -11,12 +11,12 @@ _own: set[int] = set()
 
 
 def keep_from_children(descriptor: int) -> None:
-    """No forked child gets this one, from here until `forget`."""
+    """Replace this descriptor in forked children, until `forget`."""
     _own.add(descriptor)
 
 
 def forget(descriptor: int) -> None:
-    """It is about to be closed."""
+    """The descriptor is about to be closed."""
     _own.discard(descriptor)
 
 

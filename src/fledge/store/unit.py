@@ -1,48 +1,50 @@
-"""The unit of work: rows as values, by their keys, and what was changed of them.
+"""The unit of work: a cache of rows by key, with their changes.
 
-A row is read once and kept. What a job changes waits here and is written before the commit: one `executemany` for each
-table and kind of change. Each update is checked by the number of rows it found once all is written, so that nobody
-waits for the result of each. A statement that looks at a table with changes waiting writes them first, so that it finds
-them; one that changes a table by itself makes all that was kept of it unknown. Which tables a statement touches is read
-from its words.
+A row is read once and cached. Changes of a job are collected and written before the commit, with one `executemany` for
+each table and kind of change. The row counts of all updates are checked at the end, so that no update waits for its
+result. A statement on a table with pending changes writes those first, so that it sees them; a statement that changes
+a table directly clears the cache of that table. The tables of a statement are found in its text.
 
-The only writer keeps its unit from one transaction to the next: nobody else writes, so what it wrote last is what is
-stored. Whenever anything is undone, everything is forgotten.
+A writer keeps its unit from one transaction to the next. Where processes share a store, the unit also records which
+rows it changes; other writers drop these from their caches before they begin. After a rollback the whole cache is
+cleared.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from fledge.core.cluster import News
 from fledge.errors import StaleWrite
+from fledge.store.changes import ChangedRows, RowChanges
 
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S", bound=msgspec.Struct)
 
 MOST: Final = 10_000
-"""How many rows of a table are kept from one transaction to the next."""
+"""The most rows of a table that are cached from one transaction to the next."""
 TOGETHER: Final = 16
-"""How many rows one statement inserts, where there are so many."""
+"""The most rows that one statement inserts."""
 LAST: Final = 2**63 - 1
-"""Larger than any number of a row."""
+"""Larger than any row number."""
 
 _encode = msgspec.json.Encoder().encode
 _VERB = re.compile(r"\s*(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(\w+)")
 _WORD = re.compile(r"\w+")
+_ANY: Final = "SELECT 1 FROM {} LIMIT 1"
 
 
 def to_json(value: object) -> str:
-    """JSON text as the store keeps it."""
+    """JSON text, as the store has it."""
     return _encode(value).decode()
 
 
 class Cursor(Protocol):
-    """What a statement found, or how many rows it changed."""
+    """The rows that a statement found, or the number of rows it changed."""
 
     @property
     def rowcount(self) -> int: ...
@@ -61,8 +63,8 @@ class Database(Protocol):
 
 
 class TableShape(NamedTuple, Generic[V]):
-    """How the rows of a table are read and written. `update` answers a statement and its values, so that columns which
-    indexes are made of are written only when they change."""
+    """How rows of a table are read and written. `update` returns a statement with its values, so that indexed columns
+    are written only if they change."""
 
     name: str
     select: str
@@ -72,11 +74,13 @@ class TableShape(NamedTuple, Generic[V]):
     update: Callable[[V, V], tuple[str, tuple[Any, ...]]]
     delete: str
     keeps: Callable[[V], bool] | None = None
-    """Which rows are worth keeping once they are written; None: all."""
+    """Which rows stay cached after they are written; None: all."""
+    group: Callable[[V], Any] | None = None
+    """The group of a row, for memories by group (`Unit.memory`); None: rows have no group."""
 
 
 def plain_shape(kind: type[S], name: str, *keys: str) -> "TableShape[S]":
-    """The shape of a table whose columns are the fields of a struct, found by these."""
+    """The shape of a table whose columns are the fields of a struct, with these keys."""
     columns = kind.__struct_fields__
     others = [column for column in columns if column not in keys]
     found = " AND ".join(f"{key} = ?" for key in keys)
@@ -94,17 +98,15 @@ def plain_shape(kind: type[S], name: str, *keys: str) -> "TableShape[S]":
 
 
 class Table(Generic[K, V]):
-    """Rows of one table by their keys; None where there is none."""
+    """Cached rows of one table by key; None: there is no such row."""
 
-    __slots__ = ("_changed", "_is_small", "_is_whole", "_shape", "_unit", "kept")
+    __slots__ = ("_changed", "_shape", "_unit", "kept")
 
-    def __init__(self, unit: "Unit", shape: TableShape[V], is_small: bool = False) -> None:
-        self._unit, self._shape, self._is_small = unit, shape, is_small
-        self._is_whole = False
-        """All rows are kept: what is not among them is not stored. So it is with a table that is always small."""
+    def __init__(self, unit: "Unit", shape: TableShape[V]) -> None:
+        self._unit, self._shape = unit, shape
         self.kept: dict[K, V | None] = {}
         self._changed: dict[K, V | None] = {}
-        """What was stored of rows that were changed since."""
+        """The stored values of changed rows."""
         unit.tables[shape.name] = self
 
     def get(self, key: K) -> V | None:
@@ -115,34 +117,37 @@ class Table(Generic[K, V]):
             return self._look_up(key)
 
     def _look_up(self, key: K) -> V | None:
-        if self._is_whole:
-            return None
-        if self._is_small:
-            self._load()
-            return self.kept.get(key)
-        # A row that was changed is kept, so what is looked for is stored as it is: nothing need be written first.
+        # A changed row is cached, so this one is unchanged in the database: pending changes need not be written first.
         args = key if isinstance(key, tuple) else (key,)
         row = self._unit.db.execute(self._shape.select, args).fetchone()
         value = self.kept[key] = None if row is None else self._shape.read(row)
         return value
 
-    def _load(self) -> None:
-        sql = self._shape.select.partition(" WHERE ")[0]
-        for row in self._unit.all(f"{sql} LIMIT {MOST}"):
-            self.found(row[0], row)
-        self._is_whole = True
+    def ask(self, keys: Iterable[K]) -> Callable[[], None]:
+        """Ask for these rows, unless they are kept; answers a function that reads and keeps them. Whoever asks for rows
+        of several tables before any is read waits for one round trip."""
+        execute, select, kept = self._unit.db.execute, self._shape.select, self.kept
+        missing = dict.fromkeys(key for key in keys if key not in kept)
+        asked = [(key, execute(select, key if isinstance(key, tuple) else (key,))) for key in missing]
+
+        def keep() -> None:
+            for key, cursor in asked:
+                row = cursor.fetchone()
+                kept[key] = None if row is None else self._shape.read(row)
+
+        return keep
 
     def put(self, key: K, value: V | None) -> None:
-        """From now on this is the row; None: there is none."""
+        """Set the row; None deletes it."""
         if key not in self._changed:
-            before = self.kept[key] if key in self.kept else self._look_up(key)  # which may write what waits
+            before = self.kept[key] if key in self.kept else self._look_up(key)
             if not self._changed:
                 self._unit.dirty.add(self._shape.name)
             self._changed[key] = before
         self.kept[key] = value
 
     def add(self, key: K, value: V) -> None:
-        """A row whose key was never used: the database refuses it if it was."""
+        """Add a row with a new key; the database refuses a key that exists."""
         if self.kept.get(key) is not None or key in self._changed:
             raise StaleWrite(f"{self._shape.name}: {key} exists already")
         if not self._changed:
@@ -151,20 +156,22 @@ class Table(Generic[K, V]):
         self._changed[key] = None
 
     def is_new(self, key: K) -> bool:
-        """True of a row that is not stored yet."""
+        """True if the row is not written yet."""
         return self._changed.get(key, self) is None
 
     def found(self, key: K, row: Sequence[Any]) -> V:
-        """A row that a statement has found: the kept one, if it is."""
+        """The value of a row that a statement found: the cached one, if there is one."""
         value = self.kept.get(key)
         if value is None:
             value = self.kept[key] = self._shape.read(row)
         return value
 
     def write(self) -> None:
-        """Write what was changed."""
+        """Write the changes."""
         changed, self._changed = self._changed, {}
         shape, many = self._shape, self._unit.db.executemany
+        if self._unit.changes is not None:
+            self._unit.changes.add(shape.name, changed, self._groups(changed))
         gone: list[Any] = []
         new: list[Any] = []
         updates: dict[str, list[Any]] = {}
@@ -190,15 +197,25 @@ class Table(Generic[K, V]):
                 if after is None or not shape.keeps(after):
                     del self.kept[key]
 
+    def _groups(self, changed: dict[K, V | None]) -> Iterable[Any]:
+        """The groups in which these rows were, and in which they are now."""
+        if (group := self._shape.group) is None:
+            return ()
+        return {group(row) for key, before in changed.items() for row in (before, self.kept[key]) if row is not None}
+
+    def drop(self, keys: Iterable[K]) -> None:
+        """These rows are not known any more: another writer has changed them."""
+        for key in keys:
+            self.kept.pop(key, None)
+
     def forget(self) -> None:
-        """What is stored is not known any more; what was changed and not written is lost."""
+        """Clear the cache; unwritten changes are lost."""
         self.kept = {}
         self._changed = {}
-        self._is_whole = False
 
 
 class AppendedRows:
-    """Rows that are only appended."""
+    """Appended rows of one table, which are never changed."""
 
     __slots__ = ("_insert", "_name", "_rows", "_unit")
 
@@ -208,76 +225,109 @@ class AppendedRows:
         unit.tables[name] = self
 
     def add(self, *values: Any) -> None:
-        """One row more."""
+        """Append a row."""
         if not self._rows:
             self._unit.dirty.add(self._name)
         self._rows.append(values)
 
     def write(self) -> None:
-        """Write what was appended."""
+        """Write the appended rows."""
         rows, self._rows = self._rows, []
         if rows:
             self._unit.insert(self._insert, rows)
+            if self._unit.changes is not None:
+                self._unit.changes.add(self._name)
 
     def forget(self) -> None:
-        """What was appended and not written is lost."""
+        """Discard the unwritten rows."""
         self._rows = []
 
 
+class _Memory(NamedTuple):
+    """What follows from rows of a table."""
+
+    table: str
+    by: Literal["table", "key", "group"]
+    values: dict[Any, Any]
+
+
 class _Plan(NamedTuple):
-    """What a statement does to tables of the unit."""
+    """The tables that a statement reads and changes."""
 
     touches: tuple[str, ...]
     changes: str
-    """The table it changes; empty if it only reads."""
+    """The table that it changes; empty if it only reads."""
 
 
 class Unit:
-    """The rows of one connection."""
+    """The cache of one connection."""
 
-    __slots__ = ("_empty", "_expected", "_memories", "_plans", "_together", "db", "dirty", "news", "tables")
+    __slots__ = (
+        *("_ahead", "_empty", "_expected", "_memories", "_plans", "_together"),
+        *("changes", "db", "dirty", "is_remote", "news", "tables"),
+    )
 
     def __init__(self, db: Database) -> None:
         self.db = db
         self.tables: dict[str, Table[Any, Any] | AppendedRows] = {}
         self.dirty: set[str] = set()
-        """Tables with changes that wait to be written."""
+        """Tables with unwritten changes."""
         self.news: list[News] = []
-        """What waits to be told to other processes; a store that has none of them is told nothing."""
-        self._memories: list[tuple[str, dict[Any, Any]]] = []
+        """News for other processes, sent after the commit; unused if there is only one process."""
+        self.is_remote = False
+        """Each result that is waited for costs a round trip, so what is needed soon is read together."""
+        self.changes: RowChanges | None = None
+        """Which rows this transaction has changed, jobs that were undone included; None where no other process
+        writes."""
+        self._ahead: dict[tuple[Any, ...], Cursor] = {}
+        """By statement and values, results that were asked for ahead. Void once anything is written."""
+        self._memories: list[_Memory] = []
         self._plans: dict[str, _Plan] = {}
         self._empty: dict[str, bool] = {}
         self._expected: list[tuple[Cursor, int, str]] = []
-        """Updates of rows, how many each must have found, and of which table."""
+        """Updates, each with the number of rows that it must find, and its table."""
         self._together: dict[str, str] = {}
 
     # -- statements
 
     def execute(self, sql: str, *args: Any) -> Cursor:
-        """Run a statement, after what waits for the tables it touches."""
+        """Run a statement, after the pending changes of its tables."""
         plan = self._plans.get(sql) or self._plan(sql)
         if self.dirty:
             for name in plan.touches:
                 self._write(name)
+        if self._ahead and (sql, *args) in self._ahead:
+            return self._ahead.pop((sql, *args))
         cursor = self.db.execute(sql, args)
         if plan.changes:
             self._changed(plan.changes)
         return cursor
 
     def one(self, sql: str, *args: Any) -> Any:
-        """The first row that a statement finds, or None."""
+        """The first row of a statement, or None."""
         return self.execute(sql, *args).fetchone()
 
     def all(self, sql: str, *args: Any) -> list[Any]:
-        """Every row that a statement finds."""
+        """All rows of a statement."""
         return self.execute(sql, *args).fetchall()
 
     def column(self, sql: str, *args: Any) -> list[Any]:
-        """The first column of every row that a statement finds."""
+        """The first column of all rows of a statement."""
         return [row[0] for row in self.execute(sql, *args).fetchall()]
 
+    def ahead(self, *statements: tuple[Any, ...]) -> None:
+        """Send statements, given with their values, that only read and are run soon: one round trip for all results."""
+        if self.is_remote:
+            self._ahead |= {statement: self.execute(*statement) for statement in statements}
+
+    def all_of(self, *statements: tuple[Any, ...]) -> list[list[Any]]:
+        """Every row that each of these statements finds, given with its values: one round trip."""
+        if not self.is_remote:
+            return [self.all(*statement) for statement in statements]
+        return [cursor.fetchall() for cursor in [self.execute(*statement) for statement in statements]]
+
     def many(self, sql: str, rows: Iterable[Any]) -> None:
-        """Run a statement that changes a table, once for each of these."""
+        """Run a statement that changes a table, once for each tuple of values."""
         plan = self._plans.get(sql) or self._plan(sql)
         for name in plan.touches:
             self._write(name)
@@ -285,7 +335,7 @@ class Unit:
         self._changed(plan.changes)
 
     def insert(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        """Insert rows, many by one statement: each statement gives other threads a turn."""
+        """Insert rows, many with one statement: each statement releases the interpreter lock."""
         done = 0
         while len(rows) - done >= TOGETHER:
             together = self._together.get(sql) or self._join(sql)
@@ -301,17 +351,21 @@ class Unit:
         return joined
 
     def drop(self, table: str, key: str) -> None:
-        """Delete one row of a table that is kept by its keys."""
+        """Delete one row of a cached table."""
         known = self.tables[table]
         assert isinstance(known, Table)
         known.put(key, None)
 
     def is_empty(self, table: str) -> bool:
-        """True if the table has no row: what nobody uses is not looked for in every commit."""
+        """True if the table has no rows. The answer is cached, so that an unused table costs no query in a commit."""
         empty = self._empty.get(table)
         if empty is None:
-            empty = self._empty[table] = self.one(f"SELECT 1 FROM {table} LIMIT 1") is None
+            empty = self._empty[table] = self.one(_ANY.format(table)) is None
         return empty
+
+    def ask_empty(self, *tables: str) -> None:
+        """Whether these tables have any row is asked soon."""
+        self.ahead(*((_ANY.format(table),) for table in tables if table not in self._empty))
 
     def _plan(self, sql: str) -> _Plan:
         found = _VERB.match(sql)
@@ -319,36 +373,61 @@ class Unit:
         plan = self._plans[sql] = _Plan(tuple(word for word in words if word in self.tables), found[1] if found else "")
         return plan
 
-    # -- what is known
+    # -- the cache
 
-    def memory(self, table: str) -> dict[Any, Any]:
-        """A dictionary for what follows from rows of a table; emptied when those are not known any more."""
-        memory: dict[Any, Any] = {}
-        self._memories.append((table, memory))
-        return memory
+    def memory(self, table: str, by: Literal["table", "key", "group"] = "table") -> dict[Any, Any]:
+        """A dictionary for values derived from rows of a table; cleared with the cache of that table. When another
+        writer has changed some of the rows, all values are dropped, or only those of the rows' keys, or of their
+        groups."""
+        memory = _Memory(table, by, {})
+        self._memories.append(memory)
+        return memory.values
 
     def _changed(self, table: str) -> None:
-        """A statement has changed rows of this table by itself."""
+        """Clear the cache of a table that a statement has changed directly, and record that."""
+        self._ahead.clear()
+        if self.changes is not None:
+            self.changes.add_all(table)
+        self._lose(table)
+
+    def _lose(self, table: str) -> None:
+        """Clear the cache of a table."""
         self._empty.pop(table, None)
         known = self.tables.get(table)
         if known is not None:
             known.forget()
-        for name, memory in self._memories:
-            if name == table:
-                memory.clear()
+        for memory in self._memories:
+            if memory.table == table:
+                memory.values.clear()
+
+    def drop_changed(self, changed: Iterable[tuple[str, ChangedRows | None]]) -> None:
+        """Another writer has changed these rows: what is known of them, and what follows from it, is dropped."""
+        for table, rows in changed:
+            if rows is None:
+                self._lose(table)
+                continue
+            self._empty.pop(table, None)
+            known = self.tables.get(table)
+            if isinstance(known, Table):
+                known.drop(rows.keys)
+            for memory in self._memories:
+                if memory.table == table:
+                    _drop_from(memory, rows)
 
     def _write(self, name: str) -> None:
         if name in self.dirty:
             self.dirty.discard(name)
+            self._ahead.clear()
             self.tables[name].write()
             self._empty.pop(name, None)
 
     def expect(self, update: Cursor, rows: int, table: str) -> None:
-        """The update must have found so many rows; that is checked by the next flush."""
+        """Check at the next flush that the update has found this number of rows."""
         self._expected.append((update, rows, table))
 
     def flush(self) -> None:
-        """Write all that waits. StaleWrite: a row that was changed is not stored as it was read."""
+        """Write all changes. Raises `StaleWrite` if a changed row is no longer as it was read."""
+        self._ahead.clear()
         if self.dirty:
             for name in self.tables:
                 self._write(name)
@@ -358,18 +437,26 @@ class Unit:
                 raise StaleWrite(f"{table}: a row is not as it was read")
 
     def forget(self) -> None:
-        """Something was undone: nothing is known any more, and nothing waits."""
+        """Clear the cache and discard all changes, after a rollback."""
         for table in self.tables.values():
             table.forget()
-        for _, memory in self._memories:
-            memory.clear()
+        for memory in self._memories:
+            memory.values.clear()
         self.dirty.clear()
+        self._ahead.clear()
         self.news.clear()
         self._empty.clear()
         self._expected.clear()
 
     def trim(self) -> None:
-        """Forget everything, once there is too much of it."""
+        """Clear the cache if it has too many rows."""
         kept = (table.kept for table in self.tables.values() if isinstance(table, Table))
-        if any(len(rows) > MOST for rows in (*kept, *(memory for _, memory in self._memories))):
+        if any(len(rows) > MOST for rows in (*kept, *(memory.values for memory in self._memories))):
             self.forget()
+
+
+def _drop_from(memory: _Memory, rows: ChangedRows) -> None:
+    if memory.by == "table":
+        memory.values.clear()
+    for key in rows.keys if memory.by == "key" else rows.groups:
+        memory.values.pop(key, None)

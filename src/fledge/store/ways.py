@@ -1,6 +1,6 @@
-"""The ways to the process that holds a state folder: its socket in the folder, and the token of its gateway.
+"""How to reach the process that holds a state folder: its socket in the folder, and the token of its gateway.
 
-For both ends, the one that listens and the one that asks.
+Both the listening and the connecting process use this file.
 """
 
 import os
@@ -15,9 +15,9 @@ from fledge.plain_file import open_plain
 
 TOKEN_FILE: Final = "gateway.token"
 CONTROL_SOCKET: Final = "hatch"
-"""What stands in the lock instead of an address, and what the socket is called."""
+"""The name of the socket. It is in the lock file in place of an address."""
 PATH_BYTES: Final = 100
-"""The path of a socket may not be longer than about this."""
+"""The longest path of a socket, about."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def reached(state: Path) -> Iterator[str]:
 
 
 def read_token(state: Path) -> str:
-    """The token of this state folder's gateway. Refused: there is none, or others can read it."""
+    """The token of this state folder's gateway. Raises if there is none, or if others can read it."""
     path = state / TOKEN_FILE
     if not path.exists():
         raise StoreError(f"{path}: no gateway has ever run here; start one with `fledge serve`")
@@ -43,7 +43,7 @@ def read_token(state: Path) -> str:
 
 
 def token_in(path: Path) -> str:
-    """The token in a file. Refused: there is none, or others can read it."""
+    """The token in a file. Raises if there is none, or if others can read it."""
     try:
         with open(open_plain(path), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -59,7 +59,7 @@ def token_in(path: Path) -> str:
 
 
 def make_token(state: Path) -> str:
-    """The token of this state folder; made, in a file only its owner can read, if there is none."""
+    """The token of this state folder; a new one, in a file that only its owner can read, if there is none."""
     import secrets  # needed by a gateway alone
 
     path = state / TOKEN_FILE

@@ -154,17 +154,11 @@ class _Play:
                 report.write_text(traceback.format_exc(), "utf-8")
                 os._exit(_FAILED)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        match code:
-            case 0:
-                return ""
-            case _ if code == _CRASHED and point is not _NOWHERE:
-                return ""
-            case _ if code == -signal.SIGALRM:
-                return f"it did not end within {self._patience_s:g} s"
-            case _ if code == _FAILED:
-                return report.read_text("utf-8")
-            case _:
-                return f"its process ended with {code}"
+        if code == 0 or (code == _CRASHED and point is not _NOWHERE):
+            return ""
+        if code == -signal.SIGALRM:
+            return f"it did not end within {self._patience_s:g} s"
+        return report.read_text("utf-8") if code == _FAILED else f"its process ended with {code}"
 
     async def _act(self, folder: Path, memory: mmap.mmap, acts: Acts, point: _Point) -> None:
         state, workspace = folder / "state", folder / "workspace"

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
+from fledge.clock import SystemClock
 from fledge.core.run import Instant
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class ManualClock:
                     wait.cancel()
 
 
-class VirtualClock:
+class VirtualClock(SystemClock):
     """The clock of a loop started by `run_virtual`: its time jumps ahead whenever every coroutine waits.
 
     Threads of that loop may read it too. Make it inside the loop, or read it there first.
@@ -72,15 +73,6 @@ class VirtualClock:
         if self._loop is None:
             raise RuntimeError("a VirtualClock tells the time of an event loop: make it, or first read it, inside one")
         return self._start + self._loop.time()
-
-    async def wait_until(self, at: Instant | None, poked: asyncio.Event) -> None:
-        """Wait in virtual time."""
-        delay = None if at is None else max(0.0, at - self.now())
-        try:
-            async with asyncio.timeout(delay):
-                await poked.wait()
-        except TimeoutError:
-            pass
 
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
@@ -136,35 +128,27 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     """A loop whose time jumps. It knows of everything that works for it in threads and processes."""
 
     def __init__(self, patience_s: float) -> None:
-        self._jumping = _JumpingSelector(patience_s)
-        super().__init__(self._jumping)
+        self.jumping = _JumpingSelector(patience_s)
+        super().__init__(self.jumping)
         self._threads: Executor | None = None
         # A timer is due within this of its time. The machine's own billionth is lost in a time of months.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
-        return self._jumping.time
+        return self.jumping.time
 
     def hold_time(self) -> Callable[[], None]:
         """Let no time pass until the answer is called; see `fledge.clock.hold_time`."""
         is_held = True
-        self._jumping.held += 1
+        self.jumping.held += 1
 
         def release() -> None:
             nonlocal is_held
             if is_held:
                 is_held = False
-                self._jumping.held -= 1
+                self.jumping.held -= 1
 
         return release
-
-    @contextmanager
-    def threads_ignored(self) -> Iterator[None]:
-        before, self._jumping.is_ignoring = self._jumping.is_ignoring, True
-        try:
-            yield
-        finally:
-            self._jumping.is_ignoring = before
 
     def set_default_executor(self, executor: ThreadPoolExecutor) -> None:  # type: ignore[override]  # as asyncio's own
         super().set_default_executor(executor)
@@ -191,7 +175,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Join the threads, unless one of them is stuck: then whoever made it so must hear of it."""
-        if self._jumping.has_given_up:
+        if self.jumping.has_given_up:
             return
         release = self.hold_time()
         try:
@@ -257,5 +241,9 @@ def threads_ignored() -> Iterator[None]:
     loop = asyncio.get_running_loop()
     if not isinstance(loop, _VirtualLoop):
         raise RuntimeError("threads_ignored() is for coroutines that run_virtual or virtual_runner runs")
-    with loop.threads_ignored():
+    selector = loop.jumping
+    before, selector.is_ignoring = selector.is_ignoring, True
+    try:
         yield
+    finally:
+        selector.is_ignoring = before

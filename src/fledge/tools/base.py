@@ -23,7 +23,7 @@ from fledge.core.images import Image, read_images, told
 from fledge.core.params import read_params
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
-from fledge.tools.signature import is_async, name_of, schema_of, signature_of
+from fledge.tools.signature import ToolFunction, is_async, name_of, schema_of, signature_of
 
 TIMEOUT_S: Final = 120.0
 MAX_CHARS: Final = 50_000
@@ -116,7 +116,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     timeout_s: float | None
     """None: it keeps time itself."""
     max_chars: int
-    function: Callable[..., Any]
+    function: ToolFunction
     arguments: type[Struct]
     """What the arguments are read into: a field per parameter."""
     context_parameter: str | None = None
@@ -252,7 +252,7 @@ class Tool(Struct, frozen=True, kw_only=True):
         return ToolResult(capped(_clean(f"{self.name}: {why}"), MAX_ERROR_CHARS), is_error=True)
 
 
-ToolLike = Tool | Callable[..., Any]
+ToolLike = Tool | ToolFunction
 """A tool, or a function that one is made of."""
 
 
@@ -311,7 +311,7 @@ def tool(
     (5, 'add', 'Add two numbers.')
     """
 
-    def made(function: Callable[..., Any]) -> Tool:
+    def made(function: ToolFunction) -> Tool:
         if not callable(function):
             raise BadInput("function", "must be a function, a method or another callable", function)
         own = name if name is not None else name_of(function)
@@ -355,21 +355,22 @@ def tool_taking(
     *,
     name: str,
     description: str,
-    repeatable: bool = False,
     timeout: float | None = TIMEOUT_S,
 ) -> Tool:
-    """A tool whose arguments are the fields of a struct; the function gets the context and that struct."""
+    """A repeatable tool whose arguments are the fields of a struct: the function gets the context and that struct, and
+    answers JSON."""
     return Tool(
         name=name,
         description=description,
         schema=schema_of(arguments, {}),
-        repeatable=repeatable,
+        repeatable=True,
         read_only=False,
         timeout_s=timeout,
         max_chars=MAX_CHARS,
         function=function,
         arguments=arguments,
         takes="struct",
+        answers="json",
     )
 
 

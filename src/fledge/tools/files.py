@@ -15,7 +15,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
@@ -84,18 +84,24 @@ def read(
         return "[the file is empty]"
     if offset > len(lines):
         raise BadInput("offset", f"must be at most {len(lines)}: the file has no more lines", offset)
-    shown: list[str] = []
-    room = MAX_SHOWN_CHARS
-    for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
-        numbered = f"{number:6}\t{_shortened(line.removesuffix(chr(13)))}"
-        room -= len(numbered) + 1
-        if room < 0:
-            break
-        shown.append(numbered)
+    wanted = enumerate(lines[offset - 1 : offset - 1 + limit], offset)
+    shown = _fitting(f"{number:6}\t{_shortened(line.removesuffix(chr(13)))}" for number, line in wanted)
     after = offset + len(shown)
     if after <= len(lines):
         shown.append(f"[lines {offset}–{after - 1} of {len(lines)}; go on with offset {after}]")
     return "\n".join(shown)
+
+
+def _fitting(lines: Iterable[str]) -> list[str]:
+    """The first of these lines, as many as may be shown."""
+    shown: list[str] = []
+    room = MAX_SHOWN_CHARS
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        shown.append(line)
+    return shown
 
 
 def _bytes_of(workspace: Confined, path: str) -> tuple[bytes, int]:
@@ -339,12 +345,7 @@ def _found(out: bytes, skipped: int) -> str:
         raise BadInput("pattern", "took more memory or time than a search may have") from None
     if "wrong" in told:
         raise BadInput("pattern", f"must be a regular expression ({told['wrong']}); or set fixed")
-    lines: list[str] = []
-    room = MAX_SHOWN_CHARS
-    for line in told["lines"]:
-        room -= len(line) + 1
-        if room >= 0:
-            lines.append(line)
+    lines = _fitting(told["lines"])
     if told["more"] or len(lines) < len(told["lines"]):
         lines.append(f"[cut after {len(lines)} matches; there are more: narrow path, glob or pattern]")
     if not lines:

@@ -15,11 +15,13 @@ from fledge.core.freeze import FROZEN_BYTES
 from fledge.core.history import PAGE_CHARS, History, ResultPage, page
 from fledge.core.keys import agent_of
 from fledge.core.params import also_called
-from fledge.errors import BadInput, Refused
+from fledge.core.schema import JsonObject
+from fledge.errors import BadInput
 from fledge.orchestrator import views, visibility
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Tx
 from fledge.tools.base import Tool, ToolContext, answering_json, tool
+from fledge.tools.subagents import as_json
 
 ANSWER_BYTES: Final = 80 * 1024
 ANSWER_CHARS: Final = 100_000
@@ -52,10 +54,11 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         wanted = visibility.SessionsWanted(
             kinds=kinds, active_since=since, limit=limit, messages=message_limit, now=now
         )
-        return await _answer(
-            engine,
-            lambda tx: _listed(visibility.list_sessions(tx, visibility.looker(config, tx, context.session), wanted)),
-        )
+
+        def view(tx: Tx) -> JsonObject:
+            return _listed(visibility.list_sessions(tx, visibility.looker(config, tx, context.session), wanted))
+
+        return await as_json(engine.store.read(view))
 
     @tool(name="sessions_history", read_only=True, max_chars=ANSWER_CHARS)
     async def sessions_history(
@@ -71,7 +74,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
     ) -> str:
         """Read what was said in a session, the newest last; with result, a subagent's whole result, page by page."""
 
-        def view(tx: Tx) -> dict[str, object]:
+        def view(tx: Tx) -> JsonObject:
             looker = visibility.looker(config, tx, context.session)
             if result:
                 if include_tools:
@@ -85,7 +88,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
             found = visibility.find_session(tx, looker, session_key)
             return _read(found.key, visibility.session_history(tx, found.key, limit or MESSAGES, include_tools))
 
-        return await _answer(engine, view)
+        return await as_json(engine.store.read(view))
 
     @tool(name="session_status", read_only=True)
     async def session_status(
@@ -94,36 +97,36 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
     ) -> str:
         """How a session stands: the model that ran, tokens, cost, context used, queue mode, children."""
 
-        def view(tx: Tx) -> dict[str, object]:
+        def view(tx: Tx) -> JsonObject:
             found = visibility.find_session(
                 tx, visibility.looker(config, tx, context.session), session_key or context.session
             )
             status = views.session_status(tx, found.key, engine.rules, engine.clock.now())
             size = window(status.model) if status.model else None
-            told: dict[str, object] = {"status": "ok", **msgspec.to_builtins(status)}
+            told: JsonObject = {"status": "ok", **msgspec.to_builtins(status)}
             return told | ({} if size is None else {"contextWindow": size})
 
-        return await _answer(engine, view)
+        return await as_json(engine.store.read(view))
 
     @tool(name="agents_list", read_only=True)
     async def agents_list(context: ToolContext) -> str:
         """List the agents you may start as subagents."""
 
-        def view(tx: Tx) -> dict[str, object]:
+        def view(tx: Tx) -> JsonObject:
             known = tx.sessions.get(context.session)
             own = agent_of(context.session) if known is None else known.facts.agent_id
             return {"status": "ok", "requester": own, "agents": msgspec.to_builtins(spawnable(config, own))}
 
-        return await _answer(engine, view)
+        return await as_json(engine.store.read(view))
 
     return tuple(map(answering_json, (sessions_list, sessions_history, session_status, agents_list)))
 
 
-def _read(key: str, shown: History | ResultPage) -> dict[str, object]:
+def _read(key: str, shown: History | ResultPage) -> JsonObject:
     return {"status": "ok", "sessionKey": key, "note": NOTE, **msgspec.to_builtins(shown)}
 
 
-def _listed(sessions: list[visibility.SessionView]) -> dict[str, object]:
+def _listed(sessions: list[visibility.SessionView]) -> JsonObject:
     """As many of the sessions as fit."""
     room = ANSWER_BYTES - 200
     shown = []
@@ -132,13 +135,5 @@ def _listed(sessions: list[visibility.SessionView]) -> dict[str, object]:
         if room < 0:
             break
         shown.append(msgspec.to_builtins(session))
-    told: dict[str, object] = {"status": "ok", "count": len(shown), "note": NOTE, "sessions": shown}
+    told: JsonObject = {"status": "ok", "count": len(shown), "note": NOTE, "sessions": shown}
     return told | ({"leftOut": len(sessions) - len(shown)} if len(shown) < len(sessions) else {})
-
-
-async def _answer(engine: Engine, view: Callable[[Tx], dict[str, object]]) -> str:
-    try:
-        told = await engine.store.read(view)
-    except (Refused, BadInput) as error:
-        told = {"status": error.status, "error": str(error)}
-    return msgspec.json.encode(told).decode()

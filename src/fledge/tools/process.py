@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -18,6 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from fledge.clock import hold_time
+from fledge.egress import Environment
 
 HEAD_BYTES: Final = 16_000
 TAIL_BYTES: Final = 24_000
@@ -43,7 +44,7 @@ class ProcessEnded(Struct, frozen=True):
 async def run(
     argv: Sequence[str],
     cwd: Path,
-    env: Mapping[str, str],
+    env: Environment,
     timeout_s: float | None,
     *,
     given: bytes = b"",
@@ -98,7 +99,7 @@ async def run(
 
 
 def _start(
-    argv: Sequence[str], cwd: Path, env: Mapping[str, str], given: bytes, apart: bool
+    argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart: bool
 ) -> "tuple[subprocess.Popen[bytes], int, int | None]":
     """The process, and the ends of pipes from which its output, and its errors if apart, can be read."""
     reading, writing = os.pipe()

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from fledge.confine import FOLDER_FLAGS
 from fledge.core.protected import AGENTS, GUARDED_AT_HOME, GUARDED_NAMES, HIDDEN_AT_HOME, Protected, is_within
 from fledge.errors import BadInput
 
@@ -121,7 +122,11 @@ def plan_mounts(
     guarded places of the workspace that this command may change. Refused: one that is not guarded.
     """
     place = os.path.realpath(workspace)
-    mounts = {path: Mount(path, _cover(path)) for path in _hidden(place, protected) if os.path.lexists(path)}
+    mounts = {
+        path: Mount(path, "folder" if os.path.isdir(path) else "file")
+        for path in _hidden(place, protected)
+        if os.path.lexists(path)
+    }
     for path in {os.path.realpath(path) for path in readable} - {place}:
         if os.path.isdir(path):
             mounts[path] = Mount(path, "readable")
@@ -158,10 +163,6 @@ def plan_mounts(
 def _hidden(place: str, protected: Protected) -> list[str]:
     emptied = {os.path.realpath(path) for path in _EMPTIED} - {place}
     return [*(os.path.realpath(path) for path in protected.hidden), *emptied]
-
-
-def _cover(path: str) -> Literal["folder", "file"]:
-    return "folder" if os.path.isdir(path) else "file"
 
 
 def _below(place: str, protected: Protected) -> list[str]:
@@ -239,12 +240,7 @@ def _entries(closed: set[str], mounts: dict[str, Mount]) -> dict[str, Mount]:
 
 def _between(place: str, path: str) -> list[str]:
     """The folders between a folder and something below it, neither included."""
-    found: list[str] = []
-    above = os.path.dirname(path)
-    while is_within(above, place) and above != place:
-        found.append(above)
-        above = os.path.dirname(above)
-    return found
+    return [above for above in map(str, Path(path).parents) if is_within(above, place) and above != place]
 
 
 def _gap(path: str, place: str) -> str | None:
@@ -299,7 +295,7 @@ def _stand_in(path: str) -> Iterator[None]:
 def _locked(path: str) -> int | None:
     """The folder, held and locked; None if it was removed meanwhile."""
     try:
-        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        held = os.open(path, FOLDER_FLAGS)
     except FileNotFoundError:
         return None
     except OSError as error:

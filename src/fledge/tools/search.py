@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fledge.core.access import tool_name
-from fledge.egress import proxy_for, tls_context
+from fledge.egress import Environment, Headers
 from fledge.errors import BadInput, Refused
 from fledge.models.http import checked_url, no_key
 from fledge.models.keys import SecretKey, key_in_file, read_key
@@ -27,7 +27,6 @@ from fledge.tools.base import Tool, tool
 
 if TYPE_CHECKING:
     from fledge.config.schema import WebSearch
-    from fledge.models.transport import HttpAnswer
 
 ServiceName = Literal["brave", "tavily", "searxng"]
 SEARCH: Final = "web_search"
@@ -55,7 +54,6 @@ class SearchProvider(Protocol):
 
     async def search(self, query: str, limit: int) -> Sequence[SearchHit]:
         """At most `limit` hits, best first."""
-        ...
 
 
 def search_tool(provider: SearchProvider) -> Tool:
@@ -136,7 +134,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
     base_url: str
     key_env: str | None = None
     key_file: str | None = None
-    env: Mapping[str, str] = {}
+    env: Environment = {}
     """Where the key, proxies and certificates are named."""
     ca_file: str | None = None
     seconds: float = SEARCH_SECONDS
@@ -183,17 +181,9 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
 
     async def _ask(self, query: str, limit: int, key: SecretKey | None) -> bytes:
         """The body of the answer."""
-        from fledge.models.transport import Connections
+        from fledge.models.transport import short_connections
 
-        secure = self.base_url.startswith("https:")
-        connections = Connections(
-            self.base_url,
-            connect_s=self.seconds,
-            request_s=self.seconds,
-            idle_s=self.seconds,
-            tls=tls_context(self.env, self.ca_file) if secure else None,
-            proxy=proxy_for(self.base_url, self.env),
-        )
+        connections = short_connections(self.base_url, self.env, self.ca_file, self.seconds)
         service = SERVICES[self.name]
         fields = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "fledge"}
         if key is not None and service.key_header:
@@ -201,15 +191,15 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
         try:
             if self.name == "brave":
                 asked = {"q": query, "count": str(limit), "text_decorations": "false", "result_filter": "web"}
-                answer = await connections.get(f"/web/search?{urlencode(asked)}", fields)
+                answer = await connections.send(f"/web/search?{urlencode(asked)}", fields)
             elif self.name == "searxng":
-                answer = await connections.get(f"/search?{urlencode({'q': query, 'format': 'json'})}", fields)
+                answer = await connections.send(f"/search?{urlencode({'q': query, 'format': 'json'})}", fields)
             else:
                 fields["Content-Type"] = "application/json"
                 body = msgspec.json.encode({"query": query, "max_results": limit})
-                answer = await connections.post("/search", fields, body)
+                answer = await connections.send("/search", fields, body)
             try:
-                raw = await _whole(answer)
+                raw = await answer.body(MAX_BYTES)
                 if answer.status != 200:
                     raise self._refusal(answer.status, raw[: 64 * 1024], answer.fields, key)
             finally:
@@ -220,7 +210,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
             raise Refused("error", f"{self.name} answered more than {MAX_BYTES} bytes: search for less")
         return raw
 
-    def _refusal(self, status: int, raw: bytes, fields: Mapping[str, str], key: SecretKey | None) -> Refused:
+    def _refusal(self, status: int, raw: bytes, fields: Headers, key: SecretKey | None) -> Refused:
         reason = _line(shown(_reason(raw), key), _MAX_REASON)
         about_key = status in (401, 403) or (status == 422 and _ABOUT_THE_KEY.search(reason))
         if status == 429:
@@ -241,14 +231,6 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
         else:
             advice = f"the user must check {self._at}"
         return Refused("error", f"{self.name} answers {status}: {advice}" + (f" ({reason})" if reason else ""))
-
-
-async def _whole(answer: "HttpAnswer") -> bytes:
-    """The body, or a little more than `MAX_BYTES` of a longer one."""
-    raw = bytearray()
-    while len(raw) <= MAX_BYTES and (piece := await answer.read()):
-        raw += piece
-    return bytes(raw)
 
 
 def _reason(raw: bytes) -> str:
@@ -311,7 +293,7 @@ _READ: Mapping[ServiceName, "msgspec.json.Decoder[_Brave] | msgspec.json.Decoder
 # ---- from settings ---------------------------------------------------------------------------------------------------
 
 
-def configured_search(said: "WebSearch", env: Mapping[str, str], ca_file: str | None = None) -> ConfiguredSearch | None:
+def configured_search(said: "WebSearch", env: Environment, ca_file: str | None = None) -> ConfiguredSearch | None:
     """The service that the settings name; None if they name none. Refused, by its field: what is wrong with it."""
     if said.provider is None or not said.enabled:
         return None
@@ -321,13 +303,9 @@ def configured_search(said: "WebSearch", env: Mapping[str, str], ca_file: str | 
     base_url = said.base_url or service.base_url
     if base_url is None:
         raise BadInput("tools.web.search.baseUrl", f"is required: {said.provider} is a server that you run yourself")
-    try:
-        base_url = checked_url(base_url)
-    except BadInput as error:
-        raise BadInput("tools.web.search.baseUrl", error.expected, error.got) from None
     return ConfiguredSearch(
         name=said.provider,
-        base_url=base_url,
+        base_url=checked_url(base_url, "tools.web.search.baseUrl"),
         key_env=said.api_key_env or service.key_env,
         key_file=said.api_key_file,
         env=env,

@@ -3,7 +3,7 @@
 import msgspec
 
 from fledge.orchestrator.messenger import MOST_WAIT_S, Messenger, SendParams
-from fledge.tools.base import Tool, ToolContext, answering_json, tool_taking
+from fledge.tools.base import Tool, ToolContext, tool_taking
 from fledge.tools.sessions import caller_of
 
 GRACE_S = 20.0
@@ -17,14 +17,12 @@ def send_tool(messenger: Messenger) -> Tool:
         sent = await messenger.send(params, caller_of(context))
         return msgspec.json.encode(sent).decode()
 
-    made = tool_taking(
+    return tool_taking(
         SendParams,
         sessions_send,
         name="sessions_send",
         description="Say something to another session: to a subagent of yours, which reads it without being stopped, or"
         " to another agent. Where it is answered in a turn of its own, you get the answer. APPROVED: or REJECTED:"
         " answers a plan.",
-        repeatable=True,
         timeout=MOST_WAIT_S + GRACE_S,
     )
-    return answering_json(made)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fledge.confine import Confined
 from fledge.core.attachments import SpawnFile, too_large
 from fledge.core.policy import YieldTerms
+from fledge.core.schema import JsonObject
 from fledge.core.targets import pick
 from fledge.core.transcript import SPAWN, YIELD
 from fledge.errors import BadInput, Refused
@@ -37,15 +38,13 @@ def spawn_tool(spawner: Spawner) -> Tool:
         answer = await spawner.answer(params, caller_of(context))
         return msgspec.json.encode(answer).decode()
 
-    made = tool_taking(
+    return tool_taking(
         SpawnParams,
         sessions_spawn,
         name=SPAWN,
         description="Start a subagent that works in the background. Returns at once; its answer is pushed to you when"
         " done.",
-        repeatable=True,
     )
-    return answering_json(made)
 
 
 def _with_contents(params: SpawnParams, context: ToolContext, most: int) -> SpawnParams:
@@ -98,7 +97,7 @@ def remove_tool(engine: Engine) -> Tool:
     return answering_json(sessions_subagent_remove)
 
 
-def _remove(c: Commit, session: str, target: str) -> dict[str, object]:
+def _remove(c: Commit, session: str, target: str) -> JsonObject:
     key = controlled(c, session, "remove", pick(target, child_rows(c.tx, session)).key)
     return {"status": "ok", "removed": control.remove(c, key).key}
 

@@ -11,14 +11,19 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import FunctionType, NoneType, UnionType
+from types import FunctionType, NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct, field
 
+from fledge.core.schema import JsonObject
 from fledge.errors import BadInput
 
+ToolFunction = Callable[..., Any]
+"""What a tool is made of: a function, a method, a partial, or an object with `__call__`."""
+DocstringParts = tuple[str, dict[str, str]]
+"""The description, and what is said of each parameter, by name."""
 _GOOGLE: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
 _GOOGLE_ARG: Final = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
 _NUMPY: Final = re.compile(r"Parameters\n-{3,}\n")
@@ -34,33 +39,33 @@ class Signature(Struct, frozen=True):
     """What the arguments are read into: a field per parameter."""
     context_parameter: str | None
     """The parameter that is given the context; None: it takes none."""
-    schema: dict[str, object]
+    schema: JsonObject
     """JSON Schema of the arguments: an object, without the context."""
     description: str
     """The docstring, without what it says of parameters."""
 
 
-def signature_of(name: str, function: Callable[..., Any], context: type) -> Signature:
+def signature_of(name: str, function: ToolFunction, context: type) -> Signature:
     """What this function takes. `name` is for error messages; a parameter of the type `context` is no argument."""
     text, described = read_docstring(inspect.getdoc(_documented(function)) or "")
     arguments, context_parameter = _arguments_of(name, function, context)
     return Signature(arguments, context_parameter, schema_of(arguments, described), text)
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def name_of(function: ToolFunction) -> str:
     """What a function is called: a method by its own name, a partial as what it calls, an object as its class."""
     inner = _unbound(function)
     return getattr(inner, "__name__", "") or type(inner).__name__
 
 
-def is_async(function: Callable[..., Any]) -> bool:
+def is_async(function: ToolFunction) -> bool:
     """True if calling it makes a coroutine at once."""
     if isinstance(function, FunctionType) and function.__code__.co_flags & inspect.CO_COROUTINE:
         return True
     return inspect.iscoroutinefunction(_called(function))
 
 
-def schema_of(arguments: type[Struct], described: Mapping[str, str]) -> dict[str, object]:
+def schema_of(arguments: type[Struct], described: Mapping[str, str]) -> JsonObject:
     """The JSON Schema of a struct of arguments, with these descriptions of its fields."""
     (reference,), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     schema: dict[str, Any] = parts.pop(reference["$ref"].removeprefix("#/$defs/"))
@@ -74,24 +79,24 @@ def schema_of(arguments: type[Struct], described: Mapping[str, str]) -> dict[str
 # ---- what is called --------------------------------------------------------------------------------------------------
 
 
-def _unbound(function: Callable[..., Any]) -> Callable[..., Any]:
+def _unbound(function: ToolFunction) -> ToolFunction:
     return _unbound(function.func) if isinstance(function, partial) else function
 
 
-def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+def _called(function: ToolFunction) -> ToolFunction:
     """The function or method that is called in the end; it has the types."""
     inner = _unbound(function)
-    call: Callable[..., Any] = inner if inspect.isroutine(inner) else type(inner).__call__
+    call: ToolFunction = inner if inspect.isroutine(inner) else type(inner).__call__
     return call
 
 
-def _documented(function: Callable[..., Any]) -> object:
+def _documented(function: ToolFunction) -> object:
     """Whatever has the words: of an object, its `__call__` if that has any, else its class."""
     called = _called(function)
     return called if called.__doc__ or inspect.isroutine(_unbound(function)) else type(_unbound(function))
 
 
-def _arguments_of(name: str, function: Callable[..., Any], context: type) -> tuple[type[Struct], str | None]:
+def _arguments_of(name: str, function: ToolFunction, context: type) -> tuple[type[Struct], str | None]:
     parameters = _parameters(name, function)
     bound = function.keywords if isinstance(function, partial) else {}
     fields: list[tuple[str, Any, Any]] = []
@@ -117,31 +122,25 @@ def _arguments_of(name: str, function: Callable[..., Any], context: type) -> tup
     return made, context_parameter
 
 
-def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _parameters(name: str, function: ToolFunction) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
         raise BadInput(name, f"must be a function whose parameters can be read ({error})") from None
 
 
-def _type_of(called: Callable[..., Any], parameter: inspect.Parameter, where: str) -> Any:
+def _type_of(called: ToolFunction, parameter: inspect.Parameter, where: str) -> Any:
     given = parameter.annotation
     if given is parameter.empty or parameter.name.startswith("_"):
         raise BadInput(where, "must have a type, and a name that does not begin with _")
     names = getattr(called, "__globals__", {})
+    alone = SimpleNamespace(__annotations__={parameter.name: given})  # so an error is about one parameter
     try:
-        return get_type_hints(_Annotated(parameter.name, given), names, include_extras=True)[parameter.name]
+        return get_type_hints(alone, names, include_extras=True)[parameter.name]
     except NameError as error:
         raise BadInput(where, f"must have a type that is known where the function is defined ({error})") from None
     except (SyntaxError, TypeError) as error:
         raise BadInput(where, f"must have a type ({error})", given) from None
-
-
-class _Annotated:
-    """One annotation, for `get_type_hints`: so an error is about one parameter."""
-
-    def __init__(self, name: str, annotation: Any) -> None:
-        self.__annotations__ = {name: annotation}
 
 
 def _is_context(kind: Any, context: type) -> bool:
@@ -171,7 +170,7 @@ def _default(parameter: inspect.Parameter) -> Any:
 # ---- docstrings ------------------------------------------------------------------------------------------------------
 
 
-def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+def read_docstring(text: str) -> DocstringParts:
     """The description and what is said of each parameter: in a section `Args:`, in NumPy's section `Parameters`, or by
     lines `:param name:`."""
     if found := _NUMPY.search(text):
@@ -181,7 +180,7 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return _google(text)
 
 
-def _google(text: str) -> tuple[str, dict[str, str]]:
+def _google(text: str) -> DocstringParts:
     # Everything but the section of arguments is the description; a line without indentation ends the section.
     kept: list[str] = []
     described: dict[str, str] = {}
@@ -201,7 +200,7 @@ def _google(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(kept).strip(), described
 
 
-def _numpy(before: str, section: str) -> tuple[str, dict[str, str]]:
+def _numpy(before: str, section: str) -> DocstringParts:
     described: dict[str, str] = {}
     last, lines = "", section.splitlines()
     for at, line in enumerate(lines):
@@ -215,7 +214,7 @@ def _numpy(before: str, section: str) -> tuple[str, dict[str, str]]:
     return before.strip(), described
 
 
-def _sphinx(text: str) -> tuple[str, dict[str, str]]:
+def _sphinx(text: str) -> DocstringParts:
     kept: list[str] = []
     described: dict[str, str] = {}
     last = ""

@@ -4,7 +4,7 @@ A session sees and directs only what it controls. Each action is one commit, and
 it no second time; a refusal is an answer with its status.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from fledge.core.access import Action, Role, refuse_control
 from fledge.core.policy import enforce
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.run import Instant
+from fledge.core.schema import JsonObject
 from fledge.core.targets import is_everybody, pick
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control, messages, views
@@ -53,9 +54,9 @@ def subagents_tool(engine: Engine) -> Tool:
         match action:
             case "list":
                 now = engine.clock.now()
-                return _json(await engine.store.read(lambda tx: _listed(tx, session, now, recent_minutes)))
+                return await as_json(engine.store.read(lambda tx: _listed(tx, session, now, recent_minutes)))
             case "kill":
-                return await _kill(engine, changes, context, target)
+                return await as_json(_kill(engine, changes, context, target))
             case "steer":
                 return await answered(engine, context, lambda c: _steer(c, session, key, target, message))
             case _:
@@ -64,13 +65,18 @@ def subagents_tool(engine: Engine) -> Tool:
     return answering_json(subagents)
 
 
-async def answered(engine: Engine, context: ToolContext, act: Callable[[Commit], dict[str, object]]) -> str:
-    """One commit and its answer as JSON; a refusal is an answer with its status. Nothing is done for a call that was
-    closed meanwhile."""
+async def answered(engine: Engine, context: ToolContext, act: Callable[[Commit], JsonObject]) -> str:
+    """One commit and its answer as JSON. Nothing is done for a call that was closed meanwhile."""
+    return await as_json(engine.commit(leased(context, act)))
+
+
+async def as_json(answer: Awaitable[JsonObject]) -> str:
+    """The answer as JSON; a refusal is an answer with its status."""
     try:
-        return _json(await engine.commit(leased(context, act)))
+        told = await answer
     except (Refused, BadInput) as error:
-        return _json({"status": error.status, "error": str(error)})
+        told = {"status": error.status, "error": str(error)}
+    return msgspec.json.encode(told).decode()
 
 
 def leased(context: ToolContext, act: Callable[[Commit], T]) -> Callable[[Commit], T]:
@@ -91,7 +97,7 @@ def lease_of(context: ToolContext) -> Lease | None:
 # ---- listing ---------------------------------------------------------------------------------------------------------
 
 
-def _listed(tx: Tx, session: str, now: Instant, recent_minutes: int) -> dict[str, object]:
+def _listed(tx: Tx, session: str, now: Instant, recent_minutes: int) -> JsonObject:
     rows = child_rows(tx, session)
     since = now - recent_minutes * 60.0
     numbered = list(enumerate(in_list_order(rows), 1))
@@ -107,8 +113,8 @@ def _listed(tx: Tx, session: str, now: Instant, recent_minutes: int) -> dict[str
     }
 
 
-def _shown(number: int, row: ChildRow, now: Instant) -> dict[str, object]:
-    shown: dict[str, object] = {
+def _shown(number: int, row: ChildRow, now: Instant) -> JsonObject:
+    shown: JsonObject = {
         "index": number,
         "sessionKey": row.key,
         "runId": row.run_id,
@@ -124,18 +130,11 @@ def _shown(number: int, row: ChildRow, now: Instant) -> dict[str, object]:
 # ---- directing -------------------------------------------------------------------------------------------------------
 
 
-async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: str) -> str:
-    try:
-        done = await engine.commit(leased(context, lambda c: _killed(c, context.session, target)))
-    except (Refused, BadInput) as error:
-        return _json({"status": error.status, "error": str(error)})
+async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: str) -> JsonObject:
+    done = await engine.commit(leased(context, lambda c: _killed(c, context.session, target)))
     came = await kill_outcome(engine, changes, done)
-    told: dict[str, object] = {"status": "ok", "killed": came.killed}
-    if came.finished:
-        told["finishedFirst"] = came.finished
-    if came.stopping:
-        told["didNotStop"] = came.stopping
-    return _json(told)
+    others = {"finishedFirst": came.finished, "didNotStop": came.stopping}
+    return {"status": "ok", "killed": came.killed, **{name: keys for name, keys in others.items() if keys}}
 
 
 def _killed(c: Commit, session: str, target: str) -> Killing:
@@ -145,7 +144,7 @@ def _killed(c: Commit, session: str, target: str) -> Killing:
     return control.kill_each(c, [controlled(c, session, "kill", key) for key in wanted])
 
 
-def _steer(c: Commit, session: str, call: str, target: str, message: str) -> dict[str, object]:
+def _steer(c: Commit, session: str, call: str, target: str, message: str) -> JsonObject:
     row = c.tx.inbox.get(f"steer:{call}")
     if row is not None and row.session is not None:
         return _accepted(c, row.session)
@@ -154,7 +153,7 @@ def _steer(c: Commit, session: str, call: str, target: str, message: str) -> dic
     return _accepted(c, key)
 
 
-def _answer(c: Commit, session: str, call: str, action: Action, target: str, message: str) -> dict[str, object]:
+def _answer(c: Commit, session: str, call: str, action: Action, target: str, message: str) -> JsonObject:
     known = c.tx.exchanges.get(call)
     if known is not None:
         return _accepted(c, known.target)
@@ -163,7 +162,7 @@ def _answer(c: Commit, session: str, call: str, action: Action, target: str, mes
     return _accepted(c, key)
 
 
-def _accepted(c: Commit, key: str) -> dict[str, object]:
+def _accepted(c: Commit, key: str) -> JsonObject:
     return {"status": "accepted", "sessionKey": key, "runId": c.run(key).run_id}
 
 
@@ -174,7 +173,3 @@ def controlled(c: Commit, session: str, action: Action, key: str) -> str:
     controller = c.tx.runs.spec(key).controller or c.run(key).terms.parent
     enforce(refuse_control(action, session, role, key, controller))
     return key
-
-
-def _json(answer: dict[str, object]) -> str:
-    return msgspec.json.encode(answer).decode()

@@ -16,6 +16,7 @@ const MINUTES = 30;
 const OUTCOMES = { ok: "ok", error: "error", timeout: "timeout", killed: "killed", unknown: "waiting" };
 const DELIVERIES = { delivered: "announcing", deferred: "waiting", skipped: "killed", undelivered: "giveup" };
 const WRONG = { failed: ["error", "run failed"], undelivered: ["giveup", "delivery given up"], crashed: ["error", "crash"], stuck: ["stuck", "stuck"], model: ["timeout", "no model answers"] };
+const ENGINES = { alive: "ok", closing: "waiting", dead: "error" };
 /** Of each lane: the setting that widens it. */
 const WIDENS = { main: "agents.defaults.maxConcurrent", subagent: "agents.defaults.subagents.maxConcurrent" };
 
@@ -30,7 +31,7 @@ export function mount(root, params, { store }) {
   let health = null;
   const draw = () => {
     if (!health) return;
-    about.textContent = `fledge ${health.version} · up ${span(health.nowAt - health.startedAt)} · pid ${health.pid} · ${health.store.folder}`;
+    about.textContent = `fledge ${health.version} · up ${span(health.nowAt - health.startedAt)} · pid ${health.pid} · ${health.store.server || health.store.folder}`;
     const { words, tone } = judged(health);
     chip.className = `chip big c-${tone}`;
     if (chip.textContent !== words) chip.textContent = words;
@@ -42,8 +43,9 @@ export function mount(root, params, { store }) {
       keep("store", health.store, () => storeBlock(health.store)),
       keep("outcomes", [counters.outcomes, counters.deliveries], () => outcomeBlock(counters)),
       keep("counted", counted, () => countedBlock(health)),
+      health.engines.length > 0 && keep("engines", health.engines, () => engineBlock(health.engines, health.nowAt)),
       keep("errors", [errors, errors.map((one) => sessionLink(store, one.sessionKey).textContent)], () => errorBlock(store, errors)),
-    ]);
+    ].filter(Boolean));
   };
   const read = reading(async () => { health = await call("health"); draw(); });
   read();
@@ -117,6 +119,15 @@ const countedBlock = ({ requests, rejections, subscriptions, drivers, counters }
   el("ul", { class: "counts" }, [
     ["turns driven now", drivers], ["feeds watched now", subscriptions], ["requests", requests], ["requests turned away", rejections], ["steps called off", counters.interrupts?.steps ?? 0],
   ].map(([name, times]) => el("li", null, el("span", { class: "grow" }, name), el("span", { class: "num" }, number(times))))));
+
+function engineBlock(engines, nowAt) {
+  const row = ({ state, name, host, pid, version, drives, sessions, seenAt, isThis }) =>
+    el("li", null, glyph(ENGINES[state], 15), el("b", { class: "min" }, `${name || "process"} ${pid}`),
+      el("span", { class: "grow min" }, `${host} · fledge ${version} · ${drives ? `drives ${plural(sessions, "session")}` : "runs no agents"}${isThis ? " · this page" : ""}`),
+      el("span", { class: state === "dead" ? "c-error" : "soft", title: full(seenAt) }, state === "alive" ? `seen ${span(nowAt - seenAt)} ago` : `${state}, seen ${span(nowAt - seenAt)} ago`));
+  return wide(3, block("Processes", el("span", { class: "soft" }, "that share this store"),
+    el("ul", { class: "counts", id: "engines" }, engines.map(row))));
+}
 
 function errorBlock(store, errors) {
   const row = ({ at, kind, sessionKey, words }) => {

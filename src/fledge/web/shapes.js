@@ -81,7 +81,6 @@
  * @property {"busy"|"idle"|"queued"} state
  * @property {number|null} [openedAt]
  * @property {boolean} [waits]
- * @property {string} [waitsFor]
  * @property {string} [unanswered]
  * @property {number} [tokensIn]
  * @property {number} [tokensOut]
@@ -110,7 +109,7 @@
  * @property {number} most
  */
 
-/** The question to a person about a call, and what became of it.
+/** The question to a person about a call, and its answer.
  * @typedef {object} CallAsked
  * @property {string} id
  * @property {string} state
@@ -152,7 +151,7 @@
  * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"attach"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
  */
 
-/** What a session was told of a child.
+/** A completion of a child that the session has read.
  * @typedef {object} CompletionValue
  * @property {string} kind
  * @property {string} sessionKey
@@ -180,7 +179,7 @@
  * @property {number} [size]
  */
 
-/** What is recorded of a try at delivery: to whom, by which route, what was tried, how it went.
+/** The record of a try at delivery: to whom, by which route, the phases tried, the result.
  * @typedef {object} DeliveryTrace
  * @property {string} key
  * @property {string} requester
@@ -192,7 +191,7 @@
  * @property {string} [why]
  */
 
-/** What a run does or waits for.
+/** The current activity of a run.
  * @typedef {object} Doing
  * @property {"children"|"delivery"|"ending"|"lost"|"model"|"preparing"|"queue"|"retry"|"stuck"|"tool"|"undriven"|"you"} kind
  * @property {string} text
@@ -209,6 +208,20 @@
  * @typedef {object} Ends
  * @property {(RunRow)[]} rows
  * @property {number} leftOut
+ */
+
+/** A process that works with a store on a server.
+ * @typedef {object} EngineView
+ * @property {"alive"|"closing"|"dead"} state
+ * @property {string} name
+ * @property {string} host
+ * @property {number} pid
+ * @property {string} version
+ * @property {boolean} drives
+ * @property {number} sessions
+ * @property {number} startedAt
+ * @property {number} seenAt
+ * @property {boolean} isThis
  */
 
 /** Entries of a transcript, oldest first, with the lines between them.
@@ -292,6 +305,7 @@
  * @property {StoreView} store
  * @property {(Wrong)[]} errors
  * @property {(number)[]} steps
+ * @property {(EngineView)[]} engines
  */
 
 /** Which session has the heartbeat.
@@ -320,13 +334,13 @@
  * @property {number} height
  */
 
-/** Somebody killed it. `named` is true of the run the kill named, false of those below it.
+/** It was killed. `named` is true of the run the kill named, false of those below it.
  * @typedef {object} Killed
  * @property {"killed"} type
  * @property {boolean} named
  */
 
-/** What a kill did, by session keys.
+/** The result of a kill, by session keys.
  * @typedef {object} Killing
  * @property {(string)[]} killed
  * @property {(string)[]} stopping
@@ -342,7 +356,7 @@
  * @property {number} [oldestWaitS]
  */
 
-/** A limit of a run: what was asked for, what holds, and which rule set it where they differ.
+/** A limit of a run: the value asked for, the value that holds, and the rule that set it where they differ.
  * @typedef {object} Limit
  * @property {string} name
  * @property {number|null} [asked]
@@ -463,7 +477,7 @@
  * @property {number} [covers]
  */
 
-/** The attempt finished what it was asked. `cut`: its last words were cut at the token limit.
+/** The attempt finished its task. `cut`: its last words were cut at the token limit.
  * @typedef {object} Ok
  * @property {"ok"} type
  * @property {boolean} [cut]
@@ -585,7 +599,7 @@
  * @property {number} [patienceSeconds]
  */
 
-/** What a tool answered.
+/** The result of a tool call.
  * @typedef {object} ResultEntry
  * @property {"result"} type
  * @property {number} seq
@@ -740,7 +754,7 @@
  * @property {boolean} [isSandboxed]
  */
 
-/** What came of a message.
+/** The answer to a sender: what happened to its message.
  * @typedef {object} Sent
  * @property {"accepted"|"done"|"error"|"forbidden"|"ok"|"timeout"} status
  * @property {string} [sessionKey]
@@ -827,7 +841,7 @@
  * @property {number} [leftOut]
  */
 
-/** What an attempt took, as measured; None where nothing was measured.
+/** The figures of an attempt, as measured; None where nothing was measured.
  * @typedef {object} Stats
  * @property {number|null} [runtimeS]
  * @property {number|null} [tokensIn]
@@ -847,6 +861,7 @@
 /** The database.
  * @typedef {object} StoreView
  * @property {string} folder
+ * @property {string} server
  * @property {number} bytes
  * @property {number} freeBytes
  * @property {number} runs
@@ -897,7 +912,7 @@
  * @property {string} meaning
  */
 
-/** Its time was up; what it had done so far was kept.
+/** Its time was up; its work so far was kept.
  * @typedef {object} TimedOut
  * @property {"timeout"} type
  */
@@ -946,6 +961,11 @@
  * @property {number|null} [startedAt]
  * @property {number|null} [endedAt]
  * @property {string|null} [error]
+ */
+
+/** What a session's turns tell is heard, whichever process drives them.
+ * @typedef {object} Watching
+ * @property {number} againS
  */
 
 /** A git worktree of a child's own.

@@ -11,6 +11,7 @@ const SOON_MS = 50;
 const CALM_MS = 400; // between two readings; more if a reading takes long
 const CHECK_MS = 30_000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const SAY_S = 5; // until it is tried again to say which session is shown
 const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its title is seen
 
 /** True of the key of a run's own session, which has a page of its own. */
@@ -41,6 +42,7 @@ export class Store {
   #byRequester = null; // made when it is asked for, from the rows of that moment
   #heard = new Map(); // rows that the feed told since the last reading began: they are newer than its answer
   #watched = new Map(); // by session key: how many views watch what is below it
+  #sayAt = Infinity; // when to say again which sessions are shown
   #isDue = false;
   #timer = 0;
   #expiry = 0; // the timer of the question or plan that expires first
@@ -52,6 +54,7 @@ export class Store {
     this.readWaiting = reading(() => this.#readWaiting());
     setInterval(() => { if (!document.hidden) for (const tick of this.#ticks) tick(); }, 1000);
     setInterval(() => { if (!document.hidden && this.connection.state === "connected") this.stale(); }, CHECK_MS); // not all that changes has an event
+    this.everySecond(() => { if (performance.now() >= this.#sayAt) for (const key of this.#watched.keys()) this.#say(key); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.changed(); });
   }
 
@@ -80,10 +83,18 @@ export class Store {
     this.#watched.set(key, (this.#watched.get(key) ?? 0) + 1);
     this.#readsRows = true;
     this.stale();
+    this.#say(key);
     return () => {
       this.#watched.set(key, this.#watched.get(key) - 1);
       if (this.#watched.get(key) === 0) this.#watched.delete(key);
     };
+  }
+
+  /** Say that a session is shown: where processes share a store, its words are then told here, whoever drives it. */
+  async #say(key) {
+    this.#sayAt = Infinity;
+    const { againS } = await call("events.watch", { session: key }).catch(() => ({ againS: SAY_S })); // live words are all that is missed
+    if (againS > 0) this.#sayAt = Math.min(this.#sayAt, performance.now() + againS * 1000);
   }
 
   /** Something is different: draw soon. */

@@ -165,6 +165,7 @@ export class Transcript {
         this.refresh();
         break;
       case "assistant:text":
+        if (event.entry < this.#last) return; // another process says it, and its entry is here already
         this.live = { ...live, text: live.text + event.text, status: "" };
         break;
       case "tool:start":

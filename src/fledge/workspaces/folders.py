@@ -13,14 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from fledge.confine import CREATE_FLAGS, FOLDER_FLAGS, write_all
 from fledge.core.child_files import KINDS
 from fledge.errors import BadInput
 
 MAX_DEPTH: Final = 64
 """Folders deeper than this are moved up before they are removed: no depth takes more descriptors."""
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 
 
@@ -34,19 +33,17 @@ def split_leaf(leaf: str) -> tuple[str, str]:
 
 def make_folder(root: Path, leaf: str) -> Path:
     """A new private folder; refused if there is one. Folders above it are private too."""
-    kind, name = split_leaf(leaf)
-    with _kind(root, kind, make=True) as held:
+    with _held(root, leaf, make=True) as (held, name):
         os.mkdir(name, 0o700, dir_fd=held)
-    return root / kind / name
+    return root / leaf
 
 
 def write_file(root: Path, leaf: str, name: str, data: bytes) -> None:
     """A new private file in a folder of ours. Refused: a name that is not plain; a file that is there."""
     if not name or "/" in name or "\x00" in name or name in (".", ".."):
         raise BadInput("name", "must be a plain file name", name)
-    kind, own = split_leaf(leaf)
-    with _kind(root, kind, make=False) as above:
-        held = os.open(own, _FOLDER, dir_fd=above)
+    with _held(root, leaf) as (above, own):
+        held = os.open(own, FOLDER_FLAGS, dir_fd=above)
         try:
             write_in(held, name, data, 0o600)
         finally:
@@ -55,41 +52,34 @@ def write_file(root: Path, leaf: str, name: str, data: bytes) -> None:
 
 def write_beside(root: Path, leaf: str, suffix: str, data: bytes) -> None:
     """A new private file beside a folder of ours, called like it with this suffix."""
-    kind, name = split_leaf(leaf)
-    with _kind(root, kind, make=False) as held:
+    with _held(root, leaf) as (held, name):
         write_in(held, f"{name}{suffix}", data, 0o600)
 
 
 def remove_beside(root: Path, leaf: str, suffix: str) -> None:
     """That file is gone; one that is gone already is fine."""
-    kind, name = split_leaf(leaf)
-    with suppress(FileNotFoundError), _kind(root, kind, make=False) as held:
+    with suppress(FileNotFoundError), _held(root, leaf) as (held, name):
         os.unlink(f"{name}{suffix}", dir_fd=held)
 
 
 def put_aside(root: Path, leaf: str, suffix: str) -> None:
     """The folder is called so from now on; one that is gone already is fine."""
-    kind, name = split_leaf(leaf)
-    with suppress(FileNotFoundError), _kind(root, kind, make=False) as held:
+    with suppress(FileNotFoundError), _held(root, leaf) as (held, name):
         os.rename(name, f"{name}{suffix}", src_dir_fd=held, dst_dir_fd=held)
 
 
 def write_in(held: int, name: str, data: bytes, mode: int) -> None:
     """The same in a folder that is held."""
-    opened = os.open(name, _CREATE, mode, dir_fd=held)
+    opened = os.open(name, CREATE_FLAGS, mode, dir_fd=held)
     try:
-        with memoryview(data) as rest:
-            written = 0
-            while written < len(rest):
-                written += os.write(opened, rest[written:])
+        write_all(opened, data)
     finally:
         os.close(opened)
 
 
 def remove_folder(root: Path, leaf: str) -> None:
     """The folder and everything in it is gone; one that is gone already is fine. Raises OSError if it cannot be."""
-    kind, name = split_leaf(leaf)
-    with suppress(FileNotFoundError), _kind(root, kind, make=False) as held:
+    with suppress(FileNotFoundError), _held(root, leaf) as (held, name):
         remove_tree(held, name)
 
 
@@ -139,13 +129,13 @@ class _Removing:
 
 def _open_folder(held: int, name: str) -> int:
     try:
-        return os.open(name, _FOLDER, dir_fd=held)
+        return os.open(name, FOLDER_FLAGS, dir_fd=held)
     except PermissionError:
         # Whoever worked there may have locked it. Changed by its descriptor, so that no link can be meant.
         named = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
         try:
             os.chmod(f"/proc/self/fd/{named}", 0o700)
-            return os.open(name, _FOLDER, dir_fd=held)
+            return os.open(name, FOLDER_FLAGS, dir_fd=held)
         finally:
             os.close(named)
 
@@ -158,17 +148,18 @@ def _is_folder(held: int, name: str) -> bool:
 
 
 @contextmanager
-def _kind(root: Path, kind: str, make: bool) -> Iterator[int]:
-    """The folder of a kind, open for the block."""
+def _held(root: Path, leaf: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The folder that a leaf lies in, open for the block, and the leaf's name there. Refused: what is no leaf."""
+    kind, name = split_leaf(leaf)
     base = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(kind, 0o700, dir_fd=base)
-        held = os.open(kind, _FOLDER, dir_fd=base)
+        held = os.open(kind, FOLDER_FLAGS, dir_fd=base)
     finally:
         os.close(base)
     try:
-        yield held
+        yield held, name
     finally:
         os.close(held)

@@ -49,8 +49,8 @@ class Places:
 
     def folder(self, leaf: str) -> Path:
         """Where a leaf lies, or would."""
-        kind, name = folders.split_leaf(leaf)
-        return self._state / kind / name
+        folders.split_leaf(leaf)
+        return self._state / leaf
 
     @property
     def has_folders(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 from msgspec import Struct
 
 from fledge.confine import Confined, NoSuchFile, files_of, read_plain
+from fledge.core.protected import is_within
 from fledge.errors import BadInput, Refused
 from fledge.workspaces.git import names
 
@@ -142,7 +143,7 @@ class _Check:
             target = os.readlink(name, dir_fd=held)
         except OSError:
             _refuse(path, "changes while it is looked at")
-        if not self._is_inside(os.path.normpath(os.path.join(self._shared, os.path.dirname(path), target))):
+        if not is_within(os.path.normpath(os.path.join(self._shared, os.path.dirname(path), target)), self._shared):
             _refuse(path, f"leads to {target}")
 
     def _file(self, held: int, name: str, path: str) -> None:
@@ -151,15 +152,15 @@ class _Check:
             objects = os.path.dirname(os.path.dirname(path))
             for line in self._text(held, name, path).splitlines():
                 target = os.path.normpath(os.path.join(self._shared, objects, line.strip()))
-                if line.strip() and not line.startswith("#") and not self._is_inside(target):
+                if line.strip() and not line.startswith("#") and not is_within(target, self._shared):
                     _refuse(path, f"leads to {line.strip()}")
         elif name in _SETTINGS and (not above or path.startswith("worktrees/")):
             self._includes(self._text(held, name, path), os.path.join(self._shared, os.path.dirname(path)), path, 0)
 
     def _includes(self, text: str, folder: str, path: str, depth: int) -> None:
         """Look at the files that settings include, and at those that these include."""
-        listed = names(Path("/"), "config", "--file", "-", "--no-includes", "--null", "--list", given=_bytes(text))
-        for entry in listed:
+        given = text.encode("utf-8", "surrogateescape")
+        for entry in names(Path("/"), "config", "--file", "-", "--no-includes", "--null", "--list", given=given):
             key, _, value = entry.partition("\n")
             if not key.startswith(("include.", "includeif.")) or not key.endswith(".path"):
                 continue
@@ -186,18 +187,6 @@ class _Check:
         if file is None:
             _refuse(path, "cannot be read")
         return file[0].decode("utf-8", "surrogateescape")
-
-    def _is_inside(self, target: str) -> bool:
-        return is_within(target, self._shared)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def is_within(path: str, folder: str) -> bool:
-    """True of the folder itself and everything below it, by their names."""
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def _refuse(path: str, why: str) -> NoReturn:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from fledge.confine import Confined, files_of
+from fledge.confine import FOLDER_FLAGS, Confined, files_of
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.handover import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
@@ -28,6 +28,7 @@ from fledge.workspaces.repository import check_repository, find_repository, line
 BRANCHES: Final = "fledge/"
 BRANCH_CHARS: Final = 12
 MAX_FILES: Final = 50_000
+BATCH_BYTES: Final = 64 * 1024 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Of all files together: a larger worktree is not made, and one that has grown larger is taken to hold work."""
 MOST_CHANGED: Final = 20
@@ -64,10 +65,9 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
 
     Refused: no repository, one that does not know the workspace, no commit yet, too many or too large files.
     """
-    _, name = folders.split_leaf(leaf)
-    record = _look_up(workspace, name)
+    record = _look_up(workspace, folders.split_leaf(leaf)[1])
     place = folders.make_folder(root, leaf)
-    _keep(root, leaf, record)
+    folders.write_beside(root, leaf, RECORD, msgspec.json.encode(record))
     repository = Path(record.repository)
     git(repository, "worktree", "add", "--no-checkout", "-b", record.branch, "--", str(place), record.base)
     git(place, "read-tree", record.base)
@@ -76,7 +76,7 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
     except ValueError:
         raise Refused("error", "workspace: the repository lacks some of its files' contents") from None
     _check_still(place, record)  # nobody has led git elsewhere meanwhile
-    work = place / record.prefix if record.prefix else place
+    work = place / record.prefix
     work.mkdir(parents=True, exist_ok=True)
     folders.write_beside(root, leaf, READY, b"")
     return work
@@ -108,7 +108,7 @@ def _check_still(place: Path, record: Record) -> None:
 
 def _check_out(place: Path, commit: str, max_files: int) -> None:
     """Write the files of a commit as they are stored, without any filter."""
-    blobs = list(_blobs(git(place, "ls-tree", "-r", "-z", "--full-tree", commit)))
+    blobs = _blobs(place, 1, "ls-tree", "-r", "-z", "--full-tree", commit)
     if len(blobs) > max_files:
         raise Refused("error", f"workspace: worktree would have {len(blobs)} of {max_files} files")
     files = [blob for blob in blobs if blob.mode != "160000"]
@@ -121,25 +121,27 @@ def _check_out(place: Path, commit: str, max_files: int) -> None:
             _write(place, blob, data)
 
 
-def _blobs(said: bytes) -> Iterator[_Blob]:
-    for entry in said.split(b"\0"):
-        if entry:
-            about, _, path = entry.partition(b"\t")
-            mode, _, digest = about.decode().split()[:3]
-            yield _Blob(mode, digest, path.decode("utf-8", "surrogateescape"))
+def _blobs(place: Path, digest_at: int, *arguments: str) -> list[_Blob]:
+    """The files that git lists: before a path stand its mode and two words, one of which is its digest."""
+    found: list[_Blob] = []
+    for entry in names(place, *arguments):
+        about, _, path = entry.partition("\t")
+        mode, first, second = about.split()
+        found.append(_Blob(mode, (first, second)[digest_at], path))
+    return found
 
 
 def _asked(blobs: list[_Blob]) -> bytes:
     return "".join(f"{blob.digest}\n" for blob in blobs).encode()
 
 
-def _batches(blobs: list[_Blob], sizes: list[int], most: int = 64 * 1024 * 1024) -> Iterator[list[_Blob]]:
+def _batches(blobs: list[_Blob], sizes: list[int]) -> Iterator[list[_Blob]]:
     batch: list[_Blob] = []
-    room = most
+    room = BATCH_BYTES
     for blob, size in zip(blobs, sizes, strict=True):
         if batch and size > room:
             yield batch
-            batch, room = [], most
+            batch, room = [], BATCH_BYTES
         batch.append(blob)
         room -= size
     if batch:
@@ -160,12 +162,12 @@ def _write(place: Path, blob: _Blob, data: bytes) -> None:
     parts = blob.path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise Refused("error", f"workspace: the repository holds a file that may not be written: {blob.path[:80]!r}")
-    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    held = os.open(place, FOLDER_FLAGS)
     try:
         for part in parts[:-1]:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=held)
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+            inner = os.open(part, FOLDER_FLAGS, dir_fd=held)
             os.close(held)
             held = inner
         if blob.mode == "120000":
@@ -177,10 +179,6 @@ def _write(place: Path, blob: _Blob, data: bytes) -> None:
 
 
 # ---- what was made ---------------------------------------------------------------------------------------------------
-
-
-def _keep(root: Path, leaf: str, record: Record) -> None:
-    folders.write_beside(root, leaf, RECORD, msgspec.json.encode(record))
 
 
 def record_of(root: Path, leaf: str) -> Record | None:
@@ -218,7 +216,10 @@ def _changed(place: Path, prefix: str) -> list[str]:
     new = names(place, "ls-files", "-o", "-z", "--exclude-standard")
     # What is handed over counts even where the repository ignores it.
     handed = names(place, "ls-files", "-o", "-z", "--", f":(top,literal){prefix}{'/' * bool(prefix)}{ARTIFACTS}/")
-    changed = [blob.path for blob in _indexed(place) if not _is_as_stored(place, blob)]
+    indexed = _blobs(place, 0, "ls-files", "-s", "-z")
+    if len(indexed) > MAX_FILES:
+        raise Refused("error", f"more than {MAX_FILES} files")
+    changed = [blob.path for blob in indexed if not _is_as_stored(place, blob)]
     return sorted({*staged, *names_inside(place, {*new, *handed}), *changed})
 
 
@@ -242,17 +243,6 @@ def _is_folder_in(confined: Confined, folder: str) -> bool:
             return True
     except (BadInput, OSError):
         return False
-
-
-def _indexed(place: Path) -> list[_Blob]:
-    found = []
-    for entry in names(place, "ls-files", "-s", "-z"):
-        about, _, path = entry.partition("\t")
-        mode, digest, _ = about.split()
-        found.append(_Blob(mode, digest, path))
-    if len(found) > MAX_FILES:
-        raise Refused("error", f"more than {MAX_FILES} files")
-    return found
 
 
 def _is_as_stored(place: Path, blob: _Blob) -> bool:
@@ -283,14 +273,13 @@ def remove_worktree(root: Path, leaf: str) -> bool:
 
     Work is whatever is not committed, and commits that no other branch has. Removing what is gone already is fine.
     """
-    kind, name = folders.split_leaf(leaf)
     record = record_of(root, leaf)
     if record is None:
         folders.remove_folder(root, leaf)  # nothing was made in it yet
         return True
-    place, repository = root / kind / name, Path(record.repository)
+    place, repository = root / leaf, Path(record.repository)
     tip = _tip(repository, record) if repository.is_dir() else None
-    if (root / kind / f"{name}{READY}").exists() and _holds_work(place, repository, record, tip):
+    if (root / f"{leaf}{READY}").exists() and _holds_work(place, repository, record, tip):
         return False
     folders.put_aside(root, leaf, GONE)
     folders.remove_folder(root, f"{leaf}{GONE}")

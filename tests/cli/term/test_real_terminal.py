@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.terminal_scene import RESIZED_AT
+
 from fledge.cli.term.writer import Writer
 from tests.cli.term.pty_program import PATIENCE_S, program
 from tests.left_out import requires
@@ -93,12 +95,12 @@ def test_tmux_shows_every_word_once_through_all_resizes() -> None:
     def shows(word: str) -> Callable[[str], bool]:
         return lambda shown: word in shown
 
-    command = f"env NUMBERED=1 {' '.join(SCENE)} 120"
+    command = f"env NUMBERED=1 RESIZES=1 {' '.join(SCENE)} 120"
     tmux("new-session", "-d", "-x", "100", "-y", "26", command)
     try:
         tmux("set", "-g", "history-limit", "20000")
         for number, width in enumerate((60, 110, 47, 120, 33, 90)):
-            wait_until(shows(f"w{40 + 60 * number:04d}"))
+            wait_until(shows(f"w{RESIZED_AT[number]:04d}"))
             if number == 3:
                 tmux("send-keys", "words that are typed")  # from here on the cursor stands in the input
             tmux("resize-window", "-x", str(width), "-y", str(22 + number))

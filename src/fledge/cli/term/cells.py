@@ -33,11 +33,6 @@ class Piece(NamedTuple):
     loose: bool
     """True if a row may end before and after it without a blank, as it may between Chinese characters."""
 
-    @property
-    def is_space(self) -> bool:
-        """True of blanks and line ends."""
-        return self.text in (" ", "\n")
-
 
 class WrappedRow(NamedTuple):
     """One row of wrapped pieces."""
@@ -62,7 +57,7 @@ def _columns(text: str) -> int:
 
 def columns_of_row(row: str) -> int:
     """How many columns a painted row takes; tabs go to every eighth column."""
-    return columns(_SGR.sub("", row).expandtabs(8))
+    return columns(plain(row).expandtabs(8))
 
 
 def plain(row: str) -> str:
@@ -152,24 +147,21 @@ def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[Wrappe
 def _word_end(given: Sequence[Piece], at: int) -> int:
     """Where the word that begins here ends: before a space, or where a loose piece allows it."""
     end = at + 1
-    while end < len(given) and not given[end].is_space:
+    while end < len(given) and given[end].text not in (" ", "\n"):
         if given[end].loose or (given[end - 1].loose and given[end].text not in _CLINGS):
             break
         end += 1
     return end
 
 
-class Theme:
+class Theme(NamedTuple):
     """How styles are written: with colours, or with attributes alone."""
 
-    def __init__(self, *, colour: bool = True) -> None:
-        self.colour = colour
-        self._codes = STYLES | (COLOURS if colour else {})
-        self._sequences: dict[str, str] = {"": ""}
+    colour: bool = True
 
     def paint(self, text: str, style: str) -> str:
         """The text in a style, and nothing of it left behind."""
-        sequence = self._sequence(style)
+        sequence = _sequence(style, self.colour)
         return f"{sequence}{text}\x1b[0m" if sequence and text else text
 
     def row(self, row: Iterable[Piece]) -> str:
@@ -184,11 +176,12 @@ class Theme:
         out.append(self.paint(run, style))
         return "".join(out)
 
-    def _sequence(self, style: str) -> str:
-        if style not in self._sequences:
-            codes = [self._codes[letter] for letter in dict.fromkeys(style) if letter in self._codes]
-            self._sequences[style] = f"\x1b[{';'.join(codes)}m" if codes else ""
-        return self._sequences[style]
+
+@lru_cache(4096)
+def _sequence(style: str, colour: bool) -> str:
+    known = STYLES | COLOURS if colour else STYLES
+    codes = [known[letter] for letter in dict.fromkeys(style) if letter in known]
+    return f"\x1b[{';'.join(codes)}m" if codes else ""
 
 
 def fit(text: str, room: int) -> str:

@@ -1,11 +1,12 @@
-"""The sign of a subagent that ended, and when a model is tried next.
+"""The sign and the figures of a subagent that ended, and when a model is tried next.
 
 A file of its own: plain lines need both without the extra `chat`.
 """
 
 from typing import Final
 
-from fledge.core.figures import elapsed
+from fledge.cli.term.shown import EndedItem
+from fledge.core.figures import count_text, elapsed, money
 
 SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
 
@@ -13,6 +14,13 @@ SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", 
 def sign_of(status: str) -> tuple[str, str]:
     """What stands before a subagent that has ended like this, and in which style."""
     return SIGNS.get(status, ("●", "y"))
+
+
+def ended_facts(card: EndedItem) -> list[str]:
+    """How a subagent ended: in a word, after how long, and what it used."""
+    facts = [card.status, elapsed(card.seconds)]
+    facts += [f"{count_text(card.tokens)} tok"] if card.tokens else []
+    return facts + ([money(card.cost)] if card.cost else [])
 
 
 def next_try(attempt: int, retry_at: float, now: float) -> str:

@@ -7,7 +7,7 @@ comes and joins the next message.
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -110,9 +110,4 @@ def shortened(text: str, most: int = KEPT_OUTPUT) -> str:
 
 def with_output(ran: Iterable[CommandRan], words: str) -> str:
     """A message with the output of commands before it."""
-
-    def parts() -> Iterator[str]:
-        yield from (one.text for one in ran)
-        yield words
-
-    return "\n".join(parts())
+    return "\n".join([*(one.text for one in ran), words])

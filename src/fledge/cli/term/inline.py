@@ -46,7 +46,7 @@ def parser() -> "MarkdownIt":
 class Inline:
     """The text of one block. `take` gives what cannot change any more, `rest` what may."""
 
-    def __init__(self, style: str = "", *, colour: bool = True) -> None:
+    def __init__(self, style: str, *, colour: bool) -> None:
         self._style, self._colour = style, colour
         self._text = ""
         self._seen = 1

@@ -13,24 +13,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 
+from fledge.cancellation import end_tasks
 from fledge.cli.term.opening import folds, terminal_size
 from fledge.cli.term.outputs import Output, is_in_foreground
 from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.writer import Pen
+from fledge.clock import wait_for_event
 
 FRAME_S: Final = 0.05
 """The least time between two pictures."""
 STOPPING_S: Final = 0.5
 """How long a terminal is waited for before the process is stopped by Ctrl-Z."""
-
-
-class Size(Protocol):
-    """How large a terminal is."""
-
-    @property
-    def columns(self) -> int: ...
-    @property
-    def lines(self) -> int: ...
 
 
 class Keys(Protocol):
@@ -56,7 +49,9 @@ class Rows(Protocol):
 class InPlace:
     """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
 
-    def __init__(self, pen: Pen, size: Callable[[], Size], shown: Rows, keys: Keys, *, folds: bool = True) -> None:
+    def __init__(
+        self, pen: Pen, size: Callable[[], os.terminal_size], shown: Rows, keys: Keys, *, folds: bool = True
+    ) -> None:
         self._pen, self._size, self._shown, self._keys = pen, size, shown, keys
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
@@ -70,8 +65,7 @@ class InPlace:
 
     async def __aexit__(self, *error: object) -> None:
         if self._frames is not None:
-            self._frames.cancel()
-            await asyncio.gather(self._frames, return_exceptions=True)
+            await end_tasks([self._frames])
         self.take_away()
 
     @property
@@ -118,9 +112,7 @@ class InPlace:
 
     async def _draw_frames(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._shown.moves_in()):
-                    await self._changed.wait()
+            await wait_for_event(self._changed, self._shown.moves_in())
             self.draw()
             await asyncio.sleep(FRAME_S)
 

@@ -205,6 +205,9 @@ class Markdown:
         self._has_gap = False
         self._has_begun = False
         self._carriage = ""
+        self._width = 0
+        """How wide rows may be, and which are certain now: of the call under way."""
+        self._out: list[Out] = []
 
     @property
     def is_at_boundary(self) -> bool:
@@ -216,16 +219,16 @@ class Markdown:
         text, self._carriage = self._carriage + text, ""
         if text.endswith("\r"):
             text, self._carriage = text[:-1], "\r"
-        out: list[Out] = []
+        self._width, self._out = width, []
         *lines, last = printable(text).split("\n")
         for line in lines:
-            self._more(line, width, out)
-            self._line_ends(width, out)
+            self._more(line)
+            self._line_ends()
         if last:
-            self._more(last, width, out)
+            self._more(last)
         if isinstance(self._block, Paragraph):
-            out += self._block.take(width)
-        return out
+            self._out += self._block.take(width)
+        return self._out
 
     def tail(self, width: int) -> list[str]:
         """What is not certain yet, as rows."""
@@ -242,14 +245,14 @@ class Markdown:
 
     def end(self, width: int) -> list[Out]:
         """The text is complete; answers the rows that are left."""
-        out: list[Out] = self.feed("\n" if self._carriage or self._line or self._flows else "", width)
-        self._close(width, out)
-        out.append(Boundary.HERE)
-        return out
+        self.feed("\n" if self._carriage or self._line or self._flows else "", width)
+        self._close()
+        self._out.append(Boundary.HERE)
+        return self._out
 
     # ---- lines
 
-    def _more(self, text: str, width: int, out: list[Out]) -> None:
+    def _more(self, text: str) -> None:
         """More of the coming line."""
         if self._flows:
             assert isinstance(self._block, Paragraph)
@@ -261,19 +264,19 @@ class Markdown:
         line = self._read(self._line, whole=False)
         if line is not None:
             self._line = ""
-            self._take_line(line, width, out)
+            self._take_line(line)
             self._flows = True
 
-    def _line_ends(self, width: int, out: list[Out]) -> None:
+    def _line_ends(self) -> None:
         if self._flows:
             self._flows = False
             return
         text, self._line = self._line, ""
-        if self._fence and self._code(text, out):
+        if self._fence and self._code(text):
             return
         line = self._read(text, whole=True)
         assert line is not None
-        self._take_line(line, width, out)
+        self._take_line(line)
 
     def _read(self, text: str, *, whole: bool) -> MarkdownLine | None:
         """What kind of line this is; None while its beginning leaves that open. What follows changes no answer."""
@@ -316,77 +319,77 @@ class Markdown:
             return "table"
         return "item" if _ITEM.match(body) else "text"
 
-    def _take_line(self, line: MarkdownLine, width: int, out: list[Out]) -> None:
+    def _take_line(self, line: MarkdownLine) -> None:
         """A line whose kind is known; of an item and of text perhaps only its beginning."""
-        if isinstance(self._block, MarkdownTable) and self._continue_table(line, width, out):
+        if isinstance(self._block, MarkdownTable) and self._continue_table(line):
             return
         match line.kind:
             case "blank":
-                self._close(width, out)
+                self._close()
                 if not self._has_gap:
-                    out.append(Boundary.HERE)
+                    self._out.append(Boundary.HERE)
                 self._has_gap = True
             case "fence":
-                self._open_fence(line, width, out)
+                self._open_fence(line)
             case "code":
-                self._give([self._theme.paint(" " * line.indent + line.body, "c")], out)
+                self._give([self._theme.paint(" " * line.indent + line.body, "c")])
             case "heading":
-                self._close(width, out)
+                self._close()
                 self._in_list = False
                 found = _HEADING.match(line.body)
                 assert found is not None
                 style = "bu" if len(found[1]) == 1 else "b"
                 heading = self._paragraph(line, style)
                 heading.feed(found[2] or "")
-                self._give(heading.rows(width), out)
-                out.append(Boundary.HERE)
+                self._give(heading.rows(self._width))
+                self._out.append(Boundary.HERE)
             case "rule":
-                self._close(width, out)
+                self._close()
                 self._in_list = False
-                self._give([self._theme.paint("─" * max(NARROWEST, min(width, 40)), "d")], out)
-                out.append(Boundary.HERE)
+                self._give([self._theme.paint("─" * max(NARROWEST, min(self._width, 40)), "d")])
+                self._out.append(Boundary.HERE)
             case "table":
-                self._close(width, out)
+                self._close()
                 self._block = MarkdownTable(line, self._theme)
             case "item":
-                self._close(width, out)
+                self._close()
                 self._in_list = True
                 found = _ITEM.match(line.body)
                 assert found is not None
                 content = line.body[found.end() :]
                 if _FENCE.match(content):
-                    self._give(self._paragraph(line).rows(width), out)
-                    self._open_fence(line._replace(indent=line.indent + found.end(), body=content), width, out)
+                    self._give(self._paragraph(line).rows(self._width))
+                    self._open_fence(line._replace(indent=line.indent + found.end(), body=content))
                 else:
-                    self._open_paragraph(line, content, width, out)
+                    self._open_paragraph(line, content)
             case _:
                 if isinstance(self._block, Paragraph) and self._block.quotes == line.quotes:
                     self._block.feed(f"\n{line.body}")
                 else:
-                    self._close(width, out)
+                    self._close()
                     self._in_list = self._in_list and line.indent > 0
-                    self._open_paragraph(line, line.body, width, out)
+                    self._open_paragraph(line, line.body)
 
-    def _continue_table(self, line: MarkdownLine, width: int, out: list[Out]) -> bool:
+    def _continue_table(self, line: MarkdownLine) -> bool:
         """True if the line belongs to the open table."""
         table = self._block
         assert isinstance(table, MarkdownTable)
         if table.is_sure:
             if line.kind == "table":
-                self._give(table.add(line.body, width), out)
+                self._give(table.add(line.body, self._width))
                 return True
-            self._close(width, out)
+            self._close()
             return False
         if line.kind == "table" and _DELIMITERS.match(line.body):
             table.delimit(line.body)
             return True
         text = table.text
         self._block = None
-        self._open_paragraph(text, text.body, width, out)
+        self._open_paragraph(text, text.body)
         return False
 
-    def _open_paragraph(self, line: MarkdownLine, text: str, width: int, out: list[Out]) -> None:
-        self._give([], out)
+    def _open_paragraph(self, line: MarkdownLine, text: str) -> None:
+        self._give([])
         self._block = self._paragraph(line)
         self._block.feed(text)
 
@@ -401,14 +404,14 @@ class Markdown:
         marker = f"{'•' if line.marker in ('-', '*', '+') else line.marker} " if line.kind == "item" else ""
         return Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
 
-    def _open_fence(self, line: MarkdownLine, width: int, out: list[Out]) -> None:
-        self._close(width, out)
+    def _open_fence(self, line: MarkdownLine) -> None:
+        self._close()
         found = _FENCE.match(line.body)
         assert found is not None
         self._fence, self._fence_indent, self._fence_quotes = found[1] or found[2], line.indent, line.quotes
-        self._give([self._theme.paint(line.body.rstrip(), "d")], out)
+        self._give([self._theme.paint(line.body.rstrip(), "d")])
 
-    def _code(self, text: str, out: list[Out]) -> bool:
+    def _code(self, text: str) -> bool:
         """A line between fences; False if it is none, because it is outside the quotation that the code is in."""
         if self._fence_quotes:
             marks = re.match(rf"(?: {{0,3}}> ?){{{self._fence_quotes}}}", text)
@@ -418,30 +421,30 @@ class Markdown:
             text = text[marks.end() :]
         body = text.strip()
         if body.startswith(self._fence) and not body.strip(self._fence[0]):
-            self._give([self._theme.paint(body, "d")], out)
+            self._give([self._theme.paint(body, "d")])
             self._fence = ""
-            out.append(Boundary.HERE)
+            self._out.append(Boundary.HERE)
         else:
             spare = min(self._fence_indent, len(text) - len(text.lstrip(" ")))
-            self._give([self._theme.paint(text[spare:], "c")], out)
+            self._give([self._theme.paint(text[spare:], "c")])
         return True
 
-    def _close(self, width: int, out: list[Out]) -> None:
+    def _close(self) -> None:
         """The open block is complete."""
         block, self._block = self._block, None
         if isinstance(block, MarkdownTable) and not block.is_sure:
             block = self._filled(block.text)
         if isinstance(block, MarkdownTable):
-            self._give(block.take(width), out)
+            self._give(block.take(self._width))
         elif isinstance(block, Paragraph):
-            self._give(block.rows(width), out)
+            self._give(block.rows(self._width))
 
-    def _give(self, rows: Sequence[str], out: list[Out]) -> None:
+    def _give(self, rows: Sequence[str]) -> None:
         """Rows of a block, after the blank row that its text has before it."""
         if self._has_gap and self._has_begun:
-            out.append("")
+            self._out.append("")
         self._has_gap = False
-        out += rows
+        self._out += rows
         self._has_begun = True
 
     def _shown_line(self, width: int) -> list[str]:

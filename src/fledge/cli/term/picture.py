@@ -27,7 +27,7 @@ class ScreenCursor(NamedTuple):
 class Painter:
     """What stands on the terminal."""
 
-    def __init__(self, *, folds: bool = True) -> None:
+    def __init__(self, *, folds: bool) -> None:
         self._folds = folds
         """True of a terminal that folds rows which a new width is too narrow for; xterm cuts them."""
         self._rows: list[str] = []

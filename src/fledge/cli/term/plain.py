@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 from typing import Final, TextIO
 
+from fledge.cli.term.figures import ended_facts
 from fledge.cli.term.keys import READ_S, on_escape
 from fledge.cli.term.shown import (
     AnswerItem,
@@ -22,50 +23,45 @@ from fledge.cli.term.shown import (
     Leave,
     NoticeItem,
     OpenQuestion,
+    OpenQuestions,
     OutputItem,
     PlanQuestion,
     QuestionAnswered,
+    Screen,
     SpokenItem,
     StopWanted,
     TurnShown,
     Verbatim,
     Wish,
     WordsSent,
-    WorkingChild,
+    WorkingChildren,
 )
-from fledge.core.figures import count_text, elapsed, money
 from fledge.core.printable import printable, quoted_lines
 
 ARMED_S: Final = 2.0
 
 
-class PlainScreen:
-    """Lines in, lines out."""
+class PlainScreen(Screen):
+    """Lines in, lines out. What was typed stands there already, and nothing can be emptied or copied. Whom words are
+    for is said by the command that changes it."""
 
-    def __init__(self, typed: TextIO, out: TextIO, *, answers: bool, by_line: bool = False) -> None:
+    def __init__(self, typed: TextIO, out: TextIO, *, answers: bool, by_line: bool) -> None:
         """`answers`: a bare letter answers a question. `by_line`: an answer is written in whole lines."""
+        super().__init__()
         self._in, self._out, self._answers, self._by_line = typed, out, answers, by_line
-        self.now = asyncio.get_running_loop().time
+        self.in_turns = not answers
         self._line = ""
         """The line of the answer that is coming."""
         self._written = 0
         """How much of it stands there already."""
         self._in_code = self._has_begun = False
         self._waiting: list[str] = []
-        self._turn: TurnShown | None = None
         self._children: set[str] = set()
-        self._asked: tuple[OpenQuestion, ...] = ()
         self._asked_at: dict[str, float] = {}
-        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._reader: threading.Thread | None = None
         self._armed_until = 0.0
         self._trouble = ""
         """What went wrong last, as it was said."""
-
-    @property
-    def in_turns(self) -> bool:
-        """True if nobody types, so that each line is answered before the next is read."""
-        return not self._answers
 
     # ---- what the chat tells
 
@@ -101,8 +97,6 @@ class PlainScreen:
                 return
             case ErrorItem(text=text):
                 self._trouble = text
-            case _:
-                pass
         self._put(item_lines(item))
 
     def turn(self, turn: TurnShown | None) -> None:
@@ -116,14 +110,14 @@ class PlainScreen:
             cause = "" if self._trouble and turn.tool.endswith(self._trouble) else f"✖ {printable(turn.tool)}; "
             self._put(f"{cause}try {turn.attempt} follows by itself")
 
-    def children(self, children: tuple[WorkingChild, ...]) -> None:
+    def children(self, children: WorkingChildren) -> None:
         """Subagents at work; a new one has a line."""
         for child in children:
             if child.label not in self._children:
                 self._put(f"· {printable(child.label)} is at work")
         self._children = {child.label for child in children}
 
-    def ask(self, asked: tuple[OpenQuestion, ...]) -> None:
+    def ask(self, asked: OpenQuestions) -> None:
         """Open questions; each is shown once, in full."""
         self._asked = asked
         for question in asked:
@@ -131,23 +125,10 @@ class PlainScreen:
                 self._asked_at[question.id] = self.now()
                 self._put(question_lines(question, answers=self._answers))
 
-    def queued(self, texts: tuple[str, ...]) -> None:
-        """What was typed stands there already."""
-
     def put_back(self, text: str) -> None:
         """There is no input to put words into."""
         if text:
             self._put(f"not read, send it again:{quoted_lines(printable(text))}")
-
-    def talks_to(self, label: str) -> None:
-        """Whom words are for is said when it changes, by the command that changes it."""
-
-    def clear(self) -> None:
-        """There is nothing that could be emptied."""
-
-    def copy(self, text: str) -> bool:
-        """There is no clipboard that could be asked."""
-        return False
 
     # ---- what the person wants
 
@@ -159,7 +140,7 @@ class PlainScreen:
             self._reader.start()
             if self._answers:
                 loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        return await self._wishes.get()
+        return await super().wish()
 
     def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
         if isinstance(self._in, io.TextIOWrapper):
@@ -229,10 +210,7 @@ class PlainScreen:
 
 def card_line(card: EndedItem) -> str:
     """How a subagent ended, on one line, made printable."""
-    facts = [card.label, card.status, elapsed(card.seconds)]
-    facts += [f"{count_text(card.tokens)} tok"] if card.tokens else []
-    facts += [money(card.cost)] if card.cost else []
-    return printable(" · ".join(facts))
+    return printable(" · ".join([card.label, *ended_facts(card)]))
 
 
 def item_lines(item: ChatItem) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fledge.cli.term.cells import Theme, chop, columns, fit
 from fledge.cli.term.figures import next_try
-from fledge.cli.term.shown import CallQuestion, OpenQuestion, PlanQuestion, TurnShown, WorkingChild
+from fledge.cli.term.shown import CallQuestion, OpenQuestions, PlanQuestion, TurnShown, WorkingChildren
 from fledge.core.figures import count_text, elapsed
 from fledge.core.printable import printable
 
@@ -35,10 +35,10 @@ class View(Struct, frozen=True):
     tail: tuple[str, ...] = ()
     """Rows of the answer that are still coming, already as wide as the terminal."""
     turn: TurnShown | None = None
-    children: tuple[WorkingChild, ...] = ()
+    children: WorkingChildren = ()
     shows_all: bool = False
     """True: every child has a row, as far as the terminal is high enough."""
-    asked: tuple[OpenQuestion, ...] = ()
+    asked: OpenQuestions = ()
     answering: QuestionKeys = "waits"
     queued: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def _at_work(view: View, width: int, theme: Theme) -> list[str]:
 
 
 def child_rows(
-    children: tuple[WorkingChild, ...], width: int, most: int, now: float, theme: Theme, reads_keys: bool = True
+    children: WorkingChildren, width: int, most: int, now: float, theme: Theme, reads_keys: bool = True
 ) -> list[str]:
     """One row for each child at work; if there are more, those that wait for the person come first."""
     chosen = sorted(range(len(children)), key=lambda number: (not children[number].waits, number))[:most]

@@ -41,17 +41,20 @@ from fledge.cli.term.shown import (
     ChatItem,
     Leave,
     OpenQuestion,
+    OpenQuestions,
     OutputItem,
     PlanQuestion,
     QuestionAnswered,
+    Screen,
     SpokenItem,
     StopWanted,
     TurnShown,
     Wish,
     WordsSent,
-    WorkingChild,
+    WorkingChildren,
 )
 from fledge.cli.term.writer import Pen, WriterFile
+from fledge.clock import wait_for_event
 from fledge.core.printable import printable
 
 FRAME_S: Final = 0.05
@@ -68,9 +71,11 @@ VERDICTS: Final = {"y": "once", "a": "always", "n": "no"}
 
 CompleteWord = Callable[[str], Iterable[tuple[str, str]]]
 """Completions of a slash command: what the last word may become, and what that means."""
+InputRows = tuple[list[str], ScreenCursor]
+"""The rows of the input, and where in them the cursor is."""
 
 
-class TerminalScreen:
+class TerminalScreen(Screen):
     """Shows a conversation in a terminal and reads what the person wants. `opening` opens it."""
 
     def __init__(
@@ -84,22 +89,18 @@ class TerminalScreen:
         complete: CompleteWord = lambda _: (),
         folder: Path | None = None,
         folds: bool = True,
-        now: Callable[[], float] | None = None,
     ) -> None:
-        self.now = now or asyncio.get_running_loop().time
+        super().__init__()
         self._label = ""
         self._theme = theme or Theme()
         self._pen, self._size = pen, size
         self._scrollback = Scrollback(self._theme)
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
-        self._turn: TurnShown | None = None
-        self._children: tuple[WorkingChild, ...] = ()
-        self._asked: tuple[OpenQuestion, ...] = ()
+        self._children: WorkingChildren = ()
         self._queued: tuple[str, ...] = ()
         self._shows_all = self._shows_output = False
         self._last_output: OutputItem | None = None
-        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._ran: list[CommandRan] = []
         self._pastes = keys.Pastes()
         self._questions = _Questions()
@@ -122,11 +123,6 @@ class TerminalScreen:
             default_color_depth=ColorDepth.DEPTH_1_BIT,
         )
         self._app = self._application(output, typed)
-
-    @property
-    def in_turns(self) -> bool:
-        """A person types here."""
-        return False
 
     # ---- what the chat tells
 
@@ -154,12 +150,12 @@ class TerminalScreen:
         self._turn = turn
         self._change()
 
-    def children(self, children: tuple[WorkingChild, ...]) -> None:
+    def children(self, children: WorkingChildren) -> None:
         """All subagents at work."""
         self._children = children
         self._change()
 
-    def ask(self, asked: tuple[OpenQuestion, ...]) -> None:
+    def ask(self, asked: OpenQuestions) -> None:
         """All open questions, the oldest first. What is too long for the region is shown in the scrollback."""
         known = {question.id for question in self._asked}
         for question in asked:
@@ -200,10 +196,6 @@ class TerminalScreen:
             return False
         self._pen.put(f"\x1b]52;c;{packed}\x07")
         return True
-
-    async def wish(self) -> Wish:
-        """What the person wants next."""
-        return await self._wishes.get()
 
     # ---- life
 
@@ -247,11 +239,7 @@ class TerminalScreen:
     async def _frames(self) -> None:
         """Draw when something has changed, and while something moves."""
         while True:
-            try:
-                async with asyncio.timeout(self._moves_in()):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+            await wait_for_event(self._changed, self._moves_in())
             self.draw()
             await asyncio.sleep(FRAME_S)
 
@@ -263,7 +251,7 @@ class TerminalScreen:
             return 0.25
         return 1.0 if self._children else None
 
-    def _open_questions(self) -> tuple[OpenQuestion, ...]:
+    def _open_questions(self) -> OpenQuestions:
         """Those that can be shown: a long one only once its whole text stands in the scrollback."""
         return tuple(
             one
@@ -325,7 +313,7 @@ class TerminalScreen:
             wrap_lines=True,
             dont_extend_height=True,
             height=lambda: Dimension(min=1, max=max(1, min(INPUT_ROWS, self._size().rows // 2))),
-            get_line_prefix=lambda line, folded: self._line_prefix(line, folded),
+            get_line_prefix=self._line_prefix,
         )
         app = _Inline(
             layout=Layout(HSplit([window, search]), focused_element=window),
@@ -618,7 +606,7 @@ class _RegionRenderer(Renderer):
 
     def __init__(self, screen: TerminalScreen, output: Output) -> None:
         self._screen = screen
-        self._laid_out: tuple[list[str], ScreenCursor] = ([], ScreenCursor(0, 0))
+        self._laid_out: InputRows = ([], ScreenCursor(0, 0))
         self._laid_out_for: tuple[object, ...] = ()
         super().__init__(DummyStyle(), output)
 
@@ -638,7 +626,7 @@ class _RegionRenderer(Renderer):
         self.output.flush()
         self.reset(leave_alternate_screen=leave_alternate_screen)
 
-    def _unchanged_input(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], ScreenCursor]:
+    def _unchanged_input(self, app: "Application[Any]", layout: Layout) -> InputRows:
         """The rows of the input. They are laid out anew only if it has changed: that takes half a picture's time."""
         shown = [one.buffer.document for one in layout.find_all_controls() if isinstance(one, BufferControl)]
         key = (self.output.get_size(), self._screen.prompt, layout.current_control, *shown)
@@ -646,7 +634,7 @@ class _RegionRenderer(Renderer):
             self._laid_out_for, self._laid_out = key, self._input_rows(app, layout)
         return self._laid_out
 
-    def _input_rows(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], ScreenCursor]:
+    def _input_rows(self, app: "Application[Any]", layout: Layout) -> InputRows:
         size = self.output.get_size()
         width = max(1, size.columns - 1)
         cells = Cells()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
-from fledge.cli.term.figures import sign_of
+from fledge.cli.term.figures import ended_facts, sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import (
     AnswerItem,
@@ -24,7 +24,6 @@ from fledge.cli.term.shown import (
     SpokenItem,
     Verbatim,
 )
-from fledge.core.figures import count_text, elapsed, money
 from fledge.core.printable import printable
 
 CARD_ROWS: Final = 3
@@ -36,12 +35,14 @@ BELOW: Final = "    "
 _TWO_COLUMNS: Final = re.compile(r"( *\S+(?: \S+)*)(  +)(\S.*)")
 
 Whole = ChatItem | CallQuestion | PlanQuestion
+OpensResult = Callable[[str], str]
+"""From the label of a subagent to the command that shows its whole result."""
 
 
 class Scrollback:
     """One conversation's rows. `take` answers those that are to be written now, each once."""
 
-    def __init__(self, theme: Theme, opens: Callable[[str], str] = lambda label: f"/open {label}") -> None:
+    def __init__(self, theme: Theme, opens: OpensResult = lambda label: f"/open {label}") -> None:
         """`opens`: what shows the whole result of the subagent with this label."""
         self._theme, self._opens = theme, opens
         self._markdown = Markdown(theme)
@@ -104,9 +105,7 @@ class Scrollback:
             self.shown.add(item.id)
 
 
-def item_rows(
-    item: Whole, width: int, theme: Theme, opens: Callable[[str], str] = lambda label: f"/open {label}"
-) -> list[str]:
+def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = lambda label: f"/open {label}") -> list[str]:
     """An item as rows."""
     match item:
         case SpokenItem(text=text):
@@ -137,11 +136,9 @@ def item_rows(
             return [head, *(f"    {line}" for line in printable(text).split("\n"))]
 
 
-def _card_rows(card: EndedItem, width: int, theme: Theme, opens: Callable[[str], str]) -> list[str]:
+def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) -> list[str]:
     sign, style = sign_of(card.status)
-    facts = [card.status, elapsed(card.seconds)]
-    facts += [f"{count_text(card.tokens)} tok"] if card.tokens else []
-    facts += [money(card.cost)] if card.cost else []
+    facts = ended_facts(card)
     label = fit(printable(card.label), max(1, width - 2 - columns(" · ".join(["", *facts]))))
     rows = [theme.paint(sign, style) + " " + fit(" · ".join([label, *facts]), width - 2)]
     lines = [line for line in printable(card.text).splitlines() if line.strip()]
@@ -154,7 +151,7 @@ def _card_rows(card: EndedItem, width: int, theme: Theme, opens: Callable[[str],
     return rows
 
 
-def _open_hint(label: str, room: int, opens: Callable[[str], str]) -> str:
+def _open_hint(label: str, room: int, opens: OpensResult) -> str:
     """The command that shows the whole result. The first words of a long label are enough: they mean it, too."""
     words = label.split()
     while words and columns(opens(" ".join(words))) > room:

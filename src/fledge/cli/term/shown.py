@@ -1,4 +1,4 @@
-"""What a chat gives its screen to show, and what the screen gives back. Values only.
+"""What a chat gives its screen to show, and what the screen gives back: values, and the base of every screen.
 
 A chat tells the state as it is now (`TurnShown`, `WorkingChild`, `CallQuestion`), again and again; what stays is said
 once (`SpokenItem`, `NoticeItem`, `ErrorItem`, `EndedItem`, `AnswerItem`, `Verbatim`, `Called`, `OutputItem`). The
@@ -6,7 +6,9 @@ person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAns
 shows them makes them printable.
 """
 
-from typing import Literal, Protocol
+import asyncio
+from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct
 
@@ -41,6 +43,10 @@ class WorkingChild(Struct, frozen=True):
     """True if it waits for the person."""
 
 
+WorkingChildren = tuple[WorkingChild, ...]
+"""All subagents at work."""
+
+
 class CallQuestion(Struct, frozen=True):
     """A tool call that waits for a person's yes."""
 
@@ -69,6 +75,8 @@ class PlanQuestion(Struct, frozen=True):
 
 
 OpenQuestion = CallQuestion | PlanQuestion
+OpenQuestions = tuple[OpenQuestion, ...]
+"""All of them, the oldest first."""
 
 # ---- what stays
 
@@ -171,14 +179,17 @@ class QuestionAnswered(Struct, frozen=True):
 Wish = WordsSent | StopWanted | Leave | QuestionAnswered
 
 
-class Screen(Protocol):
-    """Shows a conversation and reads what the person wants. Only `wish` waits."""
+class Screen:
+    """Shows a conversation, as far as it can, and reads what the person wants. Only `wish` waits."""
 
-    @property
-    def in_turns(self) -> bool:
-        """True if nobody types, so that each line is to be answered before the next is read."""
+    in_turns = False
+    """True if nobody types, so that each line is to be answered before the next is read."""
 
-    def now(self) -> float:
+    def __init__(self) -> None:
+        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
+        self._turn: TurnShown | None = None
+        self._asked: OpenQuestions = ()
+        self.now: Callable[[], float] = lambda: asyncio.get_running_loop().time()
         """The time that `since` and `retry_at` are told in."""
 
     def words(self, text: str) -> None:
@@ -193,13 +204,13 @@ class Screen(Protocol):
     def turn(self, turn: TurnShown | None) -> None:
         """The turn under way; None between turns."""
 
-    def children(self, children: "tuple[WorkingChild, ...]") -> None:
+    def children(self, children: WorkingChildren) -> None:
         """All subagents at work."""
 
-    def ask(self, asked: "tuple[OpenQuestion, ...]") -> None:
+    def ask(self, asked: OpenQuestions) -> None:
         """All questions that are open, the oldest first."""
 
-    def queued(self, texts: "tuple[str, ...]") -> None:
+    def queued(self, texts: tuple[str, ...]) -> None:
         """Words of the person that no turn has read yet."""
 
     def put_back(self, text: str) -> None:
@@ -213,6 +224,8 @@ class Screen(Protocol):
 
     def copy(self, text: str) -> bool:
         """Ask the terminal to put this into the clipboard; False where there is no way to ask."""
+        return False
 
     async def wish(self) -> Wish:
         """What the person wants next."""
+        return await self._wishes.get()

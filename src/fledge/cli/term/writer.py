@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from fledge.clock import hold_time
+from fledge.clock import hold_time, wait_for_event
 
 
 class Writer:
@@ -48,12 +48,7 @@ class Writer:
 
     async def drain(self, patience_s: float | None) -> bool:
         """Wait until everything is written, but not longer than this; True if it is. None: as long as it takes."""
-        try:
-            async with asyncio.timeout(patience_s):
-                await self._written.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await wait_for_event(self._written, patience_s)
 
     def close(self) -> None:
         """The thread ends when it has written what it was given."""

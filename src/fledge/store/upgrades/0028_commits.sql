@@ -1,0 +1,1 @@
+-- fledge schema 28: nothing changes in a file. A store on a server knows which rows its last commits have changed.
