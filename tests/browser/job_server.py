@@ -26,6 +26,10 @@ GUIDE = (
 )
 
 
+MANY = [f"one of many {n}" for n in range(5)]
+"""The labels of runs that one reply spawns, in the order of its calls."""
+
+
 def _spawn(label: str, task: str, **more: Any) -> Call:
     return Call("", "sessions_spawn", json.dumps({"label": label, "task": task, **more}))
 
@@ -54,6 +58,8 @@ def working(release: Path) -> Script:
             case "job":
                 planner = _spawn("cut-over plan", "plan: the cut-over", planMode=True)
                 return ScriptedReply("I split it up.", (_spawn("ledger migration", "lead: move the ledger"), planner))
+            case "many":
+                return ScriptedReply("All at once.", tuple(_spawn(label, f"wait: {label}") for label in MANY))
             case "hostile":
                 return ScriptedReply("", (_spawn(HOSTILE[:100], f"hostile: {HOSTILE}"),))
         return ScriptedReply("Noted.")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from fledge.store.files import DATABASE
 from tests.browser.browsing import Gateway, Person, browsing, signed_in
-from tests.browser.job_server import job_of, working
+from tests.browser.job_server import MANY, job_of, working
 from tests.browser.looks import WINDOWS, assert_fits, assert_looks, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
@@ -35,22 +36,34 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway with a job that stands still: children work, ask, plan, have failed and are done."""
-    folder = tmp_path_factory.mktemp("runs")
+    with _started(tmp_path_factory.mktemp("runs")) as gateway:
+        job_of(gateway)
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway for tests that add runs: those that count the runs of the job may come after them."""
+    with _started(tmp_path_factory.mktemp("other")) as gateway:
+        yield gateway
+
+
+@contextmanager
+def _started(folder: Path) -> Iterator[Gateway]:
     with serving(folder, working(folder / "release")) as model:
         gateway = Gateway(model, folder, DEPTH)
         try:
             gateway.start()
-            job_of(gateway)
             yield gateway
         finally:
             (folder / "release").touch()
             gateway.end()
 
 
-def table(person: Person) -> Locator:
-    """The table, with the whole job in it: a row may come by itself, before the others are read."""
+def table(person: Person, name: str = "ledger migration") -> Locator:
+    """The table with all rows, this run among them: a row may come by itself, before the others are read."""
     person.page.goto(f"{person.gateway.address}/#/runs")
-    person.see("#runs-grid .vrow .name", "ledger migration")
+    person.see("#runs-grid .vrow .name", name)
     grid = person.page.get_by_role("treegrid", name="Runs")
     expect(grid).not_to_have_attribute("aria-rowcount", "-1")
     return grid
@@ -160,11 +173,11 @@ def test_the_table_is_moved_in_folded_and_opened_by_keys(browser: Browser, gatew
 
 
 @proves("8.page.21", "A kill lists everything that ends before anything does, with the focus on Cancel")
-def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, gateway: Gateway) -> None:
-    with signed_in(browser, gateway) as person:
-        page, grid = person.page, table(person)
-        gateway.call("runs.spawn", task="wait: for nothing", label="spare one")
-        gateway.call("runs.spawn", task="wait: for nothing", label="spare two")
+def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, other: Gateway) -> None:
+    with signed_in(browser, other) as person:
+        other.call("runs.spawn", task="wait: for nothing", label="spare one")
+        other.call("runs.spawn", task="wait: for nothing", label="spare two")
+        page, grid = person.page, table(person, "spare one")
         page.get_by_label("Search runs").fill("spare")
         one, two = (grid.get_by_role("row", name=re.compile(name)) for name in ("spare one", "spare two"))
         expect(one).to_contain_text("thinking")
@@ -190,25 +203,35 @@ def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, ga
         expect(page.get_by_role("group", name="Selected runs")).to_be_hidden()
 
 
-def test_a_row_changes_while_it_is_shown_and_nothing_is_reloaded(browser: Browser, gateway: Gateway) -> None:
-    with signed_in(browser, gateway) as person:
-        grid = table(person)
-        made = gateway.call("runs.spawn", task="wait: and see", label="seen live")
+def test_a_row_changes_while_it_is_shown_and_nothing_is_reloaded(browser: Browser, other: Gateway) -> None:
+    with signed_in(browser, other) as person:
+        other.call("runs.spawn", task="guide: for all", label="seen before")
+        grid = table(person, "seen before")
+        made = other.call("runs.spawn", task="wait: and see", label="seen live")
         row = grid.get_by_role("row", name=re.compile("seen live"))
         expect(row.locator(".chip")).to_have_text("running")
         element = row.element_handle()
-        gateway.call("runs.kill", target=made["childSessionKey"])
+        other.call("runs.kill", target=made["childSessionKey"])
         expect(row.locator(".chip")).to_have_text("killed")
         assert element is not None
         assert element.evaluate("node => node.isConnected"), "the row is the same element"
 
 
+def test_runs_that_one_reply_spawns_at_once_stand_in_the_order_of_its_calls(browser: Browser, other: Gateway) -> None:
+    """They are created in one commit, at one time."""
+    other.call("agent", message="many", session="many")
+    with signed_in(browser, other) as person:
+        table(person, MANY[-1])
+        person.page.get_by_label("Search runs").fill("one of many")
+        expect(person.page.locator("#runs-grid .vbody .name")).to_have_text([*reversed(MANY)])
+
+
 @proves("8.gateway.9")
-def test_hostile_names_are_text_in_every_cell(browser: Browser, gateway: Gateway) -> None:
-    with signed_in(browser, gateway) as person:
+def test_hostile_names_are_text_in_every_cell(browser: Browser, other: Gateway) -> None:
+    with signed_in(browser, other) as person:
         page = person.page
-        page.goto(f"{gateway.address}/#/runs")
-        gateway.call("agent", message="hostile", session="hostile")
+        page.goto(f"{other.address}/#/runs")
+        other.call("agent", message="hostile", session="hostile")
         person.see("#runs-grid .name", SHOWN[:40])
         assert page.locator("#runs-grid :is(img, script, iframe)").count() == 0
         page.get_by_label("Search runs").fill("<img src=x onerror=alert(1)>")

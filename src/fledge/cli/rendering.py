@@ -33,8 +33,7 @@ def tree(seen: "RunsPage") -> list[str]:
     found, own = from_wire(RunPage, seen.page), seen.own
     listed = {row.session_key for row in found.rows}
     below: dict[str, list[RunRow]] = {}
-    oldest = [*reversed(found.rows)]
-    for row in sorted(oldest, key=lambda row: row.created_at):
+    for row in sorted(found.rows, key=lambda row: (row.created_at, row.ordinal)):
         below.setdefault(row.requester, []).append(row)
     rooted = sorted({row.root for row in found.rows}, key=lambda root: (root != own, root))
     apart = [session for session in below if session not in listed and session not in rooted]

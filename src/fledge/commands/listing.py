@@ -228,6 +228,7 @@ class RowReader:
             run_id=run.run_id,
             session_key=key,
             number=self._number(run),
+            ordinal=listed.mark.number,
             label=spec.label,
             task=spec.task[:TASK_CHARS],
             agent_id=spec.agent_id,

@@ -152,6 +152,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     session_key: str
     number: int
     """Its place in the list of its requester's runs, as `#2` means it there; 0: too far down to be numbered."""
+    ordinal: int
+    """Orders runs that were created at the same time: the later one has the larger ordinal."""
     label: str
     task: str
     """Its first 200 characters."""

@@ -2,7 +2,7 @@
 // current. `lines` makes the table's lines of them: groups, trees, flat lists. Nothing is drawn here.
 
 import { call } from "./gateway.js";
-import { isUndelivered, nameOf, outcome, standing } from "./standing.js";
+import { isUndelivered, nameOf, oldestFirst, outcome, standing } from "./standing.js";
 
 const FIRST = 100; // rows of the first page: it is there at once
 const PAGE = 500;
@@ -98,7 +98,7 @@ export class RunList {
   /** Those that need a person, the most urgent first. */
   urgent() {
     return [...this.rows.values()].filter((row) => urgency(row) > 0)
-      .sort((one, other) => urgency(other) - urgency(one) || one.createdAt - other.createdAt);
+      .sort((one, other) => urgency(other) - urgency(one) || oldestFirst(one, other));
   }
 
   /** The lines of what is asked. `isGrouped`: by the conversation or program at the top; `folded`: keys of groups and
@@ -114,7 +114,6 @@ export class RunList {
 }
 
 const isLive = (row) => Number(row.isActive);
-const oldestFirst = (one, other) => one.createdAt - other.createdAt || (one.runId < other.runId ? -1 : 1); // ids are in order of time
 const newestFirst = (one, other) => isLive(other) - isLive(one) || oldestFirst(other, one);
 
 /** @typedef {object} Line

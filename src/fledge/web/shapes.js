@@ -710,6 +710,7 @@
  * @property {string} runId
  * @property {string} sessionKey
  * @property {number} number
+ * @property {number} ordinal
  * @property {string} label
  * @property {string} task
  * @property {string} agentId

@@ -25,6 +25,9 @@ const OUTCOMES = {
 /** A run's outcome for people: on the wire a kill is an error that ended as killed. */
 export const outcome = (row) => (row.endedReason === "killed" ? "killed" : row.status);
 
+/** Orders rows of runs by creation; several may have been created at the same time. */
+export const oldestFirst = (one, other) => one.createdAt - other.createdAt || one.ordinal - other.ordinal;
+
 /** `{word, tone}` of a run's row. */
 export function standing(row) {
   const [word, tone] = judged(row);

@@ -2,6 +2,7 @@
 // views subscribe, and are asked to draw at most once a frame. It draws nothing itself.
 
 import { call, reading } from "./gateway.js";
+import { oldestFirst } from "./standing.js";
 
 const MOST_RUNS = 300;
 const MOST_BELOW = 500; // of a conversation that is shown
@@ -116,7 +117,7 @@ export class Store {
 
   /** The runs directly below a session, oldest first. */
   children(key) {
-    this.#byRequester ??= Map.groupBy([...this.rows.values()].sort((one, other) => one.createdAt - other.createdAt), (row) => row.requester);
+    this.#byRequester ??= Map.groupBy([...this.rows.values()].sort(oldestFirst), (row) => row.requester);
     return this.#byRequester.get(key) ?? [];
   }
 
