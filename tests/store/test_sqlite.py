@@ -274,6 +274,18 @@ def test_loops_of_several_threads_share_one_store(tmp_path: Path) -> None:
     assert stored(tmp_path) == Counts(200, 200)
 
 
+def test_jobs_of_several_turns_of_the_loop_that_come_while_the_writer_works_share_its_next_write(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        before, tasks = store.commits, []
+        async with writer_held(store):
+            for _ in range(5):
+                tasks += await submitted(store, [count] * 10)
+        assert [(await task).spawned for task in tasks] == list(range(1, 51))
+        assert store.commits == before + 2, "what held the writer, and all others"
+
+    using(tmp_path, test)
+
+
 # ---- closing ---------------------------------------------------------------------------------------------------------
 
 

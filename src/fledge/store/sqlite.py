@@ -4,6 +4,7 @@ One thread writes, with group commit; reading jobs run on connections of their o
 full disk) fails every job of its batch, and the writer goes on. This file knows no table and no rule.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from fledge.store.files import (
 )
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import is_behind, migrate, refuse_foreign
-from fledge.store.threads import BATCH, READERS, ConnectionLost, Job, ThreadedStore, store_error
+from fledge.store.threads import BATCH, CLOSED, READERS, ConnectionLost, Job, ThreadedStore, TurnTaking, store_error
 from fledge.store.unit import Unit
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class SqliteStore(ThreadedStore):
         self.folder = folder
         self._lock, self._db = lock, db
         self._tx = Tx(Unit(db))
+        self._turns: dict[asyncio.AbstractEventLoop, TurnTaking] = {}
         super().__init__(batch)
 
     @classmethod
@@ -66,6 +68,27 @@ class SqliteStore(ThreadedStore):
             lock.release()
             raise
         return cls(folder, lock, db, batch)
+
+    async def close(self) -> None:
+        """Finish the submitted jobs, then close the database. Closing twice is allowed."""
+        if (turns := self._turns.get(asyncio.get_running_loop())) is not None:
+            turns.hand_over()
+        await super().close()
+
+    # ---- jobs on their way to the threads
+
+    def _queue(self, job: Job) -> None:
+        if (turns := self._turns.get(job.loop)) is None:
+            self._turns = {loop: known for loop, known in self._turns.items() if not loop.is_closed()}
+            turns = self._turns[job.loop] = TurnTaking(job.loop, self._put)
+        turns.add(job)
+
+    def _put(self, job: Job) -> None:
+        if self._closed:  # by another event loop
+            job.error = StoreError(CLOSED)
+            job.settle()
+        else:
+            self._jobs.put(job)
 
     # ---- the reader threads
 
