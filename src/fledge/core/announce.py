@@ -147,7 +147,8 @@ def forwarded(completions: Sequence[Completion], style: Style, inline_chars: int
     title = f"[No reply. {whose} own words:]"
     heads = [headline(completion) for completion in completions]
     sections = [_in_own_words(completion, style, inline_chars) for completion in completions]
-    quoted = _newest_that_fit(heads, sections, TURN_BYTES - _size("\n\n".join([title, *heads])))
+    extras = [_size(section) - _size(head) for section, head in zip(sections, heads, strict=True)]
+    quoted = _newest_that_fit(extras, TURN_BYTES - _size("\n\n".join([title, *heads])))
     return "\n\n".join([title, *(sections[at] if at in quoted else head for at, head in enumerate(heads))])
 
 
@@ -205,15 +206,20 @@ def collect(
     sections = [
         _section(completion, number, style, nonce, inline_chars) for number, completion in enumerate(completions, 1)
     ]
-    told = {at: sections[at] for at in _newest_that_fit(lines, sections, room)}
-    left = room - sum(_size(section) - _size(lines[at]) for at, section in told.items())
+    sizes = [*map(_size, sections)]
+    extras = [size - _size(line) for size, line in zip(sizes, lines, strict=True)]
+    whole = _newest_that_fit(extras, room)
+    told = {at: sections[at] for at in whole}
+    left = room - sum(extras[at] for at in whole)
     large = [
         at
         for at, completion in enumerate(completions)
-        if _tells_whole(completion, style, inline_chars) and _fits_no_turn(completion, sections[at], nonce)
+        if sizes[at] > TURN_BYTES // 2  # the instruction is far shorter than the other half
+        and _tells_whole(completion, style, inline_chars)
+        and _size(_joined([sections[at]], [completion], nonce)) > TURN_BYTES
     ]
     for at in large:
-        beginning = _beginning(completions[at], at + 1, nonce, _size(lines[at]) + left // len(large))
+        beginning = _beginning(completions[at], at + 1, nonce, sizes[at] - extras[at] + left // len(large))
         told |= {} if beginning is None else {at: beginning}
     text = _joined([told.get(at, line) for at, line in enumerate(lines)], completions, nonce)
     summarised = tuple(at for at in range(len(completions)) if at not in told)
@@ -236,12 +242,12 @@ def room_beside(later: Iterable[int], room: int) -> int:
     return left
 
 
-def _newest_that_fit(lines: list[str], sections: list[str], room: int) -> set[int]:
-    """Positions to tell whole where `room` bytes are left once every one is told as a line."""
+def _newest_that_fit(extras: list[int], room: int) -> set[int]:
+    """Positions to tell whole where `room` bytes are left once every one is told as a line; `extras` is how many more
+    bytes each takes then."""
     whole: set[int] = set()
     left = room
-    for at in reversed(range(len(lines))):
-        extra = _size(sections[at]) - _size(lines[at])
+    for at, extra in reversed([*enumerate(extras)]):
         if extra > room:
             continue  # too large for any turn: it must not push out the older ones
         if extra > left:
@@ -249,10 +255,6 @@ def _newest_that_fit(lines: list[str], sections: list[str], room: int) -> set[in
         whole.add(at)
         left -= extra
     return whole
-
-
-def _fits_no_turn(completion: Completion, section: str, nonce: str) -> bool:
-    return _size(_joined([section], [completion], nonce)) > TURN_BYTES
 
 
 def _beginning(completion: Completion, number: int, nonce: str, room: int) -> str | None:

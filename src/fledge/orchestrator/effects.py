@@ -7,7 +7,6 @@ of a tree before any parent hears that its children have settled), first in, fir
 where possible; the doing itself lives with its noun.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeGuard, TypeVar, cast, get_args
 
@@ -88,12 +87,12 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
         c.hints.look = True
     if run.ended is not None:
         c.hints.ended.append(key)
-    earlier, c.queue = c.queue, deque()
+    queue, waiting = c.queue, len(c.queue)
     for effect in step.effects:
         _apply_effect(c, run, effect)
-    follows, c.queue = c.queue, earlier
-    if follows:
-        c.queue.extend([one for one in follows if one[0] != key])
+    if len(queue) > waiting:
+        follows = [queue.pop() for _ in range(len(queue) - waiting)][::-1]
+        queue.extend([one for one in follows if one[0] != key])
         for own, event_after in follows:
             if own == key:
                 _take_up(c, key, event_after)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -88,6 +88,22 @@ class _Interruptible:
 
     def __exit__(self, *error: object) -> None:
         del self._interrupts[self._lease]
+
+
+class _Decision(Generic[T]):
+    """A decision as a job of the store, and the hints of the last time that it was run; None: it has failed, or was not
+    run. A batch may run it again."""
+
+    __slots__ = ("_decide", "_engine", "hints")
+
+    def __init__(self, engine: "Engine", decide: Callable[[Commit], T]) -> None:
+        self._engine, self._decide = engine, decide
+        self.hints: Hints | None = None
+
+    def __call__(self, tx: Tx) -> T:
+        self.hints = None
+        result, self.hints = self._engine.decided(tx, self._decide)
+        return result
 
 
 class Engine:
@@ -216,33 +232,30 @@ class Engine:
 
     async def commit(self, decide: Callable[[Commit], T]) -> T:
         """Run one decision in one transaction; afterwards the engine looks at what it changed."""
-        commit: Commit | None = None
-
-        def job(tx: Tx) -> T:
-            nonlocal commit
-            commit = None
-            at = self.clock.now() if tx.at is None or not self._is_server_time else tx.at
-            deciding = Commit(tx, at, self.ids, self.rules, "" if self._member is None else self.owner)
-            result = effects.run_job(deciding, decide)
-            if self._member is not None and (news := news_of(deciding.hints)) is not None:
-                tx.tell(news)
-            commit = deciding
-            return result
-
+        job = _Decision(self, decide)
         begun = time.perf_counter()
         try:
             result = await self.store.transact(job)
         except asyncio.CancelledError:
             # The caller is gone, but the job may well be done: look at what it changed once it is.
-            self._errand(f"heed {id(job)}", self._catch_up(lambda: commit))
+            self._errand(f"heed {id(job)}", self._catch_up(job))
             raise
         except StoreLost as lost:
             self._give_up(lost)
             raise
         self.counters.commits.append(time.perf_counter() - begun)
-        if commit is not None:
-            self._heed(commit.hints)
+        if job.hints is not None:
+            self._heed(job.hints)
         return result
+
+    def decided(self, tx: Tx, decide: Callable[[Commit], T]) -> tuple[T, Hints]:
+        """Run one decision with all that follows from it, and tell other processes."""
+        at = self.clock.now() if tx.at is None or not self._is_server_time else tx.at
+        commit = Commit(tx, at, self.ids, self.rules, "" if self._member is None else self.owner)
+        result = effects.run_job(commit, decide)
+        if self._member is not None and (news := news_of(commit.hints)) is not None:
+            tx.tell(news)
+        return result, commit.hints
 
     def _give_up(self, lost: StoreLost) -> None:
         """Stop everything, and the program that has this engine open: another process has the folder now."""
@@ -254,13 +267,12 @@ class Engine:
             self._closing = True
             self._start(fail(), "fledge-lost")
 
-    async def _catch_up(self, done: Callable[[], Commit | None]) -> None:
+    async def _catch_up(self, job: "_Decision[T]") -> None:
         """Jobs are done in order: after this one, everything submitted before is on disk, or has failed."""
         with suppress(StoreError):  # this one may fail too, and says nothing of those before it
             await self.store.transact(lambda tx: None)
-        commit = done()
-        if commit is not None:
-            self._tell(commit.hints)
+        if job.hints is not None:
+            self._tell(job.hints)
         self._poked.set()
 
     def _tell(self, hints: Hints) -> None:

@@ -522,8 +522,15 @@ def waiting_item(row: InboxRow, mode: rules.QueueMode = "collect") -> rules.Wait
 
 
 def waiting_items(c: Commit, session: str, rows: Sequence[InboxRow]) -> list[rules.WaitingItem]:
-    """Rows of an inbox for scheduling, each with its queue mode."""
-    return [waiting_item(row, _mode_of(c, session, row)) for row in rows]
+    """Rows of an inbox for scheduling, each with its queue mode, which rows of one kind and origin share."""
+    modes: dict[tuple[InboxRowKind, str], rules.QueueMode] = {}
+    items = []
+    for row in rows:
+        mode = modes.get((row.kind, row.origin))
+        if mode is None:
+            mode = modes[row.kind, row.origin] = _mode_of(c, session, row)
+        items.append(waiting_item(row, mode))
+    return items
 
 
 def mode_of(c: Commit, session: str, kind: Literal["completion", "send"], origin: str) -> rules.QueueMode:
