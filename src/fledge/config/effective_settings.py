@@ -19,7 +19,6 @@ from fledge.config.schema import (
     ModelChoice,
     SandboxBlock,
     Subagents,
-    ThinkingSetting,
 )
 from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxed_visibility
 from fledge.core.heartbeat import HeartbeatSettings, active_hours
@@ -27,6 +26,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
 from fledge.core.progress import StepLimits
 from fledge.errors import BadInput
+from fledge.models.base import Thinking
 
 _T = TypeVar("_T", bound=Struct)
 _SHELL = ("exec", "bash")
@@ -184,8 +184,8 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
     In this order: the spawn's parameter, the agent's `subagents.thinking`, the defaults'. Refused: an unknown level.
     """
     if requested is not None:
-        if requested not in get_args(ThinkingSetting):
-            raise BadInput("thinking", f"must be one of {', '.join(get_args(ThinkingSetting))}", requested)
+        if requested not in get_args(Thinking):
+            raise BadInput("thinking", f"must be one of {', '.join(get_args(Thinking))}", requested)
         return Chosen(requested, "thinking")
     own = agent(config, target_agent)
     order = (

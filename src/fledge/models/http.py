@@ -24,7 +24,7 @@ from fledge.egress import Environment, Headers, is_http_address, proxy_for
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
 from fledge.models.keys import SecretKey
-from fledge.models.provider_errors import broke, fault_in, remedy, shown
+from fledge.models.provider_errors import ErrorBody, broke, fault_in, remedy, shown, trouble_of
 
 if TYPE_CHECKING:
     from fledge.models.transport import Connections, HttpAnswer
@@ -70,6 +70,12 @@ class BrokenReply(Exception):
     def __init__(self, event: Broke) -> None:
         super().__init__(event.message)
         self.event = event
+
+
+def broken_stream(fault: ErrorBody, words: str) -> BrokenReply:
+    """A reply that broke by an error in the stream."""
+    status = fault.status
+    return BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
 
 
 class ReplyReading(ABC):
@@ -320,9 +326,7 @@ async def _next(answer: "HttpAnswer", reading: ReplyReading) -> bytes:
 async def _bounded(answer: "HttpAnswer") -> bytes:
     """The beginning of an error's body, or as much as came before the connection failed."""
     raw = b""
-    try:
+    with suppress(OSError):
         while len(raw) < _MOST_ERROR_BYTES and (piece := await answer.read()):
             raw += piece
-    except OSError:
-        pass
     return raw[:_MOST_ERROR_BYTES]
