@@ -62,7 +62,7 @@ _STOPS: Mapping[str, StopReason] = {
     "refusal": "refused",
 }
 Block = JsonObject
-Messages = list[tuple[str, list[Block]]]
+_Messages = list[tuple[str, list[Block]]]
 """Roles, and what they say."""
 
 
@@ -128,12 +128,12 @@ def request_body(request: Request, provider: str = "anthropic", searches: bool =
     return body
 
 
-def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> Messages:
+def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> _Messages:
     """Alternating messages, the first from the user; results of one step stand together.
 
     Thinking and searches of this provider's replies go back with them, where it thinks and searches now.
     """
-    merged: Messages = []
+    merged: _Messages = []
     for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             role = "assistant"
@@ -184,7 +184,7 @@ def _spoken(message: AssistantMessage) -> list[Block]:
     return said + [_use(call) for call in message.calls]
 
 
-def _may_think(messages: Messages) -> bool:
+def _may_think(messages: _Messages) -> bool:
     """Whether thinking may be asked for: a turn that is under way must have begun with it."""
     first: object = "thinking"
     for role, blocks in reversed(messages):

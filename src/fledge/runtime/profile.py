@@ -15,6 +15,7 @@ from fledge.core.progress import StepLimits
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.route import Address
 from fledge.models.base import Model, Thinking, Usage
+from fledge.models.retry import Retrying
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import OutboxPost
@@ -33,7 +34,7 @@ def _no_rules(command: str) -> None:
 class Profile(Struct, frozen=True, kw_only=True):
     """Model, prompt, tools and limits of one turn."""
 
-    model: Model
+    model: Model | Retrying
     model_name: str
     """The provider's name of the model."""
     system: str
