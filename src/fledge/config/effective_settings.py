@@ -151,14 +151,12 @@ def model_for_child(config: Config, requested: str | None, target_agent: str) ->
         if not requested.strip():
             raise BadInput("model", "must be a model's name", requested)
         return Chosen(requested.strip(), "model")
-    defaults, own = config.agents.defaults, agent(config, target_agent)
+    own = agent(config, target_agent)
     order = (
         (own.subagents.model, f"agents.list.{own.id}.subagents.model"),
-        (defaults.subagents.model, "agents.defaults.subagents.model"),
-        (own.model, f"agents.list.{own.id}.model"),
-        (defaults.model, DEFAULT_MODEL),
+        (config.agents.defaults.subagents.model, "agents.defaults.subagents.model"),
     )
-    return _first_model(order)
+    return _first_model(order) or model_for_conversation(config, target_agent)
 
 
 def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:

@@ -89,7 +89,8 @@ class HttpModel(ABC):
         self._key, self._key_name = service["key"], service.get("key_name", self.vendor_key)
         self._provider = service.get("provider", self.vendor)
         self._card: Callable[[str], Card | None] = service.get("card", lambda _: None)
-        self._endpoint = Endpoint(base_url, service.get("limits"), service.get("clock"), service.get("access"))
+        given = service.get("limits"), service.get("clock"), service.get("access")
+        self._endpoint = Endpoint(base_url, self.path, self._key, *given)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._endpoint!r})"
@@ -111,7 +112,7 @@ class HttpModel(ABC):
 
         headers = {"Content-Type": "application/json", **self._headers()}
         body, reading = encoded(self._body(request)), self._reading(request)
-        return self._endpoint.stream(self.path, headers, body, reading, self._key, plainer)
+        return self._endpoint.stream(headers, body, reading, plainer)
 
     async def close(self) -> None:
         """Let go of connections."""
