@@ -283,12 +283,12 @@ def _over(headers: Headers, over: Headers) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in names} | dict(over)
 
 
-def _unreachable(error: Exception) -> str:
+def _unreachable(error: OSError) -> str:
     """Why nobody is there to be asked, in the system's words; empty of every other trouble."""
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     # asyncio puts words of its own in the place of the system's.
-    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno in _NOBODY_THERE else ""
+    return os.strerror(error.errno) if error.errno in _NOBODY_THERE else ""
 
 
 async def without_key(name: str) -> AsyncIterator[ModelEvent]:

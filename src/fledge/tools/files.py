@@ -170,9 +170,10 @@ def edit(
 
 
 def _put(context: ToolContext, workspace: Confined, path: str, data: bytes) -> bool:
-    is_new = workspace.replace(_at(context, path), data, context.approved)
+    place = _at(context, path)
+    is_new = workspace.replace(place, data, context.approved)
     if context.wrote is not None:
-        context.wrote(workspace.inner(_at(context, path)), data)
+        context.wrote(workspace.inner(place), data)
     return is_new
 
 
