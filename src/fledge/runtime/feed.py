@@ -65,6 +65,10 @@ class Subscription:
         return self._waiting.popleft()
 
 
+def _nothing() -> None:
+    """What happens when nothing is to happen."""
+
+
 class Feed:
     """Gives events to all listeners. Emitting never waits and never fails."""
 
@@ -73,7 +77,7 @@ class Feed:
         self._watched: Counter[str] = Counter()
         self.relay: Callable[[TurnEvent], None] | None = None
         """Gets the events of this process for clients of others, while these watch anything."""
-        self.on_watch: Callable[[], None] = lambda: None
+        self.on_watch: Callable[[], None] = _nothing
         """Called when a session is watched that was not, or is watched no more."""
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
