@@ -27,6 +27,7 @@ from fledge.models.http import HttpLimits
 from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
 from fledge.models.responses import ResponsesModel
+from fledge.models.retry import NO_END, RetryTold, Tries, close_stream
 from tests.models.anthropic_server import AnthropicServer
 from tests.models.openai_server import OpenAIServer
 from tests.models.responses_server import ResponsesServer
@@ -85,6 +86,21 @@ PROTOCOLS = (OPENAI, RESPONSES, ANTHROPIC)
 async def ask(model: Model, request: Request = HELLO) -> list[ModelEvent]:
     """All events of one reply."""
     return await gathered(model.stream(request))
+
+
+async def tried(tries: Tries, told: list[RetryTold]) -> list[ModelEvent]:
+    """The events of the last try, or what is reported in their place. What came of a try that broke is forgotten."""
+    while True:
+        events = tries.stream()
+        try:
+            found = [event async for event in events]
+        finally:
+            await close_stream(events)
+        if found and isinstance(found[-1], ReplyEnded):
+            return found
+        broke = await tries.after(found[-1] if found and isinstance(found[-1], Broke) else NO_END, told.append)
+        if broke is not None:
+            return [broke]
 
 
 async def gathered(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:

@@ -17,7 +17,19 @@ from fledge.models.responses import ResponsesModel
 from fledge.models.retry import Retrying
 from fledge.models.scripted import ScriptedReply
 from tests import images
-from tests.models.asking import ANTHROPIC, OPENAI, PROTOCOLS, READ, RESPONSES, Protocol, ask, broke_of, run, text_of
+from tests.models.asking import (
+    ANTHROPIC,
+    OPENAI,
+    PROTOCOLS,
+    READ,
+    RESPONSES,
+    Protocol,
+    ask,
+    broke_of,
+    run,
+    text_of,
+    tried,
+)
 from tests.models.serving import Server, Status
 from tests.statements import proves
 
@@ -139,11 +151,12 @@ def test_other_models_get_the_words(protocol: Protocol, card: Card | None) -> No
 def test_a_fallback_gets_what_it_takes(protocol: Protocol) -> None:
     async def main() -> None:
         async with protocol.serve([[Status(401)]]) as first, protocol.serve([ScriptedReply("ok")]) as second:
-            model = Retrying(adapter(protocol, first, None), [(adapter(protocol, second, SEES), "other")])
+            models = adapter(protocol, first, None), adapter(protocol, second, SEES)
             try:
-                assert text_of(await ask(model, REQUEST)) == "ok"
+                assert text_of(await tried(Retrying(models[0], [(models[1], "other")]).tries(REQUEST), [])) == "ok"
             finally:
-                await model.close()
+                for model in models:
+                    await model.close()
             assert packed(CAT) not in str(first.bodies)
             assert packed(CAT) in str(second.bodies)
 

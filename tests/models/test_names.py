@@ -14,7 +14,7 @@ from fledge.models.openai import OpenAIModel
 from fledge.models.providers import Provider
 from fledge.models.responses import ResponsesModel
 from fledge.models.scripted import ScriptedModel, ScriptedReply
-from tests.models.asking import HELLO, OPENAI, READ, ask, broke_of, run, text_of
+from tests.models.asking import HELLO, OPENAI, READ, ask, broke_of, run, text_of, tried
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import KEY
 
@@ -231,7 +231,7 @@ def test_a_choice_falls_back_in_order() -> None:
     async def main() -> None:
         registry = Registry({})
         model, called = registry.choose("openai/gpt-5", ["anthropic/claude-opus-5", "scripted/echo"])
-        events = await ask(model, Request(model=called, messages=(UserMessage("x"),)))
+        events = await tried(model.tries(Request(model=called, messages=(UserMessage("x"),))), [])
         assert (called, text_of(events), events[-1]) == ("gpt-5", "x", ReplyEnded("end", "echo"))
         with pytest.raises(BadInput):
             registry.choose("scripted/echo", ["nobody/knows"])

@@ -8,7 +8,6 @@ import pytest
 from fledge.core.asking import Retries
 from fledge.models.base import (
     Broke,
-    Model,
     ModelEvent,
     ProviderErrorKind,
     ReplyEnded,
@@ -19,7 +18,7 @@ from fledge.models.base import (
 )
 from fledge.models.retry import Retrying, RetryTold
 from fledge.models.scripted import CutReply, ScriptedFailure, ScriptedModel
-from tests.models.asking import broke_of, gathered, run, text_of
+from tests.models.asking import broke_of, run, text_of, tried
 
 ASKED = Request(model="first", messages=(UserMessage("hi"),))
 NINE_TIMES: list[ScriptedFailure] = ["retryable"] * 9
@@ -41,8 +40,9 @@ def failing(*failures: ScriptedFailure) -> ScriptedModel:
     return ScriptedModel(lambda request: f"I am {request.model}", failures=numbered, piece_chars=4)
 
 
-async def answered(retrying: Retrying) -> list[ModelEvent]:
-    return await gathered(retrying.stream(ASKED))
+async def answered(retrying: Retrying, told: list[RetryTold] | None = None) -> list[ModelEvent]:
+    """What the last try brought, or what is reported in its place."""
+    return await tried(retrying.tries(ASKED), [] if told is None else told)
 
 
 @pytest.mark.parametrize("tries", [1, 2, 4])
@@ -124,26 +124,12 @@ def test_when_all_fail_each_is_named_and_the_last_decides() -> None:
     assert run(answered(retrying)) == [Broke("retryable", words)]
 
 
-def test_without_a_promise_to_forget_a_reply_that_was_begun_is_not_asked_for_again() -> None:
-    model = failing(CutReply(2))
-    events = run(answered(Retrying(model, [(failing(), "second")], sleep=Pauses())))
-    assert events == [Text("I am"), Text(" fir"), Broke("interrupted", "scripted cut")]
-    assert len(model.requests) == 1
-
-
 def test_who_forgets_when_told_gets_every_word_once() -> None:
     async def main() -> None:
         retries: list[RetryTold] = []
-        kept: list[ModelEvent] = []
-
-        def forget(retry: RetryTold) -> None:
-            retries.append(retry)
-            kept.clear()
-
         first, second, pauses = failing(CutReply(1), CutReply(2)), failing(CutReply(3)), Pauses()
         retrying = Retrying(first, [(second, "second")], retries=Retries(tries=2), sleep=pauses, chance=lambda: 0.0)
-        async for event in retrying.stream(ASKED, forget):
-            kept += [event]
+        kept = await answered(retrying, retries)
         assert text_of(kept) == "I am second"
         assert [type(event) for event in kept[-2:]] == [Usage, ReplyEnded]
         assert [(retry.model, retry.pause_s) for retry in retries] == [
@@ -183,13 +169,6 @@ def test_a_stream_that_just_stops_is_no_reply() -> None:
     assert broke == Broke("interrupted", "the model's stream ended without an end")
 
 
-def test_every_model_is_closed_once() -> None:
-    odd, other = Odd(), Odd()
-    model: Model = odd
-    run(Retrying(model, [(other, "b"), (model, "c")]).close())
-    assert (odd.closed, other.closed) == (1, 1)
-
-
 def test_leaving_early_closes_the_stream_below() -> None:
     left: list[str] = []
 
@@ -205,9 +184,7 @@ def test_leaving_early_closes_the_stream_below() -> None:
             pass
 
     async def main() -> None:
-        events = Retrying(Long()).stream(ASKED)
-        assert await anext(events) == Text("a")
-        waiting = asyncio.ensure_future(anext(events))
+        waiting = asyncio.ensure_future(answered(Retrying(Long())))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -15,6 +15,7 @@ from fledge.core.policy import Budget, Spent
 from fledge.core.transcript import Body, Replied, Resulted, from_body
 from fledge.errors import Refused
 from fledge.models.base import AssistantMessage, Model, ModelMessage, Request, ToolMessage
+from fledge.models.retry import Retrying
 from fledge.models.scripted import Answer, ModelScript, ScriptedModel, use
 from fledge.orchestrator import budget, spawn, steps
 from fledge.orchestrator.commit import Commit, Rules
@@ -123,7 +124,7 @@ class Kit:
 class OneProfile:
     """The same model and tools for every session; its label is its prompt. `refuses` lists why there is no profile."""
 
-    def __init__(self, model: Model, tools: Sequence[Tool], settings: dict[str, Any]) -> None:
+    def __init__(self, model: Model | Retrying, tools: Sequence[Tool], settings: dict[str, Any]) -> None:
         self._model, self._tools, self._settings = model, tools, settings
         self.refuses: list[str] = []
         self.sent: list[str] = []
@@ -164,7 +165,7 @@ class Desk(World):
         store: WatchedStore,
         start: float,
         seed: int,
-        model: Model,
+        model: Model | Retrying,
         tools: Sequence[Tool],
         rules: Rules,
         settings: dict[str, Any],
@@ -259,7 +260,7 @@ class Office:
     def act(
         self,
         body: Callable[[Desk], Awaitable[T]],
-        model: Model,
+        model: Model | Retrying,
         *tools: Tool,
         rules: Rules | None = None,
         ends: Literal["closed", "crashed"] = "closed",
@@ -272,7 +273,7 @@ class Office:
     async def _act(
         self,
         body: Callable[[Desk], Awaitable[T]],
-        model: Model,
+        model: Model | Retrying,
         tools: Sequence[Tool],
         rules: Rules,
         ends: str,

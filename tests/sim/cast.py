@@ -85,7 +85,7 @@ class Cast:
             is_budgeted=budgeted,
         )
 
-    def _mind(self, who: Who) -> Model:
+    def _mind(self, who: Who) -> Model | Retrying:
         plan = self._plan
         mind = Mind(self._witness, who, plan.lingering)
         if not plan.retries:

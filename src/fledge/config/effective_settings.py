@@ -19,7 +19,6 @@ from fledge.config.schema import (
     ModelChoice,
     SandboxBlock,
     Subagents,
-    ThinkingSetting,
 )
 from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxed_visibility
 from fledge.core.heartbeat import HeartbeatSettings, active_hours
@@ -27,6 +26,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
 from fledge.core.progress import StepLimits
 from fledge.errors import BadInput
+from fledge.models.base import Thinking
 
 _T = TypeVar("_T", bound=Struct)
 _SHELL = ("exec", "bash")
@@ -151,14 +151,12 @@ def model_for_child(config: Config, requested: str | None, target_agent: str) ->
         if not requested.strip():
             raise BadInput("model", "must be a model's name", requested)
         return Chosen(requested.strip(), "model")
-    defaults, own = config.agents.defaults, agent(config, target_agent)
+    own = agent(config, target_agent)
     order = (
         (own.subagents.model, f"agents.list.{own.id}.subagents.model"),
-        (defaults.subagents.model, "agents.defaults.subagents.model"),
-        (own.model, f"agents.list.{own.id}.model"),
-        (defaults.model, DEFAULT_MODEL),
+        (config.agents.defaults.subagents.model, "agents.defaults.subagents.model"),
     )
-    return _first_model(order)
+    return _first_model(order) or model_for_conversation(config, target_agent)
 
 
 def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:
@@ -184,8 +182,8 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
     In this order: the spawn's parameter, the agent's `subagents.thinking`, the defaults'. Refused: an unknown level.
     """
     if requested is not None:
-        if requested not in get_args(ThinkingSetting):
-            raise BadInput("thinking", f"must be one of {', '.join(get_args(ThinkingSetting))}", requested)
+        if requested not in get_args(Thinking):
+            raise BadInput("thinking", f"must be one of {', '.join(get_args(Thinking))}", requested)
         return Chosen(requested, "thinking")
     own = agent(config, target_agent)
     order = (

@@ -136,10 +136,8 @@ def _merged(base: SettingsDocument, over: SettingsDocument, path: str) -> JsonOb
     merged = dict(base)
     for key, value in over.items():
         here, old = f"{path}.{key}".lstrip("."), merged.get(key)
-        if key == _SCHEMA:
-            merged[key] = _copied(value)  # parts of two schemas are none
-        elif isinstance(value, Mapping):
-            merged[key] = _merged(old if isinstance(old, Mapping) else {}, value, here)
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and key != _SCHEMA:  # parts of two schemas are none
+            merged[key] = _merged(old, value, here)
         elif here == _AGENTS and isinstance(old, list) and isinstance(value, list | tuple):
             merged[key] = _merged_agents(old, value)
         else:

@@ -13,23 +13,20 @@ from fledge.core.access import Visibility
 from fledge.core.announce import Style
 from fledge.core.hook import HookName
 from fledge.core.inbox import Drop, QueueMode
+from fledge.models.base import Thinking
+from fledge.models.catalog import Effort, Price, WireName
 
 TextList = tuple[str, ...]
-ThinkingSetting = Literal["off", "minimal", "low", "medium", "high"]
-
-
 ApprovalSetting = Literal["never", "ask"]
 SandboxMode = Literal["auto", "off", "non-main", "all"]
 SandboxView = Literal["spawned", "all"]
 SandboxNetwork = Literal["shared", "none"]
 
 Deliver = Literal["turn", "send"]
-Api = Literal["openai-chat", "openai-responses", "anthropic"]
-EffortSetting = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Input = Literal["text", "image", "audio", "video", "document"]
 SearchService = Literal["brave", "tavily", "searxng"]
 WORDS = (
-    ThinkingSetting,
+    Thinking,
     QueueMode,
     Drop,
     Visibility,
@@ -40,8 +37,8 @@ WORDS = (
     Style,
     Deliver,
     HookName,
-    Api,
-    EffortSetting,
+    WireName,
+    Effort,
     Input,
     SearchService,
 )
@@ -71,7 +68,7 @@ ArchiveMinutes = Annotated[int, _means("minutes from settled to archived; 0 or l
 RunSeconds = Annotated[int, _from(0, "hard timeout of a run, from when it first runs; 0: none")]
 QueueSeconds = Annotated[int, _from(0, "how long a run may wait for a slot; 0: for ever")]
 StuckSeconds = Annotated[int, _from(1, "a run that commits nothing for this long is reported as stuck, once")]
-ChildThinking = Annotated[ThinkingSetting, _means("thinking level of children")]
+ChildThinking = Annotated[Thinking, _means("thinking level of children")]
 AllowAgents = Annotated[
     tuple[Annotated[str, _means("", "target")], ...],
     _means("other agents that a model may spawn; `*`: any; the own one always may, people and programs may spawn all"),
@@ -273,45 +270,20 @@ class AgentsBlock(SettingsBlock, frozen=True):
 
 # ---- models ----------------------------------------------------------------------------------------------------------
 
-PricePerMillion = Annotated[float, _from(0, "US dollars per million tokens")]
-TokenCount = Annotated[int, _from(1, "tokens")]
-
-
-class LongPriceBlock(SettingsBlock, frozen=True):
-    """What a request costs whose input is longer than `above` tokens."""
-
-    above: TokenCount
-    input: PricePerMillion
-    output: PricePerMillion
-    cache_read: PricePerMillion | None = None
-    cache_write: PricePerMillion | None = None
-
-
-class PriceBlock(SettingsBlock, frozen=True):
-    """US dollars per million tokens."""
-
-    input: PricePerMillion
-    output: PricePerMillion
-    cache_read: PricePerMillion | None = None
-    cache_write: PricePerMillion | None = None
-    long: LongPriceBlock | None = None
-    searches: Annotated[float, Meta(ge=0, description="for a thousand searches by the provider")] = 0.0
-
 
 class CatalogRow(SettingsBlock, frozen=True):
     """What is known of one model; a field that is not set stays as the built-in catalogue has it."""
 
     window: Annotated[int, _from(1, "tokens of input and output together")] | None = None
     max_output: Annotated[int, _from(1, "tokens of one reply at most")] | None = None
-    efforts: Annotated[tuple[EffortSetting, ...], _means("the reasoning levels it accepts; empty: none")] | None = None
+    efforts: Annotated[tuple[Effort, ...], _means("the reasoning levels it accepts; empty: none")] | None = None
     chat_efforts: (
-        Annotated[tuple[EffortSetting, ...], _means("those it accepts beside tools on chat completions, where fewer")]
-        | None
+        Annotated[tuple[Effort, ...], _means("those it accepts beside tools on chat completions, where fewer")] | None
     ) = None
     images: Annotated[bool, _means("whether it accepts images")] | None = None
     search: Annotated[bool, _means("whether its provider searches the web for it")] | None = None
-    wire: Annotated[Api, _means("the protocol of this model, where it differs from its provider's")] | None = None
-    price: PriceBlock | None = None
+    wire: Annotated[WireName, _means("the protocol of this model, where it differs from its provider's")] | None = None
+    price: Price | None = None
     default: Annotated[bool, _means("the model that stands for its provider")] | None = None
 
 
@@ -323,13 +295,13 @@ class ProviderModel(SettingsBlock, frozen=True):
     max_tokens: Annotated[int, _from(1, "as catalog.maxOutput")] | None = None
     reasoning: Annotated[bool, _means("true: it accepts the efforts low, medium and high")] | None = None
     input: Annotated[tuple[Input, ...], _means("what it accepts; fledge sends text and images")] | None = None
-    cost: PriceBlock | None = None
+    cost: Price | None = None
 
 
 class ModelProvider(SettingsBlock, frozen=True):
     """A service with models. Of a built-in one, the fields that are set win over what is built in."""
 
-    api: Annotated[Api, _means("the protocol it speaks; of a new provider openai-chat")] | None = None
+    api: Annotated[WireName, _means("the protocol it speaks; of a new provider openai-chat")] | None = None
     base_url: (
         Annotated[str, _means("its address, such as https://host/v1; wins over a variable such as OPENAI_BASE_URL")]
         | None

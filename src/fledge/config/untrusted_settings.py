@@ -150,7 +150,7 @@ def tightened(base: Config, document: SettingsDocument, source: str = "fledge.js
         value = rule(held, asked)
         if value != _plain(held):
             kept = merge(kept, _layer(keys, value))
-        if value == _plain(held) and _plain(asked) != _plain(held):
+        elif _plain(asked) != value:
             left_out.append(".".join(keys))
     return Tightened(kept, tuple(left_out))
 

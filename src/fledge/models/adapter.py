@@ -5,25 +5,60 @@ more) is left out, and the request is sent again. The fields of a protocol are k
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar, Required, TypedDict
+
+from msgspec import Struct
 
 from fledge.clock import Clock
 from fledge.core.schema import JsonObject
-from fledge.models.base import Broke, Call, ModelEvent, Request
+from fledge.models.base import Broke, Call, ModelEvent, Request, StopReason, Usage
 from fledge.models.catalog import Card
 from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, ReplyReading, without_key
 from fledge.models.images import for_model
 from fledge.models.keys import SecretKey, bearer
 from fledge.models.native_search import is_refused
 from fledge.models.opaque import plainer_request
-from fledge.models.transcript import encoded
+from fledge.models.transcript import encoded, whole_calls
 
 
-def check_named(calls: Iterable[Call]) -> None:
-    """Raise `BrokenReply` for a tool call without a name."""
-    if not all(call.name for call in calls):
+def settled_calls(
+    stop: StopReason, calls: Sequence[Call], last_has_arguments: bool
+) -> tuple[StopReason, list[int], str]:
+    """Why a reply really ended, the places of its calls that can be run, and the names of those that were cut.
+
+    Raises `BrokenReply` for a tool call without a name.
+    """
+    kept, dropped = list(range(len(calls))), ""
+    if stop in ("length", "refused"):
+        kept, dropped = whole_calls(calls, last_has_arguments)
+    else:
+        stop = "tools" if calls else "end"
+    if not all(calls[at].name for at in kept):
         raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+    return stop, kept, dropped
+
+
+class TokenDetails(Struct, gc=False):
+    """What a count of tokens is made of, in the protocols of OpenAI."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+def counted_usage(
+    given: int | None,
+    given_details: TokenDetails | None,
+    said: int | None,
+    said_details: TokenDetails | None,
+    searches: int = 0,
+) -> Usage:
+    """The usage of a reply, where the tokens that the cache served or stored are counted as given."""
+    details = given_details or TokenDetails()
+    read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
+    thought = (said_details or TokenDetails()).reasoning_tokens or 0
+    return Usage(max(0, (given or 0) - read - write), said or 0, read, write, thought, searches)
 
 
 class Service(TypedDict, total=False):
@@ -54,7 +89,8 @@ class HttpModel(ABC):
         self._key, self._key_name = service["key"], service.get("key_name", self.vendor_key)
         self._provider = service.get("provider", self.vendor)
         self._card: Callable[[str], Card | None] = service.get("card", lambda _: None)
-        self._endpoint = Endpoint(base_url, service.get("limits"), service.get("clock"), service.get("access"))
+        given = service.get("limits"), service.get("clock"), service.get("access")
+        self._endpoint = Endpoint(base_url, self.path, self._key, *given)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._endpoint!r})"
@@ -76,7 +112,7 @@ class HttpModel(ABC):
 
         headers = {"Content-Type": "application/json", **self._headers()}
         body, reading = encoded(self._body(request)), self._reading(request)
-        return self._endpoint.stream(self.path, headers, body, reading, self._key, plainer)
+        return self._endpoint.stream(headers, body, reading, plainer)
 
     async def close(self) -> None:
         """Let go of connections."""

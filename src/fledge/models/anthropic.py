@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
-from fledge.models.adapter import HttpModel, Service, check_named
+from fledge.models.adapter import HttpModel, Service, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -41,7 +41,6 @@ from fledge.models.transcript import (
     NO_OUTPUT,
     NO_TEXT,
     object_text,
-    whole_calls,
     with_clean_calls,
     with_room,
 )
@@ -55,13 +54,16 @@ _TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[0
 """Models that are given a budget; later ones decide for themselves and refuse one."""
 SEARCH_TOOL = "web_search_20250305"
 _SEARCHES = ("server_tool_use", "web_search_tool_result")
+_KEPT = {"type": "ephemeral"}
+"""Marks a place up to which the provider may keep the request."""
 _STOPS: Mapping[str, StopReason] = {
-    "tool_use": "tools",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refused",
 }
 Block = JsonObject
+_Messages = list[tuple[str, list[Block]]]
+"""Roles, and what they say."""
 
 
 class AnthropicModel(HttpModel):
@@ -98,19 +100,24 @@ def request_body(request: Request, provider: str = "anthropic", searches: bool =
     if budgeted and thinking != "off" and not _may_think(messages):
         thinking = "off"
         messages = _messages(request, provider, False, searches)
-    body: JsonObject = {
-        "model": request.model,
-        "max_tokens": with_room(request.max_tokens, thinking),
-        "messages": messages,
-        "stream": True,
-    }
-    if request.system:
-        body["system"] = [{"type": "text", "text": request.system}]
+    system = [_text(request.system)] if request.system else []
     tools: list[Block] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
     ]
     if searches:
         tools.append({"type": SEARCH_TOOL, "name": "web_search", "max_uses": MAX_SEARCHES})
+    # Kept: the unchanging head, and all of it.
+    for blocks in (system or tools, messages[-1][1] if messages and messages[-1][0] == "user" else []):
+        if blocks:
+            blocks[-1]["cache_control"] = _KEPT
+    body: JsonObject = {
+        "model": request.model,
+        "max_tokens": with_room(request.max_tokens, thinking),
+        "messages": [{"role": role, "content": blocks} for role, blocks in messages],
+        "stream": True,
+    }
+    if system:
+        body["system"] = system
     if tools:
         body["tools"] = tools
     if thinking != "off" and budgeted:
@@ -118,28 +125,15 @@ def request_body(request: Request, provider: str = "anthropic", searches: bool =
     elif thinking != "off":
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
         body["output_config"] = {"effort": _EFFORTS[thinking]}
-    _mark(body, messages)
     return body
 
 
-def _mark(body: JsonObject, messages: list[Block]) -> None:
-    """Mark two places up to which the provider may keep the request: after the unchanging head, and after all of it."""
-    for head in (body.get("system"), body.get("tools")):
-        if isinstance(head, list):
-            head[-1]["cache_control"] = {"type": "ephemeral"}
-            break
-    if messages and messages[-1]["role"] == "user":
-        content = messages[-1]["content"]
-        assert isinstance(content, list)
-        content[-1]["cache_control"] = {"type": "ephemeral"}
-
-
-def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> list[Block]:
+def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> _Messages:
     """Alternating messages, the first from the user; results of one step stand together.
 
     Thinking and searches of this provider's replies go back with them, where it thinks and searches now.
     """
-    merged: list[tuple[str, list[Block]]] = []
+    merged: _Messages = []
     for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             role = "assistant"
@@ -168,7 +162,7 @@ def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> 
             merged.append((role, blocks))
     if merged and merged[0][0] == "assistant":
         merged.insert(0, ("user", [_text(NO_TEXT)]))
-    return [{"role": role, "content": blocks} for role, blocks in merged]
+    return merged
 
 
 def _text(text: str) -> Block:
@@ -190,26 +184,29 @@ def _spoken(message: AssistantMessage) -> list[Block]:
     return said + [_use(call) for call in message.calls]
 
 
-def _may_think(messages: list[Block]) -> bool:
+def _may_think(messages: _Messages) -> bool:
     """Whether thinking may be asked for: a turn that is under way must have begun with it."""
-    first: Block | None = None
-    for message in reversed(messages):
-        content = message["content"]
-        assert isinstance(content, list)
-        if message["role"] == "assistant":
-            first = content[0]
-        elif all(block["type"] != "tool_result" for block in content):
+    first: object = "thinking"
+    for role, blocks in reversed(messages):
+        if role == "assistant":
+            first = blocks[0]["type"]
+        elif all(block["type"] != "tool_result" for block in blocks):
             break
-    return first is None or first["type"] in ("thinking", "redacted_thinking")
+    return first in ("thinking", "redacted_thinking")
 
 
 # ---- thinking, handed back -------------------------------------------------------------------------------------------
 
 
+_Kind = Literal["thinking", "redacted", "text", "call", "search", "sources"]
+_KINDS: Mapping[str, _Kind] = {"thinking": "thinking", "redacted_thinking": "redacted", "tool_use": "call"}
+"""By a block's type; all others hold text."""
+
+
 class _Part(Struct, array_like=True):
     """One block of a reply: what it was, how many characters of the reply's text or thinking it holds, its proof."""
 
-    kind: Literal["thinking", "redacted", "text", "call", "search", "sources"]
+    kind: _Kind
     length: int = 0
     proof: str = ""
     """Of a search: the whole block, as it came."""
@@ -239,8 +236,7 @@ def _rebuilt(message: AssistantMessage, parts: list[_Part], thinks: bool, search
             if words.strip():
                 blocks.append(_text(words))
         else:
-            if called < len(message.calls):
-                blocks.append(_use(message.calls[called]))
+            blocks += map(_use, message.calls[called : called + 1])
             called += 1
     whole = (said, thought, called) == (len(message.text), len(message.thinking), len(message.calls))
     return blocks if whole else None
@@ -301,20 +297,23 @@ class _Event(Struct, gc=False):
     error: ErrorBody | None = None
 
 
-class _Open:
+class _Open(Struct, eq=False):
     """A block of which pieces still come."""
 
-    __slots__ = ("given", "id", "kind", "length", "name", "pieces", "proof", "raw")
+    begun: _Begun
+    proof: str
+    pieces: list[str] = []
+    length: int = 0
+    raw: Block | None = None
+    """Of a search: the block as it came."""
 
-    def __init__(self, begun: _Begun) -> None:
-        self.kind = begun.type
-        self.id, self.name = begun.id or "", begun.name or ""
-        self.given = msgspec.json.encode(begun.input).decode() if begun.input else "{}"
-        self.pieces: list[str] = []
-        self.proof = begun.signature or begun.data or ""
-        self.length = 0
-        self.raw: Block | None = None
-        """Of a search: the block as it came."""
+    @property
+    def kind(self) -> str:
+        return self.begun.type
+
+    def call(self, number: int) -> Call:
+        given = msgspec.json.encode(self.begun.input or {}).decode()
+        return Call(self.begun.id or f"call_{number}", self.begun.name or "", "".join(self.pieces) or given)
 
 
 class _Whole(Struct, gc=False):
@@ -347,7 +346,7 @@ class _Reading(ReplyReading):
             begun = event.content_block
             if event.index in self._blocks:
                 raise BrokenReply(Broke("interrupted", f"malformed chunk: block {event.index} was begun twice"))
-            block = self._blocks[event.index] = _Open(begun)
+            block = self._blocks[event.index] = _Open(begun, begun.signature or begun.data or "")
             if self._searches and begun.type in _SEARCHES:
                 block.raw = msgspec.json.decode(data, type=_Whole).content_block
             return self._piece(block, _Delta(text=begun.text, thinking=begun.thinking))
@@ -369,20 +368,12 @@ class _Reading(ReplyReading):
     def ending(self) -> list[ModelEvent]:
         """The proof of the thinking, the calls, the usage, and why it ended."""
         blocks = list(self._blocks.values())
-        calls = [
-            Call(block.id or f"call_{number}", block.name, "".join(block.pieces) or block.given)
-            for number, block in enumerate(block for block in blocks if block.kind == "tool_use")
-        ]
-        stop = _STOPS.get(self._reason, "end")
-        dropped = ""
-        if stop in ("length", "refused"):
-            uses = [block for block in blocks if block.kind == "tool_use"]
-            kept, dropped = whole_calls(calls, bool(uses and (uses[-1].pieces or uses[-1].given != "{}")))
-            blocks = [block for block in blocks if block.kind != "tool_use" or uses.index(block) in kept]
-            calls = [calls[at] for at in kept]
-        else:
-            stop = "tools" if calls else "end"
-        check_named(calls)
+        uses = [block for block in blocks if block.kind == "tool_use"]
+        calls = [block.call(number) for number, block in enumerate(uses)]
+        has_arguments = bool(uses and (uses[-1].pieces or uses[-1].begun.input))
+        stop, kept, dropped = settled_calls(_STOPS.get(self._reason, "end"), calls, has_arguments)
+        cut = [use for number, use in enumerate(uses) if number not in kept]
+        blocks = [block for block in blocks if block not in cut]
         events: list[ModelEvent] = []
         sources = sources_text(self._cited)
         if sources:
@@ -390,7 +381,7 @@ class _Reading(ReplyReading):
         if sources or any(block.proof or block.raw for block in blocks):
             parts = [*_parts(blocks), *([_Part("sources", len(sources))] if sources else [])]
             events.append(Opaque(seal(self._provider, self._asked, parts)))
-        events.extend(calls)
+        events += [calls[at] for at in kept]
         if self._counts:
             events.append(Usage(**self._counts))
         return [*events, ReplyEnded(stop, self._model, dropped)]
@@ -414,32 +405,25 @@ class _Reading(ReplyReading):
         """Later counts replace earlier ones: they are totals, not steps."""
         if usage is None:
             return
-        for name, count in (
-            ("input_tokens", usage.input_tokens),
-            ("output_tokens", usage.output_tokens),
-            ("cache_read_tokens", usage.cache_read_input_tokens),
-            ("cache_write_tokens", usage.cache_creation_input_tokens),
-            ("reasoning_tokens", (usage.output_tokens_details or _OutputDetails()).thinking_tokens),
-            ("searches", (usage.server_tool_use or _ServerUse()).web_search_requests),
-        ):
-            if count is not None:
-                self._counts[name] = count
+        counts = {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cache_read_tokens": usage.cache_read_input_tokens,
+            "cache_write_tokens": usage.cache_creation_input_tokens,
+            "reasoning_tokens": (usage.output_tokens_details or _OutputDetails()).thinking_tokens,
+            "searches": (usage.server_tool_use or _ServerUse()).web_search_requests,
+        }
+        self._counts |= {name: count for name, count in counts.items() if count is not None}
 
 
 def _parts(blocks: list[_Open]) -> list[_Part]:
     """What is needed to build the blocks of a reply again from its text, its thinking and its calls."""
     parts: list[_Part] = []
     for block in blocks:
-        if block.kind == "thinking":
-            parts.append(_Part("thinking", block.length, block.proof))
-        elif block.kind == "redacted_thinking":
-            parts.append(_Part("redacted", 0, block.proof))
-        elif block.kind == "tool_use":
-            parts.append(_Part("call"))
-        elif block.raw is not None:
-            if block.pieces:
-                block.raw["input"] = msgspec.Raw("".join(block.pieces).encode())
-            parts.append(_Part("search", 0, msgspec.json.encode(block.raw).decode()))
-        else:
-            parts.append(_Part("text", block.length))
+        if block.raw is None:
+            parts.append(_Part(_KINDS.get(block.kind, "text"), block.length, block.proof))
+            continue
+        if block.pieces:
+            block.raw["input"] = msgspec.Raw("".join(block.pieces).encode())
+        parts.append(_Part("search", 0, msgspec.json.encode(block.raw).decode()))
     return parts

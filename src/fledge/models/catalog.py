@@ -16,14 +16,14 @@ from msgspec import Meta, Struct
 from fledge.errors import BadInput
 from fledge.models.base import Thinking, Usage
 
-Dollars = Annotated[float, Meta(ge=0)]
-Tokens = Annotated[int, Meta(ge=1)]
+Dollars = Annotated[float, Meta(ge=0, description="US dollars per million tokens")]
+Tokens = Annotated[int, Meta(ge=1, description="tokens")]
 _DATED = re.compile(r"(?:-\d{8}|-\d{4}-\d\d-\d\d|-latest|@\d{8})$")
 REMEMBERED = 256
 _SHIPPED = Path(__file__).with_name("catalog.json")
 
 
-class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What a request costs whose input is longer than `above` tokens, all of it."""
 
     above: Tokens
@@ -33,7 +33,7 @@ class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
     cache_write: Dollars | None = None
 
 
-class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """US dollars per million tokens. What the cache serves or stores costs as input where nothing is said."""
 
     input: Dollars
@@ -41,8 +41,7 @@ class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     cache_read: Dollars | None = None
     cache_write: Dollars | None = None
     long: LongPrice | None = None
-    searches: Dollars = 0.0
-    """For a thousand searches of the web by the provider."""
+    searches: Annotated[float, Meta(ge=0, description="for a thousand searches by the provider")] = 0.0
 
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

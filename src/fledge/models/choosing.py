@@ -194,28 +194,21 @@ async def service_models(
     found: Sequence[ServiceStanding], catalog: Catalog, env: Environment, ca_file: str | None
 ) -> list[ServiceModels]:
     """The models of each service: the catalogue's, else what a server that people run themselves says."""
-    names = await asyncio.gather(*(_models_of(one, catalog, env, ca_file) for one in found))
-    return [
-        ServiceModels(
-            one,
-            one.reason or ("a local server answers" if listed and one.provider.key == "if set" else ""),
-            tuple(listed),
-            default_model(one.provider, catalog, env),
-        )
-        for one, listed in zip(found, names, strict=True)
-    ]
+    return await asyncio.gather(*(_models_of(one, catalog, env, ca_file) for one in found))
 
 
-async def _models_of(one: ServiceStanding, catalog: Catalog, env: Environment, ca_file: str | None) -> list[str]:
-    prefix = f"{one.provider.name}/"
-    known = [name for name in catalog.names() if name.startswith(prefix)]
-    if known or (not one.reason and one.provider.key == "needed"):
-        return known
-    if one.provider.model_env:
-        named = default_model(one.provider, catalog, env)
-        return [] if named is None else [named]
-    seconds = ASKED_S if one.reason else UNASKED_S
-    return [prefix + name for name in await served_models(one.provider, env, ca_file, seconds)]
+async def _models_of(one: ServiceStanding, catalog: Catalog, env: Environment, ca_file: str | None) -> ServiceModels:
+    provider, default = one.provider, default_model(one.provider, catalog, env)
+    prefix = f"{provider.name}/"
+    listed = [name for name in catalog.names() if name.startswith(prefix)]
+    if not listed and (one.reason or provider.key != "needed"):
+        if provider.model_env:
+            listed = [] if default is None else [default]
+        else:
+            seconds = ASKED_S if one.reason else UNASKED_S
+            listed = [prefix + name for name in await served_models(provider, env, ca_file, seconds)]
+    reason = one.reason or ("a local server answers" if listed and provider.key == "if set" else "")
+    return ServiceModels(one, reason, tuple(listed), default)
 
 
 def usable_words(found: Sequence[ServiceStanding], catalog: Catalog, env: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from fledge.egress import Environment, Headers, is_http_address, proxy_for
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
 from fledge.models.keys import SecretKey
-from fledge.models.provider_errors import broke, fault_in, remedy, shown
+from fledge.models.provider_errors import ErrorBody, broke, fault_in, remedy, shown, trouble_of
 
 if TYPE_CHECKING:
     from fledge.models.transport import Connections, HttpAnswer
@@ -70,6 +70,12 @@ class BrokenReply(Exception):
     def __init__(self, event: Broke) -> None:
         super().__init__(event.message)
         self.event = event
+
+
+def broken_stream(fault: ErrorBody, words: str) -> BrokenReply:
+    """A reply that broke by an error in the stream."""
+    status = fault.status
+    return BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
 
 
 class ReplyReading(ABC):
@@ -141,11 +147,18 @@ class Endpoint:
     """The connections to one service. Use it from one event loop at a time."""
 
     def __init__(
-        self, base_url: str, limits: HttpLimits | None = None, clock: Clock | None = None, access: Access | None = None
+        self,
+        base_url: str,
+        path: str,
+        key: SecretKey | None,
+        limits: HttpLimits | None = None,
+        clock: Clock | None = None,
+        access: Access | None = None,
     ) -> None:
-        self._base = checked_url(base_url)
+        """`path`: where every request goes, below the address. `key`: what is never shown."""
+        self._base, self._key = checked_url(base_url), key
         self._access = access or Access()
-        self._query = f"?{urlencode(self._access.query)}" if self._access.query else ""
+        self._path = path + (f"?{urlencode(self._access.query)}" if self._access.query else "")
         self._fields = _over(_FIELDS, self._access.headers)
         self._limits = limits or HttpLimits()
         self._clock = clock or SystemClock()
@@ -156,18 +169,12 @@ class Endpoint:
         return f"Endpoint({self._base})"
 
     async def stream(
-        self,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        reading: ReplyReading,
-        key: SecretKey | None,
-        plainer: Plainer = lambda refusal: None,
+        self, headers: Headers, body: bytes, reading: ReplyReading, plainer: Plainer
     ) -> AsyncIterator[ModelEvent]:
         """Send the request and yield what the reading makes of the answer; ends with one `Ended` or one `Broke`."""
-        begun = False
+        begun, key = False, self._key
         try:
-            answer = await self._accepted(path, headers, body, key, plainer)
+            answer = await self._accepted(headers, body, plainer)
             begun = True
             try:
                 lines = EventLines(self._limits.max_event_bytes)
@@ -194,7 +201,7 @@ class Endpoint:
             for event in reading.ending():
                 yield event
         except BrokenReply as reply:
-            yield self._shown(reply.event, key)
+            yield self._shown(reply.event)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             yield Broke("interrupted", shown(f"malformed chunk: {error}", key))
         except BadInput as error:
@@ -207,11 +214,11 @@ class Endpoint:
                 words = f"{self._base} cannot be reached ({why}): is the address right, and the server running?"
             yield Broke("interrupted" if begun else "retryable", shown(words, key))
 
-    def _shown(self, event: Broke, key: SecretKey | None) -> Broke:
+    def _shown(self, event: Broke) -> Broke:
         """The event as users may see it, with what they must change."""
         access = self._access
         change = remedy(event, access.provider, access.key_place, self._base) if access.provider else ""
-        return msgspec.structs.replace(event, message=shown(event.message, key), remedy=change)
+        return msgspec.structs.replace(event, message=shown(event.message, self._key), remedy=change)
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
@@ -219,22 +226,20 @@ class Endpoint:
         if opened is not None and (opened.loop is asyncio.get_running_loop() or opened.loop.is_closed()):
             await opened.close()
 
-    async def _accepted(
-        self, path: str, headers: Headers, body: bytes, key: SecretKey | None, plainer: Plainer
-    ) -> "HttpAnswer":
+    async def _accepted(self, headers: Headers, body: bytes, plainer: Plainer) -> "HttpAnswer":
         """The answer to the request, or to the first plainer one that is not refused."""
         while True:
             try:
-                return await self._post(path, headers, body, key)
+                return await self._post(headers, body)
             except BrokenReply as refusal:
                 second = plainer(refusal.event)
                 if second is None:
                     raise
                 body = second
 
-    async def _post(self, path: str, headers: Headers, body: bytes, key: SecretKey | None) -> "HttpAnswer":
+    async def _post(self, headers: Headers, body: bytes) -> "HttpAnswer":
         # Redirects are not followed: they would carry the key to a place nobody configured.
-        answer = await (await self._opened()).send(path + self._query, _over(headers, self._fields), body)
+        answer = await (await self._opened()).send(self._path, _over(headers, self._fields), body)
         try:
             status, fields = answer.status, answer.fields
             kind = fields.get("content-type", "text/event-stream").lower()
@@ -242,7 +247,7 @@ class Endpoint:
             if status == 200 and kind.startswith("text/event-stream") and packed == "identity":
                 return answer
             raw = await _bounded(answer) if packed == "identity" else b""
-            event = broke(status, raw, fields, self._clock.now(), key)
+            event = broke(status, raw, fields, self._clock.now(), self._key)
             if status == _PROXY_REFUSES and self._proxy is not None:
                 from fledge.models.transport import credentials_wanted
 
@@ -251,7 +256,7 @@ class Endpoint:
                 event = Broke("bad_request", f"{event.message} (a redirect; base_url is wrong)", None, status)
             elif status < 300:
                 fault = fault_in(raw)
-                event = broke(fault.status or 400, raw, {}, 0.0, key) if fault else event
+                event = broke(fault.status or 400, raw, {}, 0.0, self._key) if fault else event
                 words = f"expected text/event-stream, got {kind.split(';')[0]}; is base_url right? {event.message}"
                 if packed != "identity":
                     words = f"the answer came compressed ({packed}), which was not asked for"
@@ -278,12 +283,12 @@ def _over(headers: Headers, over: Headers) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in names} | dict(over)
 
 
-def _unreachable(error: Exception) -> str:
+def _unreachable(error: OSError) -> str:
     """Why nobody is there to be asked, in the system's words; empty of every other trouble."""
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     # asyncio puts words of its own in the place of the system's.
-    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno in _NOBODY_THERE else ""
+    return os.strerror(error.errno) if error.errno in _NOBODY_THERE else ""
 
 
 async def without_key(name: str) -> AsyncIterator[ModelEvent]:
@@ -320,9 +325,7 @@ async def _next(answer: "HttpAnswer", reading: ReplyReading) -> bytes:
 async def _bounded(answer: "HttpAnswer") -> bytes:
     """The beginning of an error's body, or as much as came before the connection failed."""
     raw = b""
-    try:
+    with suppress(OSError):
         while len(raw) < _MOST_ERROR_BYTES and (piece := await answer.read()):
             raw += piece
-    except OSError:
-        pass
     return raw[:_MOST_ERROR_BYTES]

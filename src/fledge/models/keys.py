@@ -53,31 +53,24 @@ def read_key(name: str, env: Environment) -> SecretKey | None:
 
 def key_in_file(field: str, path: str) -> SecretKey:
     """The key that this file holds. Refused: a file that others can read, or one that holds no key."""
-    return _checked(field, _private_text(field, path))
+    try:
+        descriptor = open_plain(os.path.expanduser(path))
+    except OSError as error:
+        raise BadInput(field, f"must be a readable file: {error.strerror}", path) from None
+    with open(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if mode & 0o077:
+            raise BadInput(field, f"must be readable by its owner only: chmod 600 {path}", f"{mode & 0o777:o}")
+        text = file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
+    if not text:
+        raise BadInput(field, "the file is empty", path)
+    return _checked(field, text)
 
 
 def _checked(field: str, text: str) -> SecretKey:
     if not text.isascii() or not text.isprintable() or " " in text:
         raise BadInput(field, "must hold a key of printable ASCII without blanks")
     return SecretKey(text)
-
-
-def _private_text(field: str, path: str) -> str:
-    try:
-        descriptor = open_plain(os.path.expanduser(path))
-    except OSError as error:
-        raise BadInput(field, f"must be a readable file: {error.strerror}", path) from None
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if mode & 0o077:
-            raise BadInput(field, f"must be readable by its owner only: chmod 600 {path}", f"{mode & 0o777:o}")
-        raw = os.read(descriptor, _MOST_BYTES)
-    finally:
-        os.close(descriptor)
-    text = raw.decode("utf-8", "replace").strip()
-    if not text:
-        raise BadInput(field, "the file is empty", path)
-    return text
 
 
 def without_keys(text: str, key: SecretKey | None) -> str:

@@ -12,7 +12,7 @@ from fledge.errors import BadInput, Refused
 from fledge.models.adapter import Service
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
-from fledge.models.catalog import Card, Catalog, WireName, shipped
+from fledge.models.catalog import Catalog, WireName, shipped
 from fledge.models.choosing import ServiceModels, ServiceStanding, service_models, standings, usable_words
 from fledge.models.http import Access, HttpLimits, checked_url, no_key
 from fledge.models.openai import OpenAIModel
@@ -46,7 +46,7 @@ class Registry:
     ) -> None:
         self.ca_file = ca_file
         self._env = os.environ if env is None else env
-        self._catalog = catalog
+        self._catalog = catalog or shipped()
         self._providers = dict(BUILT_IN)
         self._models: dict[str, Model] = {f"{SCRIPTED}/echo": ScriptedModel(echo)}
         self._opened: dict[tuple[str, WireName], Model] = {}
@@ -71,23 +71,25 @@ class Registry:
         """The model a name stands for, and its provider's name for it. An unknown name is refused with its nearest."""
         if not name or not name.isprintable() or name != name.strip():
             raise BadInput("model", "must be a name like provider/name", name)
+        found, own = self._named(name)
+        if not isinstance(found, Provider):
+            return found, own
+        api = api_of(found, self._catalog.find(f"{found.name}/{own}"), self._env)
+        if (found.name, api) not in self._opened:
+            self._opened[found.name, api] = self._adapter(found, api)
+        return self._opened[found.name, api], own
+
+    def _named(self, name: str) -> tuple[Model | Provider, str]:
+        """What serves this name, and its own name for the model."""
         if name in self._models:
             return self._models[name], name.partition("/")[2] or name
         prefix, slash, rest = name.partition("/")
         if not slash:
-            return self.open(self._full(name))
-        if prefix in self._models and rest:
-            return self._models[prefix], rest
-        provider = self._providers.get(prefix)
-        if provider is None or not rest:
+            return self._named(self._full(name))
+        found = self._models.get(prefix, self._providers.get(prefix))
+        if found is None or not rest:
             raise self._unknown(name)
-        api = api_of(provider, self._card(name), self._env)
-        if (prefix, api) not in self._opened:
-            self._opened[prefix, api] = self._adapter(provider, api)
-        return self._opened[prefix, api], rest
-
-    def _card(self, name: str) -> Card | None:
-        return (self._catalog or shipped()).find(name)
+        return found, rest
 
     def standings(self, configured: Collection[str] = ()) -> list[ServiceStanding]:
         """Whether each service can be used now. `configured`: those that the settings describe."""
@@ -95,11 +97,11 @@ class Registry:
 
     async def service_models(self, configured: Collection[str]) -> list[ServiceModels]:
         """The models of each service, and whether they can be used now. Servers that people run are asked."""
-        return await service_models(self.standings(configured), self._catalog or shipped(), self._env, self.ca_file)
+        return await service_models(self.standings(configured), self._catalog, self._env, self.ca_file)
 
     def usable_words(self, configured: Collection[str]) -> str:
         """What can be used now, in a line."""
-        return usable_words(self.standings(configured), self._catalog or shipped(), self._env)
+        return usable_words(self.standings(configured), self._catalog, self._env)
 
     def choose(self, primary: str, fallbacks: Iterable[str]) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
@@ -113,20 +115,14 @@ class Registry:
 
     def provider_of(self, name: str) -> Provider | None:
         """The provider that serves this name; None of a model that was added as an object. Refused: no such name."""
-        whole = name if "/" in name or name in self._models else self._full(name)
-        prefix = whole.partition("/")[0]
-        if whole in self._models or prefix in self._models:
-            return None
-        if prefix not in self._providers:
-            raise self._unknown(name)
-        return self._providers[prefix]
+        found, _ = self._named(name)
+        return found if isinstance(found, Provider) else None
 
     def takes_images(self, name: str) -> bool:
         """Whether a model is given images: its card says so, or it was added as an object, which may pass them over."""
         if self.provider_of(name) is None:
             return True
-        card = self._card(name)
-        return card is not None and card.images
+        return self._catalog.card(name).images
 
     def check_key(self, name: str) -> None:
         """Refused: the name means no model, or one whose service wants a key where none is set."""
@@ -140,13 +136,22 @@ class Registry:
 
     def _adapter(self, provider: Provider, api: WireName) -> Model:
         env, base_url = self._env, base_url_of(provider, self._env)
+        if base_url.startswith("https:"):
+            tls_context(env, self.ca_file)  # a file that cannot be read is told before anything is asked
         service: Service = {
             "key": key_of(provider, env),
             "key_name": needed_key(provider, env),
             "provider": provider.name,
-            "card": lambda model: self._card(f"{provider.name}/{model}"),
+            "card": lambda model: self._catalog.find(f"{provider.name}/{model}"),
             "limits": _limits(provider),
-            "access": self._access(provider),
+            "access": Access(
+                headers=provider.headers,
+                query=provider.query,
+                env=env,
+                ca_file=self.ca_file,
+                provider=provider.name,
+                key_place=key_place(provider),
+            ),
         }
         match api:
             case "anthropic":
@@ -156,20 +161,8 @@ class Registry:
             case "openai-chat":
                 return OpenAIModel(base_url=base_url, quirks=provider.quirks, **service)
 
-    def _access(self, provider: Provider) -> Access:
-        if base_url_of(provider, self._env).startswith("https:"):
-            tls_context(self._env, self.ca_file)  # a file that cannot be read is told before anything is asked
-        return Access(
-            headers=provider.headers,
-            query=provider.query,
-            env=self._env,
-            ca_file=self.ca_file,
-            provider=provider.name,
-            key_place=key_place(provider),
-        )
-
     def _full(self, bare: str) -> str:
-        found = (self._catalog or shipped()).full_names(bare)
+        found = self._catalog.full_names(bare)
         if len(found) == 1:
             # The user's own spelling is kept: it may carry a date.
             return f"{found[0].partition('/')[0]}/{bare}"
@@ -186,11 +179,10 @@ class Registry:
             near = get_close_matches(prefix, known, 3, 0.5)
             hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known)}"
             return BadInput("model", f"no provider {prefix!r}; {hint}", name)
-        catalog = self._catalog or shipped()
         if not slash and prefix in self._providers:
-            example = catalog.default_of(prefix) or f"{prefix}/<model>"
+            example = self._catalog.default_of(prefix) or f"{prefix}/<model>"
             return BadInput("model", f"is a provider; name one of its models, such as {example}", name)
-        names = {*catalog.names(), *self._models}
+        names = {*self._catalog.names(), *self._models}
         if prefix == SCRIPTED:
             names = {own for own in names if own.startswith(f"{SCRIPTED}/")}
         spelled = {full.partition("/")[2]: full for full in sorted(names)} | {full: full for full in names}

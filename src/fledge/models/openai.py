@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
-from fledge.models.adapter import HttpModel, Service, check_named
+from fledge.models.adapter import HttpModel, Service, TokenDetails, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -34,11 +34,11 @@ from fledge.models.base import (
     Usage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import BrokenReply, ReplyReading
+from fledge.models.http import BrokenReply, ReplyReading, broken_stream
 from fledge.models.images import data_url
 from fledge.models.opaque import seal, unseal
-from fledge.models.provider_errors import ErrorBody, fault_in, trouble_of
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, whole_calls, with_clean_calls, with_room
+from fledge.models.provider_errors import ErrorBody, fault_in
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, with_clean_calls, with_room
 
 BASE_URL = "https://api.openai.com/v1"
 TokenField = Literal["max_tokens", "max_completion_tokens"]
@@ -50,14 +50,7 @@ _UNSIGNED_BEFORE = re.compile(r"gemini-[12]\b")
 _CALL_ID = re.compile(r"[!-~]{1,40}")
 _NEW_TOKEN_FIELD = re.compile(r"o\d|gpt-5")
 """Models that refuse the old name of the token limit, also behind a server that hands requests through to OpenAI."""
-_STOPS: Mapping[str, StopReason] = {
-    "stop": "end",
-    "tool_calls": "tools",
-    "function_call": "tools",
-    "length": "length",
-    "max_tokens": "length",
-    "content_filter": "refused",
-}
+_STOPS: Mapping[str, StopReason] = {"length": "length", "max_tokens": "length", "content_filter": "refused"}
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
@@ -237,17 +230,11 @@ class _Choice(Struct, gc=False):
     finish_reason: str | None = None
 
 
-class _Details(Struct, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
 class _Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
 
 
@@ -293,8 +280,9 @@ class _Reading(ReplyReading):
             self._model = chunk.model
         if chunk.usage is not None:
             self._usage = chunk.usage
-        if chunk.error is not None or (chunk.choices is None and chunk.usage is None):
-            self._fault(data)
+        is_fault = chunk.error is not None or (chunk.choices is None and chunk.usage is None)
+        if is_fault and (fault := fault_in(data)) is not None:
+            raise broken_stream(fault, fault.message or str(fault.type or fault.code))
         events: list[ModelEvent] = []
         for choice in chunk.choices or ():
             delta = choice.delta
@@ -322,37 +310,22 @@ class _Reading(ReplyReading):
         """What the server wants back, the calls, the usage, and why it ended."""
         if self._reason == "error":
             raise BrokenReply(Broke("interrupted", "the service ended the reply with an error"))
-        stop: StopReason = "refused" if self._refused else _STOPS.get(self._reason, "end")
-        found = [
-            (Call(call.id or f"call_{number}", call.name, "".join(call.arguments) or "{}"), call.extra)
-            for number, call in enumerate(self._calls)
+        found = self._calls
+        calls = [
+            Call(call.id or f"call_{number}", call.name, "".join(call.arguments) or "{}")
+            for number, call in enumerate(found)
         ]
-        dropped = ""
-        if stop in ("length", "refused"):
-            has_arguments = bool(self._calls) and any(self._calls[-1].arguments)
-            whole, dropped = whole_calls([call for call, _ in found], has_arguments)
-            found = [found[at] for at in whole]
-        else:
-            stop = "tools" if found else "end"
-        check_named(call for call, _ in found)
+        said: StopReason = "refused" if self._refused else _STOPS.get(self._reason, "end")
+        stop, whole, dropped = settled_calls(said, calls, bool(found) and any(found[-1].arguments))
         events: list[ModelEvent] = []
-        extras = {number: extra for number, (_, extra) in enumerate(found) if extra is not None}
+        extras = {number: found[at].extra for number, at in enumerate(whole) if found[at].extra is not None}
         if self._reasoned or self._details or extras:
             kept = _Kept(self._reasoned, _joined(self._details), extras)
             events.append(Opaque(seal(self._provider, self._asked, kept)))
-        events += [call for call, _ in found]
-        return [*events, *self._counted(), ReplyEnded(stop, self._model, dropped)]
-
-    def _counted(self) -> list[ModelEvent]:
-        usage = self._usage
-        if usage is None:
-            return []
-        details = usage.prompt_tokens_details or _Details()
-        read = details.cached_tokens or usage.prompt_cache_hit_tokens or 0
-        write = details.cache_write_tokens or 0
-        fresh = max(0, (usage.prompt_tokens or 0) - read - write)
-        thought = (usage.completion_tokens_details or _Details()).reasoning_tokens or 0
-        return [Usage(fresh, usage.completion_tokens or 0, read, write, thought)]
+        events += [calls[at] for at in whole]
+        if self._usage is not None:
+            events.append(_counted(self._usage))
+        return [*events, ReplyEnded(stop, self._model, dropped)]
 
     def _gather(self, piece: _Piece) -> None:
         function = piece.function or _Function()
@@ -376,12 +349,11 @@ class _Reading(ReplyReading):
         elif function.arguments is not None:
             call.arguments.append(msgspec.json.encode(function.arguments).decode())
 
-    def _fault(self, data: bytes) -> None:
-        fault = fault_in(data)
-        if fault is not None:
-            status = fault.status
-            words = fault.message or str(fault.type or fault.code)
-            raise BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
+
+def _counted(usage: _Usage) -> Usage:
+    details = usage.prompt_tokens_details or TokenDetails()
+    details.cached_tokens = details.cached_tokens or usage.prompt_cache_hit_tokens
+    return counted_usage(usage.prompt_tokens, details, usage.completion_tokens, usage.completion_tokens_details)
 
 
 def _joined(details: list[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.schema import JsonObject
-from fledge.models.adapter import HttpModel, Service, check_named
+from fledge.models.adapter import HttpModel, Service, TokenDetails, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -27,16 +27,15 @@ from fledge.models.base import (
     Text,
     Thought,
     ToolMessage,
-    Usage,
     UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import BrokenReply, ReplyReading
+from fledge.models.http import ReplyReading, broken_stream
 from fledge.models.images import data_url
 from fledge.models.native_search import CitedSource, sources_text
 from fledge.models.opaque import seal, unseal
-from fledge.models.provider_errors import ErrorBody, trouble_of
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, whole_calls, with_clean_calls, with_room
+from fledge.models.provider_errors import ErrorBody
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, with_clean_calls, with_room
 
 BASE_URL = "https://api.openai.com/v1"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -224,17 +223,11 @@ class _Item(Struct, gc=False):
     content: list[_Part] | None = None
 
 
-class _Details(Struct, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
 class _Usage(Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
 
 
 class _Incomplete(Struct, gc=False):
@@ -275,7 +268,7 @@ class _Reading(ReplyReading):
         self._usage: _Usage | None = None
         self._items: dict[int, _Item] = {}
         self._begun: dict[int, _Item] = {}
-        """Calls that were announced; one of these that never came was cut."""
+        """Items that were announced; a call among these that never came was cut."""
         self._said: dict[int, int] = {}
         """Characters of each message, by its place among the items."""
         self._thought_at: tuple[int, int] | None = None
@@ -295,15 +288,12 @@ class _Reading(ReplyReading):
     def ending(self) -> list[ModelEvent]:
         """What the provider wants back, the calls, the usage, and why it ended."""
         items = [self._items[place] for place in sorted(self._items)]
-        calls = [
-            Call(item.call_id or f"call_{number}", item.name or "", item.arguments or "{}")
-            for number, item in enumerate(item for item in items if item.type == "function_call")
-        ]
-        stop: StopReason = "refused" if self._refused else self._stop
+        uses = [item for item in items if item.type == "function_call"]
+        calls = [_call(item, f"call_{number}", item.arguments or "{}") for number, item in enumerate(uses)]
+        why: StopReason = "refused" if self._refused else self._stop
+        cut: list[Call] = []
         events: list[ModelEvent] = []
-        dropped = ""
-        if stop == "end":
-            stop = "tools" if calls else "end"
+        if why == "end":
             sources = sources_text(
                 source
                 for item in items
@@ -315,12 +305,15 @@ class _Reading(ReplyReading):
             events += self._kept(len(sources))
         else:
             begun = [item for place, item in sorted(self._begun.items()) if place not in self._items]
-            cut = [Call(item.call_id or "", item.name or "", "") for item in begun]
-            uses = [item for item in items if item.type == "function_call"]
-            kept, dropped = whole_calls([*calls, *cut], not cut and bool(uses and uses[-1].arguments))
-            calls = [calls[at] for at in kept]
-        check_named(calls)
-        return [*events, *calls, *self._counted(), ReplyEnded(stop, self._model, dropped)]
+            cut = [_call(item, "", "") for item in begun if item.type == "function_call"]
+        stop, whole, dropped = settled_calls(why, [*calls, *cut], not cut and bool(uses and uses[-1].arguments))
+        events += [calls[at] for at in whole]
+        usage = self._usage
+        if usage is not None:
+            given, said = usage.input_tokens_details, usage.output_tokens_details
+            searches = sum(map(_is_search, self._found.values()))
+            events.append(counted_usage(usage.input_tokens, given, usage.output_tokens, said, searches))
+        return [*events, ReplyEnded(stop, self._model, dropped)]
 
     def _text(self, event: _Event) -> Sequence[ModelEvent]:
         if not event.delta:
@@ -342,14 +335,10 @@ class _Reading(ReplyReading):
         self._thought_at = at
         return (Thought(apart + event.delta),)
 
-    def _begin(self, event: _Event) -> Sequence[ModelEvent]:
-        if event.item is not None and event.item.type == "function_call":
-            self._begun[event.output_index] = event.item
-        return ()
-
     def _item(self, event: _Event) -> Sequence[ModelEvent]:
+        items = self._begun if event.type == "response.output_item.added" else self._items
         if event.item is not None:
-            self._items[event.output_index] = event.item
+            items[event.output_index] = event.item
         return ()
 
     def _end(self, event: _Event) -> Sequence[ModelEvent]:
@@ -366,9 +355,7 @@ class _Reading(ReplyReading):
         # The reference has an error's fields in the event itself, the service sends them in an object.
         inner = event.error if event.response is None else event.response.error
         fault = inner or ErrorBody(message=event.message, code=event.code)
-        words = fault.message or str(fault.code or fault.type or "no reason given")
-        status = fault.status
-        raise BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
+        raise broken_stream(fault, fault.message or str(fault.code or fault.type or "no reason given"))
 
     def _kept(self, sources: int) -> list[ModelEvent]:
         """The sealed items; nothing if the transcript alone says it all."""
@@ -389,16 +376,10 @@ class _Reading(ReplyReading):
             return []
         return [Opaque(seal(self._provider, self._asked, kept))]
 
-    def _counted(self) -> list[ModelEvent]:
-        usage = self._usage
-        if usage is None:
-            return []
-        details = usage.input_tokens_details or _Details()
-        read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
-        thought = (usage.output_tokens_details or _Details()).reasoning_tokens or 0
-        fresh = max(0, (usage.input_tokens or 0) - read - write)
-        searches = sum(1 for item in self._found.values() if _is_search(item))
-        return [Usage(fresh, usage.output_tokens or 0, read, write, thought, searches)]
+
+def _call(item: _Item, id: str, arguments: str) -> Call:
+    """The call that an item is; its own id goes before this one."""
+    return Call(item.call_id or id, item.name or "", arguments)
 
 
 def _is_search(item: ResponseItem) -> bool:
@@ -413,7 +394,7 @@ _HANDLERS: Mapping[str, Callable[[_Reading, _Event], Sequence[ModelEvent]]] = {
     "response.refusal.delta": _Reading._refusal,
     "response.reasoning_summary_text.delta": _Reading._thought,
     "response.reasoning_text.delta": _Reading._thought,
-    "response.output_item.added": _Reading._begin,
+    "response.output_item.added": _Reading._item,
     "response.output_item.done": _Reading._item,
     "response.completed": _Reading._end,
     "response.incomplete": _Reading._end,

@@ -1,10 +1,7 @@
 """Trying again: the same model after a pause, then the next one of a list, as `core.asking` decides.
 
-`Retrying` is itself a `Model`. Its stream carries one `Broke` at most, and only when nothing more will be tried. A
-reply that breaks after some of it was yielded is asked for again only if the consumer said, by passing `on_retry`, that
-it will drop what it has: without that promise the `Broke` goes through, so that no word ever arrives twice. A consumer
-that reads each try's stream itself (`Retrying.tries`) saves a generator around it. Waiting and chance are parameters;
-nothing here knows a provider or decides anything.
+Whoever asks reads each try's stream itself and drops what came of one that broke, so that no word ever counts twice.
+Waiting and chance are parameters; nothing here knows a provider or decides anything.
 """
 
 import asyncio
@@ -17,7 +14,7 @@ from msgspec import Struct
 
 from fledge.cancellation import is_stop
 from fledge.core.asking import FallBack, Report, Retries, RetryNow, after_try
-from fledge.models.base import Broke, Model, ModelEvent, ReplyEnded, Request
+from fledge.models.base import Broke, Model, ModelEvent, Request
 
 log = logging.getLogger("fledge.models")
 
@@ -39,76 +36,29 @@ class RetryTold(Struct, frozen=True):
     pause_s: float
 
 
-class Retrying:
-    """A model that is asked again, and others that are asked after it.
+class Retrying(Struct, frozen=True):
+    """A model that is asked again, and others that are asked after it."""
 
-    `fallbacks` are models with their providers' names for them.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        fallbacks: Sequence[tuple[Model, str]] = (),
-        *,
-        retries: Retries | None = None,
-        sleep: Sleep = asyncio.sleep,
-        chance: Chance = random.random,
-    ) -> None:
-        self._model = model
-        self._fallbacks = tuple(fallbacks)
-        self._retries = retries or Retries()
-        self._sleep, self._chance = sleep, chance
+    model: Model
+    fallbacks: Sequence[tuple[Model, str]] = ()
+    """Models, with their providers' names for them."""
+    retries: Retries = Retries()
+    sleep: Sleep = asyncio.sleep
+    chance: Chance = random.random
 
     def tries(self, request: Request) -> "Tries":
-        """The tries at answering this request, for a consumer that reads each stream itself."""
-        models = [(self._model, request.model), *self._fallbacks]
-        return Tries(models, request, self._retries, self._sleep, self._chance)
-
-    async def stream(
-        self, request: Request, on_retry: Callable[[RetryTold], None] | None = None
-    ) -> AsyncIterator[ModelEvent]:
-        """Answer the request, from whichever model does.
-
-        `on_retry` is called before anything of the next reply is yielded, in the task that reads the stream: whoever
-        passes it must then forget every event of this stream so far.
-        """
-        tries = self.tries(request)
-        while True:
-            broke = NO_END
-            yielded = False
-            events = tries.stream()
-            try:
-                async for event in events:
-                    if isinstance(event, Broke):
-                        broke = event
-                        break
-                    yielded = True
-                    yield event
-                    if isinstance(event, ReplyEnded):
-                        return
-            finally:
-                await close_stream(events)
-            told = await tries.after(broke, on_retry, may_repeat=on_retry is not None or not yielded)
-            if told is not None:
-                yield told
-                return
-
-    async def close(self) -> None:
-        """Let go of the connections of all models."""
-        for model in {id(model): model for model in (self._model, *(model for model, _ in self._fallbacks))}.values():
-            await model.close()
+        """The tries at answering this request."""
+        return Tries(self, request)
 
 
 class Tries:
     """The tries at one request. `stream` asks the model whose turn it is; `after` says whether to ask again."""
 
-    __slots__ = ("_chance", "_failed", "_models", "_place", "_request", "_retries", "_sleep", "_tries")
+    __slots__ = ("_failed", "_models", "_place", "_request", "_retrying", "_tries")
 
-    def __init__(
-        self, models: Sequence[tuple[Model, str]], request: Request, retries: Retries, sleep: Sleep, chance: Chance
-    ) -> None:
-        self._models, self._request = models, request
-        self._retries, self._sleep, self._chance = retries, sleep, chance
+    def __init__(self, retrying: Retrying, request: Request) -> None:
+        self._retrying, self._request = retrying, request
+        self._models = [(retrying.model, request.model), *retrying.fallbacks]
         self._place = self._tries = 0
         self._failed: list[str] = []
         """A line for each model that gave way to the next."""
@@ -121,26 +71,22 @@ class Tries:
             return model.stream(msgspec.structs.replace(self._request, model=name))
         return model.stream(self._request)
 
-    async def after(
-        self, broke: Broke, on_retry: Callable[[RetryTold], None] | None, may_repeat: bool = True
-    ) -> Broke | None:
-        """What to report after a stream that broke; None, after the pause, if the request is to be asked again.
-        `may_repeat`: nothing of the reply was passed on, or it is dropped."""
+    async def after(self, broke: Broke, on_retry: Callable[[RetryTold], None]) -> Broke | None:
+        """What to report after a stream that broke; None, after the pause, if the request is to be asked again: then
+        `on_retry` was called, and whatever came of the reply must be forgotten."""
         name, tries = self._models[self._place][1], self._tries
         following = self._models[self._place + 1][1] if self._place + 1 < len(self._models) else None
-        follows = after_try(
-            broke.trouble, broke.retry_after_s, tries, following is not None, self._retries, self._chance()
-        )
-        if isinstance(follows, Report) or not may_repeat:
-            return _told(broke, name, tries, self._failed)
-        pause_s = follows.pause_s if isinstance(follows, RetryNow) else 0.0
-        if on_retry is not None:
-            on_retry(RetryTold(broke, name if isinstance(follows, RetryNow) else following or name, pause_s))
-        if isinstance(follows, FallBack):
-            self._failed.append(_line(broke, name, tries))
-            self._place, self._tries = self._place + 1, 0
-        else:
-            await self._sleep(pause_s)
+        retries, chance = self._retrying.retries, self._retrying.chance()
+        match after_try(broke.trouble, broke.retry_after_s, tries, following is not None, retries, chance):
+            case RetryNow(pause_s=pause_s):
+                on_retry(RetryTold(broke, name, pause_s))
+                await self._retrying.sleep(pause_s)
+            case FallBack():
+                on_retry(RetryTold(broke, following or name, 0.0))
+                self._failed.append(_line(broke, name, tries))
+                self._place, self._tries = self._place + 1, 0
+            case Report():
+                return _told(broke, name, tries, self._failed)
         return None
 
 

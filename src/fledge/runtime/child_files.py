@@ -16,7 +16,7 @@ from fledge.errors import NotArrived
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import SpawnRequest
 from fledge.orchestrator.turns import TurnSnapshot
-from fledge.store.base import OutboxPost, Session, Spec, Tx
+from fledge.store.base import OutboxPost, Session, Spec
 from fledge.workspaces.places import Making, Places
 
 READABLE_CHILDREN = 50
@@ -34,10 +34,6 @@ async def look_for_handover(look: HandoverLook | None, finally_: bool) -> Handov
         return None
     found = look(False)
     return await asyncio.to_thread(look, True) if finally_ and found != Handover() else found
-
-
-def _with_child_files(tx: Tx, session: str) -> list[Run]:
-    return [tx.runs.load(key) for key in tx.runs.with_leaves(session, READABLE_CHILDREN)]
 
 
 class ChildFiles:
@@ -76,7 +72,10 @@ class ChildFiles:
         """The folders that a session may read besides its own: its attachments, and those of its children."""
         children: list[Run] = []
         if snapshot.has_children and self._places.has_folders:
-            children = await engine.store.read(lambda tx: _with_child_files(tx, snapshot.session.key))
+            session = snapshot.session.key
+            children = await engine.store.read(
+                lambda tx: [tx.runs.load(key) for key in tx.runs.with_leaves(session, READABLE_CHILDREN)]
+            )
         return tuple(self._places.folder(name) for name in readable_child_files(snapshot.run, children))
 
     def handover(self, session: Session, run: Run | None, workspace: Path) -> HandoverLook | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from msgspec.structs import replace
+from msgspec import Struct
 
 from fledge.cancellation import describe, is_stop
 from fledge.core.freeze import one_line, to_valid_utf8
@@ -73,13 +73,11 @@ class Foreign:
         if self._places is not None and spec.needs:
             self._places.check_needs(spec)
         runtime = None if self._places is None else self._places.runtime(spec.runtime)
-        if self._places is None or runtime is None:
-            reason = f'runtime "{spec.runtime}" is not configured any more: runtimes'
-            await engine.commit(lambda c: turns.fail(c, drive, reason))
-            return
-        session = await engine.store.read(lambda tx: tx.sessions.get(drive.session))
-        assert session is not None
         try:
+            if self._places is None or runtime is None:
+                raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
+            session = await engine.store.read(lambda tx: tx.sessions.get(drive.session))
+            assert session is not None
             folder, env = self._places.work_place(session)
         except Refused as refused:
             reason = refused.reason
@@ -89,26 +87,21 @@ class Foreign:
         await _Turn(self._feed, engine, drive, spec, runtime, folder, env, look).run()
 
 
-class _Turn:
+class _Turn(Struct):
     """One turn in one driver."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        engine: Engine,
-        drive: Drive,
-        spec: Spec,
-        runtime: Runtime,
-        folder: Path,
-        env: Environment,
-        look: HandoverLook | None,
-    ) -> None:
-        self.feed, self.engine, self.drive, self.spec, self.runtime = feed, engine, drive, spec, runtime
-        self.folder, self.env, self.look = folder, env, look
-        self.said_at = 0.0
-        self.last = 0
-        """The newest entry of the transcript."""
-        self.writing: asyncio.Task[None] | None = None
+    feed: Feed
+    engine: Engine
+    drive: Drive
+    spec: Spec
+    runtime: Runtime
+    folder: Path
+    env: Environment
+    look: HandoverLook | None
+    said_at: float = 0.0
+    last: int = 0
+    """The newest entry of the transcript."""
+    writing: asyncio.Task[None] | None = None
 
     def tell(self, kind: TurnEventKind, text: str = "", entry: int = 0) -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, entry=entry))
@@ -256,5 +249,5 @@ def _finish(c: Commit, drive: Drive, text: str, handover: Handover | None = None
             call.entry, call.index, call.call.id, call.call.name, one_line(to_valid_utf8(text), RESULT_CHARS)
         )
         transcripts.write(c, drive.session, done)
-    turns.finish(c, drive, replace(Replied(to_valid_utf8(text)), model=""))
+    turns.finish(c, drive, Replied(to_valid_utf8(text)))
     return c.tx.transcripts.last(drive.session)

@@ -15,6 +15,7 @@ from fledge.core.progress import StepLimits
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.route import Address
 from fledge.models.base import Model, Thinking, Usage
+from fledge.models.retry import Retrying
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import OutboxPost
@@ -33,7 +34,7 @@ def _no_rules(command: str) -> None:
 class Profile(Struct, frozen=True, kw_only=True):
     """Model, prompt, tools and limits of one turn."""
 
-    model: Model
+    model: Model | Retrying
     model_name: str
     """The provider's name of the model."""
     system: str
@@ -52,7 +53,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     window: int = 128_000
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""
-    rule_for: Callable[[str], Permission | Offer | None] = field(default_factory=lambda: _no_rules)
+    rule_for: Callable[[str], Permission | Offer | None] = _no_rules
     """For a command that needs approval: the rule that covers it, else the rule that *always* would add."""
     step_limits: StepLimits = StepLimits()
     patience_s: float = 600.0
@@ -73,7 +74,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Stores images and attached files; None: they are not stored, and images become text."""
     sees: bool = False
     """One of the models accepts images."""
-    cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
+    cost_usd: Callable[[str, Usage], float | None] = _unpriced
     """Cost of a step in US dollars; None if the price is unknown."""
     task_head: str = ""
     """The text before the task in a child's first message; empty for a conversation."""

@@ -68,7 +68,7 @@ from fledge.runtime.model_settings import configured_catalog, configured_registr
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
 from fledge.runtime.tool_choice import POSITIONS, AgentTools, Box, ToolChoice, position_of
-from fledge.store.base import OutboxPost, Session, SessionFacts, Spec, Store, Wishes
+from fledge.store.base import OutboxPost, Session, Spec, Store, Wishes
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
@@ -97,18 +97,13 @@ USUAL_TOKENS = 8192
 """The default limit of a reply, in tokens."""
 
 
-def _queue_channels(config: Config) -> set[str]:
-    """Channels with queue settings of their own."""
-    queue = config.messages.queue
-    return {name.strip().lower() for name in (*queue.by_channel, *queue.debounce_ms_by_channel)}
-
-
 def rules_of(config: Config) -> Rules:
     """The settings that commits need."""
-    defaults = config.agents.defaults
+    defaults, queue = config.agents.defaults, config.messages.queue
+    channels = {name.strip().lower() for name in (*queue.by_channel, *queue.debounce_ms_by_channel)}
     return Rules(
         queue=queue_settings(config),
-        queues={name: queue_settings(config, name) for name in _queue_channels(config)},
+        queues={name: queue_settings(config, name) for name in channels},
         heartbeat=heartbeat_settings(config),
         style=config.announce.style,
         inline_chars=config.announce.inline_chars,
@@ -220,9 +215,10 @@ class ConfiguredProfiles:
         """Raise `NeedsProgram` if the run needs a function or runtime of a program that this process does not have."""
         missing = self._missing(spec)
         if missing:
+            options = "runtimes={…}" if spec.runtime != NATIVE else "agents=[…], tools=[…]"
             raise NeedsProgram(
                 f"it waits for its program, which has the {' and the '.join(missing)}: open the folder with"
-                f" fledge.open({_options_for(spec)}) again, or kill it"
+                f" fledge.open({options}) again, or kill it"
             )
 
     async def models(self) -> dict[str, tuple[str, Card | None]]:
@@ -251,7 +247,7 @@ class ConfiguredProfiles:
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Raise if the agent's conversation (with `spec`: such a child) cannot run: no model is set, its name is wrong,
         its key is unusable, or its workspace needs a person's confirmation."""
-        self._check_workspace(self.workspace_of(agent_id, ""))
+        self._check_place(_real(self.workspace_of(agent_id, "")))
         choice, _ = self._choice(agent_id, spec)
         self._registry.choose(choice.primary, choice.fallbacks)
         if not choice.fallbacks:
@@ -266,41 +262,43 @@ class ConfiguredProfiles:
         session, spec = snapshot.session, snapshot.spec
         if spec is not None and spec.needs:
             self.check_needs(spec)
-        agent_id = session.facts.agent_id
-        choice, thinking = self._choice(agent_id, spec, [_set(session.facts), *snapshot.wishes])
+        facts, agent_id = session.facts, session.facts.agent_id
+        own_wishes = Wishes(model=facts.model, thinking=facts.thinking)  # what a person has set for all turns
+        choice, thinking = self._choice(agent_id, spec, [own_wishes, *snapshot.wishes])
         try:
             model, name = self._registry.choose(choice.primary, choice.fallbacks)
         except BadInput as error:
             raise Refused("error", str(error)) from error
-        card = self._catalog.card(choice.primary)
-        workspace = self._folder(agent_id, session)
+        known = self._catalog.find(choice.primary)
+        card = known or Card()
+        workspace = self._folder(session)
         place, is_bare = self._look_at_place(workspace)
         self._check_place(place)
-        box = self._tool_choice.box(agent_id, session)
+        box = self._tool_choice.box(session)
         held = self._tool_choice.tools_in(position_of(session, snapshot.run, box, card.search, spec))
         tools = held.tools
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or snapshot.run is None else self._brief(session, snapshot.run, spec, makes_files)
         own = self._system(session, spec, brief, workspace)
-        begins = _real(workspace / session.facts.cwd) if session.facts.cwd else place
+        begins = _real(workspace / facts.cwd) if facts.cwd else place
         asker = Asker(begins, agent_id, session.kind not in ("main", "named"))
         papers = [] if is_bare else await self._documents(engine, session, snapshot.run, place)
-        checklist = self._checklist(workspace) if drive.heartbeat and snapshot.run is None else None
-        look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
+        duties = read_documents(workspace, [CHECKLIST]) if drive.heartbeat and snapshot.run is None else {}
+        look_after = [_document(name, found.text) for name, found in duties.items()]
         return Profile(
             model=model,
             model_name=name,
             system="\n\n".join([own, *papers, *look_after, *await self._besides(engine, snapshot)]),
             task_head="" if brief is None else task_head(brief),
-            checklist=checklist,
+            checklist=next((found.text for found in duties.values()), None),
             tools=tools,
             workspace=workspace,
-            cwd=session.facts.cwd,
+            cwd=facts.cwd,
             readable=await self._files.readable(engine, snapshot),
             handover=self.handover(session, drive.run) if makes_files else None,
-            thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
-            max_tokens=self._max_tokens(agent_id, choice.primary),
-            most_tokens=self._most_tokens(choice.primary),
+            thinking=thinking if card.thinks or known is None else "off",
+            max_tokens=self._max_tokens(agent_id, known),
+            most_tokens=0 if known is None else known.max_output,
             window=card.window,
             asks=held.asks,
             rule_for=partial(self._rule_for, asker),
@@ -356,17 +354,12 @@ class ConfiguredProfiles:
         )
         self._tool_choice.use_session_tools(ours)
 
-    def _max_tokens(self, agent_id: str, model: str) -> int:
+    def _max_tokens(self, agent_id: str, card: Card | None) -> int:
         """The limit of a reply, in tokens. For a model without a card only the settings can raise it."""
         asked = max_tokens_for(self._config, agent_id)
-        card = self._catalog.find(model)
         if card is None:
             return asked or Card().max_output
         return min(asked or USUAL_TOKENS, card.max_output)
-
-    def _most_tokens(self, model: str) -> int:
-        card = self._catalog.find(model)
-        return 0 if card is None else card.max_output
 
     def _window(self, model: str) -> int | None:
         known = self._catalog.find(model)
@@ -396,14 +389,14 @@ class ConfiguredProfiles:
         sandbox is required and there is none.
         """
         self._use_engine(engine)
-        box = self._tool_choice.box(session.facts.agent_id, session)
+        box = self._tool_choice.box(session)
         tools = self._tool_choice.tools_in(position_of(session, run, box, searches=True)).tools
         return Caller(
             session=session.key,
             tools=tools.names,
             boxed=box != "plain",
             offline=box == "none",
-            workspace=str(self._folder(session.facts.agent_id, session)),
+            workspace=str(self._folder(session)),
         )
 
     @property
@@ -418,13 +411,13 @@ class ConfiguredProfiles:
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         """The folder of a foreign runtime for this session, and its environment variables. Raises `Refused` for a
         workspace that needs a person's confirmation."""
-        workspace = self._folder(session.facts.agent_id, session)
-        self._check_workspace(workspace)
+        workspace = self._folder(session)
+        self._check_place(_real(workspace))
         return workspace / session.facts.cwd, self._env
 
     def handover(self, session: Session, run: Run | None) -> HandoverLook | None:
         """Reads the files that a session hands over; None if it hands over none."""
-        return self._files.handover(session, run, self._folder(session.facts.agent_id, session))
+        return self._files.handover(session, run, self._folder(session))
 
     def check_model(self, name: str, thinking: str | None) -> None:
         """Raise for an unknown model, a missing key, or a thinking level that the model does not have."""
@@ -474,21 +467,20 @@ class ConfiguredProfiles:
         """Model and thinking level of a turn: the last wish, else the settings. Raises `Refused` without a model."""
         wished = [wish.model for wish in wishes if wish.model]
         levels = ["" if spec is None else spec.thinking, *(wish.thinking for wish in wishes if wish.thinking)]
+        thinking = _thinking(levels[-1])
         if wished:
-            return ModelChoice(wished[-1]), _thinking(levels[-1])
+            return ModelChoice(wished[-1]), thinking
         if spec is None:
-            chosen_model = model_for_conversation(self._config, agent_id)
+            chosen = model_for_conversation(self._config, agent_id)
         else:
-            chosen_model = model_for_child(self._config, spec.model or None, agent_id)
-        if chosen_model is None:
+            chosen = model_for_child(self._config, spec.model or None, agent_id)
+        if chosen is None:
             raise Refused("error", f"{NO_MODEL}; {self._registry.usable_words(self._config.models.providers)}")
-        return ModelChoice(chosen_model.name, chosen_model.fallbacks), _thinking(levels[-1])
+        return ModelChoice(chosen.name, chosen.fallbacks), thinking
 
-    def _folder(self, agent_id: str, session: Session) -> Path:
-        return self.workspace_of(agent_id, session.facts.workspace, session.facts.project)
-
-    def _check_workspace(self, workspace: Path) -> None:
-        self._check_place(_real(workspace))
+    def _folder(self, session: Session) -> Path:
+        facts = session.facts
+        return self.workspace_of(facts.agent_id, facts.workspace, facts.project)
 
     def _check_place(self, real: str) -> None:
         """Raise `Refused` for a workspace that contains the home folder and that no person has confirmed."""
@@ -545,11 +537,6 @@ class ConfiguredProfiles:
         names = document_names("main" if run is None else "child")
         return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
 
-    @staticmethod
-    def _checklist(workspace: Path) -> str | None:
-        found = read_documents(workspace, [CHECKLIST]).get(CHECKLIST)
-        return None if found is None else found.text
-
     async def _besides(self, engine: Engine, snapshot: TurnSnapshot) -> list[str]:
         """More parts of the prompt: the list of children, and what the messages of this turn add."""
         key, now = snapshot.session.key, engine.clock.now()
@@ -594,11 +581,6 @@ class ConfiguredProfiles:
         await self._outlet.close()
 
 
-def _options_for(spec: Spec) -> str:
-    """The options of `fledge.open` that the run's program passes."""
-    return "runtimes={…}" if spec.runtime != NATIVE else "agents=[…], tools=[…]"
-
-
 def configured_runtimes(config: Config, env: Environment) -> dict[str, Runtime]:
     """The runtimes of the configuration, each with its secrets."""
     return {
@@ -617,11 +599,6 @@ def check_runtime_name(name: str) -> None:
     """Raise `BadInput` for a name that is not a plain word, or that is the name of our own loop."""
     if not AGENT_ID.fullmatch(name) or name == NATIVE:
         raise BadInput(f"runtimes.{name}", f"must be named by letters, digits, - and _, and not {NATIVE}", name)
-
-
-def _set(facts: SessionFacts) -> Wishes:
-    """What a person has set for all turns of a session."""
-    return Wishes(model=facts.model, thinking=facts.thinking)
 
 
 def _thinking(word: str) -> Thinking:

@@ -6,16 +6,12 @@ nothing and knows no model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
 
-from fledge.config import (
-    Config,
-    agent,
-    approval_for,
-    sandbox_for,
-)
+from fledge.config import Config, agent, approval_for, sandbox_for
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool, tool_name
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
@@ -73,14 +69,13 @@ class AgentTools(Struct, frozen=True):
 
 
 def position_of(session: Session, run: Run | None, box: Box, searches: bool, spec: Spec | None = None) -> Position:
-    role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
+    facts = session.facts
+    role: Role | None = "orchestrator" if facts.role == "orchestrator" else "leaf"
     if session.kind in ("main", "named"):
         role = None
     planning = run is not None and run.plan == "planning"
-    facts = session.facts
-    if spec is None:
-        return Position(facts.agent_id, role, facts.tools, planning, box, searches)
-    return Position(facts.agent_id, role, facts.tools, planning, box, searches, spec.tools, tools_needed(spec))
+    spawned = (None, ()) if spec is None else (spec.tools, tools_needed(spec))
+    return Position(facts.agent_id, role, facts.tools, planning, box, searches, *spawned)
 
 
 def _is_same(one: Tool, other: Tool) -> bool:
@@ -97,7 +92,6 @@ class ToolChoice:
     ) -> None:
         self._config = config
         self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
-        self._sandbox = self._boxes["shared"]
         self._own_tools = (*usual, *own)
         self._for_all = frozenset(tool_name(one.name) for one in own)
         """Names of the program's functions for all agents."""
@@ -108,13 +102,13 @@ class ToolChoice:
             self._bring(functions, f"agents.{name}.tools")
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}
-        self._sets: dict[Position, HeldTools] = {}
-        """Cache of `tools_in`."""
+        self._held = lru_cache(POSITIONS)(self._find)
+        """The tools of a position, cached: each turn asks."""
 
     @property
     def has_sandbox(self) -> bool:
         """True if bubblewrap works here."""
-        return self._sandbox is not None
+        return self._boxes["shared"] is not None
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -123,12 +117,17 @@ class ToolChoice:
 
     def use_session_tools(self, tools: tuple[Tool, ...]) -> None:
         """Replace the tools that work on sessions."""
-        self._session_tools, self._tools, self._sets = tools, {}, {}
+        self._session_tools = tools
+        self._forget()
 
     def bring(self, functions: Iterable[Tool]) -> None:
         """Add functions that runs were given as tools. Raises `BadInput` if a name is taken by another function."""
         self._bring(functions, "tools")
-        self._tools, self._sets = {}, {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._tools = {}
+        self._held.cache_clear()
 
     def _bring(self, functions: Iterable[Tool], field: str) -> None:
         taken = {tool_name(one.name): one for one in self._own_tools} | self._brought
@@ -144,27 +143,27 @@ class ToolChoice:
         found = self._given.get(agent_id)
         return None if found is None else found.names - self._for_all
 
-    def box(self, agent_id: str, session: Session) -> Box:
+    def box(self, session: Session) -> Box:
         """The sandbox of the session's commands. Raises `Refused` if one is required and bubblewrap does not work."""
-        setting = sandbox_for(self._config, agent_id)
-        network: Network = "none" if session.facts.offline else setting.network
-        if session.facts.boxed:
-            if self._box_of(network) is None:
-                raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
-            return network
-        mode = setting.mode
-        wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
-        if not wanted or (self._box_of(network) is None and mode == "auto" and network == "shared"):
+        facts = session.facts
+        setting = sandbox_for(self._config, facts.agent_id)
+        mode, network = setting.mode, "none" if facts.offline else setting.network
+        is_wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
+        if not facts.boxed and not is_wanted:
             return "plain"
-        if self._box_of(network) is None:
-            why = f"mode is {mode}" if network == "shared" else "network is none"
-            raise Refused("forbidden", f"sandbox.{why}, but bubblewrap does not work that way here: install it")
-        return network
+        if self._box_of(network) is not None:
+            return network
+        if facts.boxed:
+            raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
+        if mode == "auto" and network == "shared":
+            return "plain"
+        why = f"mode is {mode}" if network == "shared" else "network is none"
+        raise Refused("forbidden", f"sandbox.{why}, but bubblewrap does not work that way here: install it")
 
     def _box_of(self, network: Network) -> Sandbox | None:
         """The sandbox with this network, probed when it is first needed."""
         if network not in self._boxes:
-            self._boxes[network] = None if self._sandbox is None else find_sandbox(network=network)
+            self._boxes[network] = find_sandbox(network=network) if self.has_sandbox else None
         return self._boxes[network]
 
     def tools_of(self, agent_id: str) -> AgentTools:
@@ -179,20 +178,27 @@ class ToolChoice:
         return AgentTools(tuple(sorted(names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
 
     def tools_in(self, position: Position) -> HeldTools:
-        if position not in self._sets:
-            if len(self._sets) >= POSITIONS:
-                self._sets.clear()
-            every = self.tools_with(position.box)
-            names = self._allowed(position, every)
-            boxed = position.box != "plain"
-            asks = {tool_name(one.name) for one in every.only(names) if self._asks(position.agent_id, one, boxed)}
-            # A provider's own tool runs inside its reply, so it cannot wait for an approval.
-            left_out = every.hosted & asks if position.searches else every.hosted
-            denied = self._denied(position, every)
-            tools = every.only(names - left_out, denied)
-            unasked = self._unasked(position.agent_id, tools.names)
-            self._sets[position] = HeldTools(tools, frozenset(asks - left_out), unasked)
-        return self._sets[position]
+        return self._held(position)
+
+    def _find(self, position: Position) -> HeldTools:
+        config, agent_id, role = self._config, position.agent_id, position.role
+        every = self.tools_with(position.box)
+        names = self._passed_on(position, every)
+        denied: dict[str, str] = {}
+        if role is not None:
+            layer = config.tools.subagents.tools
+            rules = ToolRules(deny=layer.deny, allow=layer.allow, also_allow=layer.also_allow)
+            refusals = {name: refuse_tool(name, names, role, rules) for name in names}
+            denied = {name: refusal.reason for name, refusal in refusals.items() if refusal is not None}
+            names = child_tools(names, role, rules)
+            names = planning_tools(names, every.read_only) if position.planning else names
+        boxed = position.box != "plain"
+        asks = {tool_name(one.name) for one in every.only(names) if self._asks(agent_id, one, boxed)}
+        # A provider's own tool runs inside its reply, so it cannot wait for an approval.
+        left_out = every.hosted & asks if position.searches else every.hosted
+        tools = every.only(names - left_out, denied)
+        unasked = frozenset(name for name in tools.names if approval_for(config, agent_id, name) == "never")
+        return HeldTools(tools, frozenset(asks - left_out), unasked)
 
     def tools_with(self, box: Box) -> ToolSet:
         if box not in self._tools:
@@ -200,16 +206,7 @@ class ToolChoice:
             self._tools[box] = ToolSet([*self._own_tools, *self._brought.values(), command, *self._session_tools])
         return self._tools[box]
 
-    def _allowed(self, position: Position, every: ToolSet) -> frozenset[str]:
-        names = self._held(position, every)
-        if position.role is None:
-            return names
-        names = child_tools(names, position.role, self._child_rules())
-        if position.planning:
-            return planning_tools(names, every.read_only)
-        return names
-
-    def _held(self, position: Position, every: ToolSet) -> frozenset[str]:
+    def _passed_on(self, position: Position, every: ToolSet) -> frozenset[str]:
         """The tools that the settings and the parent allow, before the rules for subagents."""
         config = self._config
         own = agent(config, position.agent_id).tools
@@ -220,25 +217,9 @@ class ToolChoice:
             names = chosen(names, position.allow, ())
         return names if position.ceiling is None else names & frozenset(position.ceiling)
 
-    def _denied(self, position: Position, every: ToolSet) -> dict[str, str]:
-        """Why a subagent lacks tools that its parent passed on, by name."""
-        if position.role is None:
-            return {}
-        held, rules = self._held(position, every), self._child_rules()
-        refusals = {name: refuse_tool(name, held, position.role, rules) for name in held}
-        return {name: refusal.reason for name, refusal in refusals.items() if refusal is not None}
-
-    def _child_rules(self) -> ToolRules:
-        layer = self._config.tools.subagents.tools
-        return ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
-
     def _asks(self, agent_id: str, tool: Tool, boxed: bool) -> bool:
         name = tool_name(tool.name)
         said = approval_for(self._config, agent_id, name) or tool.approval
         if said is not None:
             return said == "ask"
         return name in ASKS_BY_DEFAULT and not boxed
-
-    def _unasked(self, agent_id: str, tools: Iterable[str]) -> frozenset[str]:
-        """The tools with the setting `approval: never`."""
-        return frozenset(name for name in tools if approval_for(self._config, agent_id, name) == "never")

@@ -15,7 +15,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
@@ -111,10 +111,6 @@ def _bytes_of(workspace: Confined, path: str) -> tuple[bytes, int]:
     return data, size
 
 
-def _text_of(workspace: Confined, path: str) -> str:
-    return _decoded(*_bytes_of(workspace, path), path)
-
-
 def _decoded(data: bytes, size: int, path: str) -> str:
     if b"\x00" in data:
         raise BadInput("path", f"must be a text file; this one is binary ({size} bytes)", path)
@@ -157,7 +153,8 @@ def edit(
 ) -> str:
     """Replace text in a file. The old text must stand there exactly once, unless every place is to be replaced."""
     with _open(context) as workspace, _lock(context):
-        text = _text_of(workspace, _at(context, path))
+        place = _at(context, path)
+        text = _decoded(*_bytes_of(workspace, place), place)
         if old not in text and "\r\n" in text:
             # `read` shows lines without their ends; the file keeps those it has.
             old, new = (words.replace("\r\n", "\n").replace("\n", "\r\n") for words in (old, new))
@@ -173,9 +170,10 @@ def edit(
 
 
 def _put(context: ToolContext, workspace: Confined, path: str, data: bytes) -> bool:
-    is_new = workspace.replace(_at(context, path), data, context.approved)
+    place = _at(context, path)
+    is_new = workspace.replace(place, data, context.approved)
     if context.wrote is not None:
-        context.wrote(workspace.inner(_at(context, path)), data)
+        context.wrote(workspace.inner(place), data)
     return is_new
 
 
@@ -207,7 +205,7 @@ def list_folder(
     missing = 0
     confined, place = _reading(context, path)
     with confined as workspace, workspace.folder(place) as folder:
-        for shown, found, target in _entries(workspace, folder, depth, threading.Event()):
+        for _, _, shown, found, target in _entries(workspace, folder, depth, threading.Event()):
             if len(lines) == MAX_ENTRIES:
                 missing += 1
             elif stat.S_ISDIR(found.st_mode):
@@ -222,27 +220,23 @@ def list_folder(
     return "\n".join(lines) or "[the folder is empty]"
 
 
+_Entry = tuple[int, str, str, os.stat_result, str]
+"""The folder that something is in, which is held, its name there, its path as shown, its status, where a link leads."""
+
+
 def _entries(
-    workspace: Confined,
-    folder: int,
-    depth: int,
-    stop: threading.Event,
-    visit: Callable[[int, str, str], None] | None = None,
-    skipped: frozenset[str] = frozenset(),
-) -> Iterator[tuple[str, os.stat_result, str]]:
-    """Entries below a held folder, each folder's sorted, folders before what is in them: shown path, status, target.
+    workspace: Confined, folder: int, depth: int, stop: threading.Event, skipped: frozenset[str] = frozenset()
+) -> Iterator[_Entry]:
+    """Entries below a held folder, each folder's sorted, folders before what is in them. The folder of an entry is open
+    until the next one is asked for."""
+    room = iter(range(MAX_SEEN))
 
-    `visit` is told of regular files with the descriptor of their folder, which is open only then.
-    """
-    budget = [MAX_SEEN]
-
-    def walk(held: int, above: str, left: int) -> Iterator[tuple[str, os.stat_result, str]]:
+    def walk(held: int, above: str, left: int) -> Iterator[_Entry]:
         names: list[str] = []
         with os.scandir(held) as entries:
             for entry in entries:
-                if budget[0] == 0 or stop.is_set():
+                if stop.is_set() or next(room, None) is None:
                     break
-                budget[0] -= 1
                 names.append(entry.name)
         for name in sorted(names):
             if stop.is_set():
@@ -255,9 +249,7 @@ def _entries(
             if workspace.is_hidden(found):
                 continue
             shown = above + _named(name)
-            yield shown, found, target
-            if visit is not None and stat.S_ISREG(found.st_mode):
-                visit(held, name, shown)
+            yield held, name, shown, found, target
             if stat.S_ISDIR(found.st_mode) and left > 1 and name not in skipped:
                 with workspace.below(held, name) as inner:
                     if inner is not None:
@@ -369,38 +361,41 @@ def _feed(
     """Write the files to the worker: name, length, bytes. Returned: how many could not be searched."""
     skipped = 0
     with os.fdopen(feed, "wb") as out:
-
-        def give(shown: str, data: bytes) -> None:
-            nonlocal skipped
-            if len(data) > MAX_FILE_BYTES:
-                skipped += 1
-            elif b"\x00" not in data[:8192]:
-                out.write(b"%s\n%d\n" % (shown.encode(), len(data)))
-                out.write(data)
-
-        def visit(folder: int, name: str, shown: str) -> None:
-            nonlocal skipped
-            if wanted is None or wanted.match(shown):
-                try:
-                    give(shown, workspace.read_in(folder, name, MAX_FILE_BYTES + 1, shown)[0])
-                except BadInput:
-                    skipped += 1
-
         try:
             out.write(header)
-            try:
-                data, _ = workspace.read(path, MAX_FILE_BYTES + 1)
-            except BadInput:
-                with workspace.folder(path) as folder:
-                    for _ in _entries(workspace, folder, 64, stop, visit, _SKIPPED):
-                        pass
-            else:
-                give(_named(path), data)
+            for shown, data in _contents(workspace, path, wanted, stop):
+                if data is None or len(data) > MAX_FILE_BYTES:
+                    skipped += 1
+                elif b"\x00" not in data[:8192]:
+                    out.write(b"%s\n%d\n" % (shown.encode(), len(data)))
+                    out.write(data)
             out.flush()
         except BrokenPipeError:
             # It has found enough, or was killed.
             _discard(out.fileno())
     return skipped
+
+
+def _contents(
+    workspace: Confined, path: str, wanted: re.Pattern[str] | None, stop: threading.Event
+) -> Iterator[tuple[str, bytes | None]]:
+    """The file at a path, or the wanted ones below it: shown path, and content; None of one that cannot be read."""
+    try:
+        data, _ = workspace.read(path, MAX_FILE_BYTES + 1)
+    except BadInput:
+        with workspace.folder(path) as top:
+            for folder, name, shown, found, _ in _entries(workspace, top, 64, stop, _SKIPPED):
+                if stat.S_ISREG(found.st_mode) and (wanted is None or wanted.match(shown)):
+                    yield shown, _readable(workspace, folder, name, shown)
+    else:
+        yield _named(path), data
+
+
+def _readable(workspace: Confined, folder: int, name: str, shown: str) -> bytes | None:
+    try:
+        return workspace.read_in(folder, name, MAX_FILE_BYTES + 1, shown)[0]
+    except BadInput:
+        return None
 
 
 def _discard(descriptor: int) -> None:

@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -42,6 +42,9 @@ class Sandbox(Struct, frozen=True, kw_only=True):
     network: Network = "shared"
 
 
+MountKind = Literal["folder", "file", "workspace", "closed", "open", "guarded", "readable"]
+
+
 class Mount(Struct, frozen=True):
     """One thing the sandbox puts at a path.
 
@@ -50,7 +53,7 @@ class Mount(Struct, frozen=True):
     """
 
     path: str
-    kind: Literal["folder", "file", "workspace", "closed", "open", "guarded", "readable"]
+    kind: MountKind
 
 
 class SandboxPlan(Struct, frozen=True):
@@ -122,14 +125,15 @@ def plan_mounts(
     guarded places of the workspace that this command may change. Refused: one that is not guarded.
     """
     place = os.path.realpath(workspace)
-    mounts = {
-        path: Mount(path, "folder" if os.path.isdir(path) else "file")
-        for path in _hidden(place, protected)
+    emptied = {os.path.realpath(path) for path in _EMPTIED} - {place}
+    mounts: dict[str, MountKind] = {
+        path: "folder" if os.path.isdir(path) else "file"
+        for path in (*map(os.path.realpath, protected.hidden), *emptied)
         if os.path.lexists(path)
     }
     for path in {os.path.realpath(path) for path in readable} - {place}:
         if os.path.isdir(path):
-            mounts[path] = Mount(path, "readable")
+            mounts[path] = "readable"
     guarded = _guarded(place, protected)
     for name in writable:
         if name not in guarded:
@@ -137,7 +141,7 @@ def plan_mounts(
         del guarded[name]
     for path in guarded.values():
         if os.path.lexists(path) and not _is_stand_in(path, place):
-            mounts.setdefault(path, Mount(path, "guarded"))
+            mounts.setdefault(path, "guarded")
     covered = [path for path in mounts if is_within(path, place)]
     closed = {folder for folder in _closed(place, protected) if not any(is_within(folder, one) for one in covered)}
     missing: list[str] = []
@@ -146,23 +150,16 @@ def plan_mounts(
         if gap is None or os.path.dirname(gap) in closed or any(is_within(gap, one) for one in (*covered, *missing)):
             continue
         if os.access(os.path.dirname(gap), os.W_OK):
-            mounts[gap] = Mount(gap, "guarded")
+            mounts[gap] = "guarded"
             missing.append(gap)
     mounts |= _entries(closed, mounts)
-    mounts[place] = Mount(place, "closed" if place in closed else "workspace")
+    mounts[place] = "closed" if place in closed else "workspace"
     # What is covered or read-only as a whole stays so: nothing in it needs to be bound, or may be.
     pins = [*_below(place, protected), *(above for path in mounts for above in _between(place, path))]
-    mounts |= {
-        path: Mount(path, "open")
-        for path in pins
-        if path not in mounts and not any(is_within(path, one) for one in (*covered, *missing))
-    }
-    return SandboxPlan(list(mounts.values()), missing, list(guarded))
-
-
-def _hidden(place: str, protected: Protected) -> list[str]:
-    emptied = {os.path.realpath(path) for path in _EMPTIED} - {place}
-    return [*(os.path.realpath(path) for path in protected.hidden), *emptied]
+    for path in pins:
+        if not any(is_within(path, one) for one in (*covered, *missing)):
+            mounts.setdefault(path, "open")
+    return SandboxPlan([Mount(path, kind) for path, kind in mounts.items()], missing, list(guarded))
 
 
 def _below(place: str, protected: Protected) -> list[str]:
@@ -225,16 +222,16 @@ def _closed(place: str, protected: Protected) -> set[str]:
     return closed
 
 
-def _entries(closed: set[str], mounts: dict[str, Mount]) -> dict[str, Mount]:
+def _entries(closed: set[str], mounts: Collection[str]) -> dict[str, MountKind]:
     """The closed folders, and what may be changed in them."""
-    found: dict[str, Mount] = {}
+    found: dict[str, MountKind] = {}
     for folder in closed:
-        found[folder] = Mount(folder, "guarded")
+        found[folder] = "guarded"
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 is_plain = entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
                 if is_plain and entry.path not in mounts and entry.path not in closed:
-                    found[entry.path] = Mount(entry.path, "open")
+                    found[entry.path] = "open"
     return found
 
 
@@ -277,12 +274,11 @@ def _stand_in(path: str) -> Iterator[None]:
     held: int | None = None
     while held is None:
         try:
-            os.mkdir(path)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):
+                os.mkdir(path)
+            held = _locked(path)
         except OSError as error:
             raise BadInput("workspace", f"cannot be guarded at {path} ({error.strerror})") from None
-        held = _locked(path)
     try:
         yield
     finally:
@@ -298,8 +294,6 @@ def _locked(path: str) -> int | None:
         held = os.open(path, FOLDER_FLAGS)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise BadInput("workspace", f"cannot be guarded at {path} ({error.strerror})") from None
     with suppress(OSError):
         fcntl.flock(held, fcntl.LOCK_SH)
         found = os.stat(path, follow_symlinks=False)

@@ -11,12 +11,13 @@ import html
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Meta, Struct
 
+from fledge.config.schema import SearchService, WebSearch
 from fledge.core.access import tool_name
 from fledge.egress import Environment, Headers
 from fledge.errors import BadInput, Refused
@@ -25,10 +26,6 @@ from fledge.models.keys import SecretKey, key_in_file, read_key
 from fledge.models.provider_errors import plain, retry_after, shown
 from fledge.tools.base import Tool, tool
 
-if TYPE_CHECKING:
-    from fledge.config.schema import WebSearch
-
-ServiceName = Literal["brave", "tavily", "searxng"]
 SEARCH: Final = "web_search"
 MAX_HITS: Final = 20
 MAX_TITLE: Final = 200
@@ -113,7 +110,7 @@ class _Service(Struct, frozen=True, kw_only=True):
     key_prefix: str = ""
 
 
-SERVICES: Mapping[ServiceName, _Service] = {
+SERVICES: Mapping[SearchService, _Service] = {
     "brave": _Service(
         base_url="https://api.search.brave.com/res/v1", key_env="BRAVE_API_KEY", key_header="X-Subscription-Token"
     ),
@@ -130,7 +127,7 @@ SERVICES: Mapping[ServiceName, _Service] = {
 class ConfiguredSearch(Struct, frozen=True, kw_only=True):
     """The service that `tools.web.search` names."""
 
-    name: ServiceName
+    name: SearchService
     base_url: str
     key_env: str | None = None
     key_file: str | None = None
@@ -283,7 +280,7 @@ class _Hits(Struct):
     results: list[_Hit]
 
 
-_READ: Mapping[ServiceName, "msgspec.json.Decoder[_Brave] | msgspec.json.Decoder[_Hits]"] = {
+_READ: Mapping[SearchService, "msgspec.json.Decoder[_Brave] | msgspec.json.Decoder[_Hits]"] = {
     "brave": msgspec.json.Decoder(_Brave),
     "tavily": msgspec.json.Decoder(_Hits),
     "searxng": msgspec.json.Decoder(_Hits),
@@ -293,7 +290,7 @@ _READ: Mapping[ServiceName, "msgspec.json.Decoder[_Brave] | msgspec.json.Decoder
 # ---- from settings ---------------------------------------------------------------------------------------------------
 
 
-def configured_search(said: "WebSearch", env: Environment, ca_file: str | None = None) -> ConfiguredSearch | None:
+def configured_search(said: WebSearch, env: Environment, ca_file: str | None = None) -> ConfiguredSearch | None:
     """The service that the settings name; None if they name none. Refused, by its field: what is wrong with it."""
     if said.provider is None or not said.enabled:
         return None

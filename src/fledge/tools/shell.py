@@ -45,11 +45,11 @@ _SECRET_VALUE: Final = re.compile(
 def environment(base: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
     """What a child process may know of an environment: what every program needs, unless its value looks like a secret,
     and what the user named."""
-    return {name: value for name, value in base.items() if name in named or _is_known(name, value)}
-
-
-def _is_known(name: str, value: str) -> bool:
-    return _KNOWN.fullmatch(name.upper()) is not None and not _SECRET_VALUE.search(value)
+    return {
+        name: value
+        for name, value in base.items()
+        if name in named or (_KNOWN.fullmatch(name.upper()) and not _SECRET_VALUE.search(value))
+    }
 
 
 # ---- the tool --------------------------------------------------------------------------------------------------------
@@ -102,7 +102,8 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
         hint = f"\n[{READ_ONLY}]" if sandbox is not None and ended.code and _EROFS in ended.output else ""
-        return ToolResult(f"{ended.output}{_break(ended.output)}[{ended.said}]{hint}", is_error=ended.code != 0)
+        end = "" if not ended.output or ended.output.endswith("\n") else "\n"
+        return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}", is_error=ended.code != 0)
 
     return replace(exec_, commands=_command)
 
@@ -110,7 +111,3 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
 def _command(arguments: Mapping[str, Any]) -> str:
     """The command, unless it wants to write what is read-only: that asks in any case."""
     return "" if arguments["writable"] else str(arguments["command"])
-
-
-def _break(output: str) -> str:
-    return "" if not output or output.endswith("\n") else "\n"

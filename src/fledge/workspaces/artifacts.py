@@ -7,6 +7,7 @@ but regular files, and those only to take their digest.
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -28,13 +29,18 @@ def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Prote
     """The files beneath `folder` of a workspace, by name; nothing if it is not there, hidden, or leads out of it."""
     if not os.path.lexists(f"{workspace}/{folder}"):
         return Handover()  # most children hand over words only; this looks no further than that
-    walk = _Walk(DIGEST_BYTES if digests else 0)
+    found: list[Artifact] = []
+    room = DIGEST_BYTES if digests else 0
     try:
-        with Confined(workspace, protected) as confined, confined.folder(folder) as held:
-            walk.look(confined, held, "", 0)
+        with Confined(workspace, protected) as confined, confined.folder(folder) as top:
+            for held, name, shown, size in _files(confined, top, iter(range(MAX_SEEN))):
+                data = _content(confined, held, name, size) if size <= room else None
+                digest = "" if data is None else hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
+                room -= len(data or b"")
+                found.append(Artifact(to_valid_utf8(shown), size, digest))
     except (BadInput, OSError):
         return Handover()
-    found = sorted(walk.found, key=lambda one: one.name)
+    found.sort(key=lambda one: one.name)
     return Handover(str(workspace / folder), tuple(found[:MOST]), len(found[MOST:])) if found else Handover()
 
 
@@ -56,36 +62,28 @@ def read_artifact(
         return confined.read_in(held, last, limit, name)
 
 
-class _Walk:
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._seen = 0
-        self.found: list[Artifact] = []
-
-    def look(self, confined: Confined, held: int, prefix: str, depth: int) -> None:
-        for name in sorted(os.listdir(held)):
-            self._seen += 1
-            if self._seen > MAX_SEEN:
-                return
-            try:
-                about = os.stat(name, dir_fd=held, follow_symlinks=False)
-            except OSError:
-                continue
-            shown = f"{prefix}{name}"
-            if stat.S_ISREG(about.st_mode):
-                digest = self._digest(confined, held, name, about.st_size)
-                self.found.append(Artifact(to_valid_utf8(shown), about.st_size, digest))
-            elif stat.S_ISDIR(about.st_mode) and depth < MAX_DEPTH:
-                with confined.below(held, name) as inner:
-                    if inner is not None:
-                        self.look(confined, inner, f"{shown}/", depth + 1)
-
-    def _digest(self, confined: Confined, held: int, name: str, size: int) -> str:
-        if size > self._room:
-            return ""
+def _files(
+    confined: Confined, held: int, seen: Iterator[int], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[int, str, str, int]]:
+    """Regular files beneath a folder that is held: the folder of each, its name there, its name beneath the top, its
+    size. Ends where nothing more of `seen` is left."""
+    for name in sorted(os.listdir(held)):
+        if next(seen, None) is None:
+            return
         try:
-            data, _ = confined.read_in(held, name, size, name)
-        except BadInput:
-            return ""
-        self._room -= len(data)
-        return hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
+            about = os.stat(name, dir_fd=held, follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISREG(about.st_mode):
+            yield held, name, f"{prefix}{name}", about.st_size
+        elif stat.S_ISDIR(about.st_mode) and depth < MAX_DEPTH:
+            with confined.below(held, name) as inner:
+                if inner is not None:
+                    yield from _files(confined, inner, seen, f"{prefix}{name}/", depth + 1)
+
+
+def _content(confined: Confined, held: int, name: str, size: int) -> bytes | None:
+    try:
+        return confined.read_in(held, name, size, name)[0]
+    except BadInput:
+        return None

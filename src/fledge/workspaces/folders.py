@@ -85,46 +85,31 @@ def remove_folder(root: Path, leaf: str) -> None:
 
 def remove_tree(held: int, name: str) -> None:
     """Remove one name in a folder that is held: a file, a link as such, or a folder with all that is in it."""
-    removing = _Removing(held)
-    removing.later.append(name)
-    while removing.later:
-        with suppress(FileNotFoundError):
-            removing.remove(held, removing.later.pop(), 0)
+    later = [name]
+    """Names there that remain to be removed: folders that lie too deep are moved there."""
 
-
-class _Removing:
-    """One removal. `top` is where folders that lie too deep are moved to."""
-
-    def __init__(self, top: int) -> None:
-        self._top = top
-        self.later: list[str] = []
-        """Names there that remain to be removed."""
-
-    def remove(self, held: int, name: str, depth: int) -> None:
-        if not _is_folder(held, name):
-            os.unlink(name, dir_fd=held)
+    def remove(above: int, name: str, depth: int) -> None:
+        if not _is_folder(above, name):
+            os.unlink(name, dir_fd=above)
             return
         # One that was swapped for a link by now is not opened: that is an error, and the removal is tried again.
-        opened = _open_folder(held, name)
+        opened = _open_folder(above, name)
         try:
-            self._empty(opened, depth)
+            os.fchmod(opened, 0o700)
+            for inner in os.listdir(opened):
+                if depth < MAX_DEPTH or not _is_folder(opened, inner):
+                    with suppress(FileNotFoundError):
+                        remove(opened, inner, depth + 1)
+                else:
+                    later.append(f".fledge-removed-{secrets.token_hex(8)}")
+                    os.rename(inner, later[-1], src_dir_fd=opened, dst_dir_fd=held)
         finally:
             os.close(opened)
-        os.rmdir(name, dir_fd=held)
+        os.rmdir(name, dir_fd=above)
 
-    def _empty(self, opened: int, depth: int) -> None:
-        os.fchmod(opened, 0o700)
-        for name in os.listdir(opened):
-            if not _is_folder(opened, name):
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=opened)
-            elif depth < MAX_DEPTH:
-                with suppress(FileNotFoundError):
-                    self.remove(opened, name, depth + 1)
-            else:
-                moved = f".fledge-removed-{secrets.token_hex(8)}"
-                os.rename(name, moved, src_dir_fd=opened, dst_dir_fd=self._top)
-                self.later.append(moved)
+    while later:
+        with suppress(FileNotFoundError):
+            remove(held, later.pop(), 0)
 
 
 def _open_folder(held: int, name: str) -> int:

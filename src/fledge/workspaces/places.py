@@ -60,7 +60,7 @@ class Places:
     def own_folder(self, leaf: str, workspace: Path) -> Path:
         """Where a child would work in what is made under this name: in a worktree as deep as the workspace lies in its
         repository. Refused: nothing can be made here, or the workspace is in no repository."""
-        if folders.split_leaf(leaf)[0] != WORKTREES:
+        if not _is_worktree(leaf):
             return self.folder(leaf)
         return self.folder(leaf) / find_repository(workspace).prefix
 
@@ -88,24 +88,21 @@ class Places:
     def remove(self, leaves: tuple[str, ...]) -> None:
         """Remove what is there of these, except worktrees that hold work: those stay. Raises if it cannot."""
         for leaf in leaves:
-            if folders.split_leaf(leaf)[0] == WORKTREES:
+            if _is_worktree(leaf):
                 worktrees.remove_worktree(self._state, leaf)
             else:
                 folders.remove_folder(self._state, leaf)
 
     def branch(self, leaves: tuple[str, ...]) -> str:
         """The branch of the worktree among these; empty if there is none."""
-        for leaf in leaves:
-            if folders.split_leaf(leaf)[0] == WORKTREES:
-                record = worktrees.record_of(self._state, leaf)
-                return "" if record is None else record.branch
-        return ""
+        made = [worktrees.record_of(self._state, leaf) for leaf in leaves if _is_worktree(leaf)]
+        return "" if not made or made[0] is None else made[0].branch
 
     def handover(self, leaves: tuple[str, ...], workspace: Path, artifacts: str, thorough: bool) -> Handover:
         """What a child hands over: files with their digests and the state of its worktree, if one looks thoroughly."""
         found = find_artifacts(workspace, artifacts, thorough, self._protected)
         for leaf in leaves:
-            if folders.split_leaf(leaf)[0] == WORKTREES:
+            if _is_worktree(leaf):
                 found = replace(found, worktree=worktrees.look_at(self._state, leaf, thorough))
         return found
 
@@ -115,3 +112,7 @@ class Places:
                 pass
         except BadInput as error:
             raise BadInput("cwd", f"must be a folder inside the workspace ({error.expected})", cwd) from None
+
+
+def _is_worktree(leaf: str) -> bool:
+    return folders.split_leaf(leaf)[0] == WORKTREES

@@ -91,11 +91,19 @@ def _look_up(workspace: Path, name: str) -> Record:
     shared = line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if (os.path.realpath(top), os.path.realpath(shared)) != (str(repository.top), str(repository.shared)):
         raise Refused("forbidden", "workspace: the repository that the workspace names does not list the workspace")
-    if not succeeds(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
+    base = _commit(workspace, "HEAD^{commit}")
+    if base is None:
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
-    base = line(workspace, "rev-parse", "--verify", "HEAD^{commit}")
     # The last part of an id: the first is the time, and children of one step are spawned at the same.
     return Record(str(repository.shared), f"{BRANCHES}{name[-BRANCH_CHARS:]}", base, repository.prefix)
+
+
+def _commit(folder: Path, name: str) -> str | None:
+    """The commit of this name; None if there is none."""
+    try:
+        return line(folder, "rev-parse", "--verify", "--quiet", name)
+    except Refused:
+        return None
 
 
 def _check_still(place: Path, record: Record) -> None:
@@ -278,7 +286,7 @@ def remove_worktree(root: Path, leaf: str) -> bool:
         folders.remove_folder(root, leaf)  # nothing was made in it yet
         return True
     place, repository = root / leaf, Path(record.repository)
-    tip = _tip(repository, record) if repository.is_dir() else None
+    tip = _commit(repository, f"refs/heads/{record.branch}") if repository.is_dir() else None
     if (root / f"{leaf}{READY}").exists() and _holds_work(place, repository, record, tip):
         return False
     folders.put_aside(root, leaf, GONE)
@@ -290,13 +298,6 @@ def remove_worktree(root: Path, leaf: str) -> bool:
     for suffix in (READY, RECORD):
         folders.remove_beside(root, leaf, suffix)
     return True
-
-
-def _tip(repository: Path, record: Record) -> str | None:
-    try:
-        return line(repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{record.branch}")
-    except Refused:
-        return None
 
 
 def _holds_work(place: Path, repository: Path, record: Record, tip: str | None) -> bool:
