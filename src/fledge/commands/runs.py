@@ -102,10 +102,7 @@ class ResultOf(Params, frozen=True, kw_only=True):
 async def subagents_result(gateway: GatewayState, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await gateway.fl.run(params.run)
-    if params.peek:
-        result = await run.peek()
-    else:
-        result = await while_open(gateway, run.result(params.timeout_ms / 1000), lambda: run.result(0))
+    result = await (run.peek() if params.peek else while_open(gateway, run.result, params.timeout_ms / 1000))
     return replace(result, status="error") if result.status == "killed" else result
 
 
