@@ -8,14 +8,14 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from fledge.core import entries as core
 from fledge.core.entries import CallAsked, CompletionsEntry, EntryPlace, HistoryEntry, LineEntry
 from fledge.core.transcript import Body, Line, awaits_rest, from_body, last_step
 from fledge.errors import NotFound
-from fledge.store.base import Approval, Entry, Tx
+from fledge.store.base import Entry, Tx
 
 NEIGHBOURS: Final = 8
 """So many entries before a page are read: a reply that was cut stands at most a few entries before its rest."""
@@ -123,11 +123,8 @@ def _last_shown(tx: Tx, key: str, known: list[tuple[EntryPlace, Body]]) -> int:
 
 def asked_about(tx: Tx, key: str, first: int, last: int) -> dict[tuple[int, int], CallAsked]:
     """The questions about calls of these entries, by the place of the call."""
-    return {(one.entry, one.index): _asked(one) for one in tx.approvals.of(key, first, last)}
-
-
-def _asked(one: Approval) -> CallAsked:
-    return CallAsked(id=one.id, state=one.state, answered_by=one.answered_by, words=one.words, rule=one.rule)
+    found = tx.approvals.of(key, first, last)
+    return {(one.entry, one.index): convert(one, CallAsked, from_attributes=True) for one in found}
 
 
 def _lines(tx: Tx, key: str, since: float, until: float) -> list[LineEntry]:
