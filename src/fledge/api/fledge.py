@@ -139,6 +139,14 @@ def talked_with(given: str, field: str, program: str) -> str:
     return key
 
 
+def open_program(c: Commit, key: str) -> None:
+    """Open the session of a program. Refused: it is a conversation."""
+    known = c.tx.sessions.get(key)
+    if known is not None and known.kind != "program":
+        raise BadInput("program", f"{key} is a conversation; choose another name for the program")
+    spawn.open_program(c, key)
+
+
 def _which(tx: Tx, which: Which) -> str:
     return which.session_key if isinstance(which, Handle) else views.named(tx, which)
 
@@ -189,7 +197,7 @@ class Fledge:
                 self._relay = Relay(parts.agent.feed, engine, self._store.cluster)
                 self._relay.start()
             if parts.drives:
-                await engine.commit(self._open_program)
+                await engine.commit(lambda c: open_program(c, self.program))
                 await self._program_came()
         except BaseException:
             await self._let_go()
@@ -226,12 +234,6 @@ class Fledge:
         while after is not None:
             seen, brings = after, self._parts.profiles.brings
             after = await self.engine.commit(lambda c: turns.program_came(c, brings, seen))  # noqa: B023 (awaited here)
-
-    def _open_program(self, c: Commit) -> None:
-        known = c.tx.sessions.get(self.program)
-        if known is not None and known.kind != "program":
-            raise BadInput("program", f"{self.program} is a conversation; choose another name for the program")
-        spawn.open_program(c, self.program)
 
     def _check_thinks(self, agent_id: str) -> None:
         """The same of whoever drives; what is decided here for another to do is that one's to check."""

@@ -316,11 +316,16 @@ def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
     entry reads both as one; where no turn is open any more, none will come.
     """
     entries = tx.transcripts.entries(key, after, limit)
-    lines = [Line(entry.seq, from_body(entry.body)) for entry in entries[-3:]]
-    if awaits_rest(lines) and tx.turns.get(key) is not None:
-        cut = last_step(lines)[0]
-        entries = [entry for entry in entries if entry.seq < cut]
-    return shown(entries)
+    until = last_shown(tx, key, [Line(entry.seq, from_body(entry.body)) for entry in entries[-3:]])
+    return shown(entry for entry in entries if entry.seq <= until)
+
+
+def last_shown(tx: Tx, key: str, newest: Sequence[Line]) -> int:
+    """The last entry that may be shown, given the newest three: a reply that was cut is held back while its turn may
+    bring the rest."""
+    if awaits_rest(newest) and tx.turns.get(key) is not None:
+        return last_step(newest)[0] - 1
+    return newest[-1].seq if newest else 0
 
 
 def transcript(tx: Tx, key: str, limit: int, after: int = 0, tools: bool = False) -> list[Message]:
