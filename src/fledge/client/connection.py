@@ -126,14 +126,10 @@ class Connection:
             if answer.done() and not answer.cancelled():
                 answer.exception()  # it is known
 
-    async def events(
-        self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False
-    ) -> WireFeed:
+    async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
         """Events from the cursor on (from now on, without one); the last one is of type `closing`, with the cursor to
         resume from."""
         wanted = {"session": session, "live": live} | ({} if cursor is None else {"cursor": cursor})
-        if rows:
-            wanted["rows"] = True
         told = await self.call("events.subscribe", wanted)
         number, at = told["subscription"], told["cursor"]
         heard = self._feeds.setdefault(number, EventBuffer())

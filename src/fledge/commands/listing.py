@@ -19,7 +19,7 @@ from fledge.commands.params import Count
 from fledge.commands.table import Params
 from fledge.commands.values import BudgetUse, Ends, FilterCounts, RunDelivery, RunPage, RunRow, SessionPage, SessionRow
 from fledge.core.announce import announce_key
-from fledge.core.doing import Doing, DoingFacts, OpenToolCall, doing, error_words
+from fledge.core.doing import DoingFacts, OpenToolCall, doing, error_words
 from fledge.core.freeze import one_line
 from fledge.core.params import also_called, formerly
 from fledge.core.prompts import is_stuck
@@ -38,7 +38,7 @@ from fledge.core.spans import marks
 from fledge.core.transcript import Line, from_body, open_calls
 from fledge.errors import BadInput
 from fledge.orchestrator import views
-from fledge.store.base import Approval, ListedRun, ListedSession, RunMark, RunWalk, Session, Tx
+from fledge.store.base import Approval, ListedRun, ListedSession, QueuePlace, RunMark, RunWalk, Session, Tx
 
 TASK_CHARS: Final = 200
 FIRST_CHARS: Final = 80
@@ -219,11 +219,23 @@ class RowReader:
         run, spec, ran = tx.runs.load(key), tx.runs.spec(key), tx.turns.last_ran(key)
         used, counts = tx.transcripts.used(key), tx.sessions.counts(key)
         driver, queued, ended = tx.drivers.get(key), tx.queue.place(key), run.ended
-        asked = self._questions.get(key, [])
+        place, asked = None if queued is None else self._place(queued), self._questions.get(key, [])
         status, ended_reason = wire_status(run)
         timeline = tx.events.of(key)
-        marked = marks(timeline)
-        now = self._doing(run, asked, timeline[-1].at)
+        marked, running = marks(timeline), run.phase if isinstance(run.phase, Running) else None
+        facts = DoingFacts(
+            is_driven=self.is_driven,
+            spawned=counts.spawned,
+            unsettled=counts.unsettled,
+            ahead=None if place is None else place - 1,
+            entered_at=timeline[-1].at,
+            calls=calls_under_way(tx, key) if running else (),
+            stepped_at=driver.progress_at if running and driver else None,
+            is_stuck=is_stuck(run, views.progress_of(tx, run)),
+            asks=tuple(one.tool for one in asked),
+            asked_at=asked[0].asked_at if asked else None,
+            asks_until=min((one.expires_at for one in asked), default=None),
+        )
         return RunRow(
             run_id=run.run_id,
             session_key=key,
@@ -254,9 +266,9 @@ class RowReader:
             cost_below_usd=tx.sessions.cost_below(key),
             budget=budget_of(tx, key),
             lane=driver.lane if driver is not None else queued.lane if queued is not None else run.terms.lane,
-            place=self._place(run) or 0,
-            now=now,
-            stuck_at=run.phase.stuck_at if isinstance(run.phase, Running) and self._is_stuck(run) else None,
+            place=place or 0,
+            now=doing(run, facts, self._now),
+            stuck_at=running.stuck_at if running and facts.is_stuck else None,
             delivery=self._delivery(run),
             children=counts.spawned,
             unsettled=counts.unsettled,
@@ -271,37 +283,12 @@ class RowReader:
             self._numbers[parent] = self._tx.lists.child_numbers(parent, self._numbered)
         return self._numbers[parent].get(run.key, 0)
 
-    def _place(self, run: Run) -> int | None:
+    def _place(self, queued: QueuePlace) -> int | None:
         """Its place in its lane, from 1 on."""
-        queued = self._tx.queue.place(run.key)
-        if queued is None:
-            return None
         if queued.lane not in self._lanes:
             order = self._tx.queue.lane_order(queued.lane, PLACES)
             self._lanes[queued.lane] = {key: at for at, key in enumerate(order, 1)}
-        return self._lanes[queued.lane].get(run.key)
-
-    def _is_stuck(self, run: Run) -> bool:
-        return is_stuck(run, views.progress_of(self._tx, run))
-
-    def _doing(self, run: Run, asked: Sequence[Approval], entered_at: Instant) -> Doing | None:
-        tx, is_running = self._tx, isinstance(run.phase, Running)
-        place, counts = self._place(run), tx.sessions.counts(run.key)
-        driver = tx.drivers.get(run.key) if is_running else None
-        facts = DoingFacts(
-            is_driven=self.is_driven,
-            spawned=counts.spawned,
-            unsettled=counts.unsettled,
-            ahead=None if place is None else place - 1,
-            entered_at=entered_at,
-            calls=calls_under_way(tx, run.key) if is_running else (),
-            stepped_at=None if driver is None else driver.progress_at,
-            is_stuck=self._is_stuck(run),
-            asks=tuple(one.tool for one in asked),
-            asked_at=asked[0].asked_at if asked else None,
-            asks_until=min((one.expires_at for one in asked), default=None),
-        )
-        return doing(run, facts, self._now)
+        return self._lanes[queued.lane].get(queued.session)
 
     def _delivery(self, run: Run) -> RunDelivery | None:
         if run.ended is None:
