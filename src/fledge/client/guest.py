@@ -82,7 +82,7 @@ class Guest(Fledge):
     @property
     def config(self) -> Config:
         """The settings that count."""
-        return self._own.config if self._own is not None else self._refuse("config")
+        return (self._own or self._refuse("config")).config
 
     @property
     def program(self) -> str:
@@ -97,7 +97,7 @@ class Guest(Fledge):
     @property
     def identity(self) -> Identity:
         """What this process would bring to the folder."""
-        return self._own.identity if self._own is not None else self._refuse("identity")
+        return (self._own or self._refuse("identity")).identity
 
     @property
     def is_holder(self) -> bool:

@@ -20,6 +20,7 @@ from fledge.api.fledge import Fledge
 from fledge.api.views import session_key
 from fledge.clock import wait_for_event
 from fledge.commands.listing import RowReader, wire_status
+from fledge.commands.looking import is_below
 from fledge.commands.table import Params
 from fledge.commands.values import RunRow
 from fledge.core.entries import HistoryEntry, LineEntry
@@ -252,7 +253,7 @@ class Watch:
         if self._root in ("", session):  # also before there is such a session
             return True
         if session not in self._within:
-            self._within[session] = any(above.key == self._root for above in tx.sessions.lineage(session))
+            self._within[session] = is_below(tx, self._root, session)
         return self._within[session]
 
     def _live(self, tx: Tx, event: TurnEvent) -> FeedEvent | None:

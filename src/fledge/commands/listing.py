@@ -137,25 +137,23 @@ def _ordered(
     tx: Tx, wanted: RunsQuery, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
 ) -> tuple[list[ListedRun], str]:
     """The runs of one page in the order that is wanted, and the cursor of the next."""
-
-    def walked(walk: RunWalk, behind: RunMark | None, limit: int) -> tuple[list[ListedRun], RunMark | None]:
-        return _walked(partial(tx.lists.runs, walk), lambda one: one.mark, behind, limit, fits)
-
     half, behind = _read_cursor(wanted.cursor)
-    if wanted.sort != "active" or wanted.filter != "all":
-        found, mark = walked(walk, behind, wanted.limit)
-        return found, _cursor("", mark)
-    done = replace(walk, filter="done")
-    found = []
-    if half != "d":
-        found, mark = walked(replace(walk, filter="active"), behind, wanted.limit)
-        if mark is not None:
-            return found, _cursor("a", mark)
+    walks = {"": walk}
+    if wanted.sort == "active" and wanted.filter == "all":
+        walks = {"d": replace(walk, filter="done")}
+        if half != "d":
+            walks = {"a": replace(walk, filter="active"), **walks}
+    found: list[ListedRun] = []
+    for name, each in walks.items():
         if len(found) == wanted.limit:
-            return found, "d" if tx.lists.runs(done, None, 1) else ""
+            return found, name if tx.lists.runs(each, None, 1) else ""
+        batch = partial(tx.lists.runs, each)
+        more, mark = _walked(batch, lambda one: one.mark, behind, wanted.limit - len(found), fits)
+        found += more
+        if mark is not None:
+            return found, f"{name}{mark.at!r}:{mark.number}"
         behind = None
-    rest, mark = walked(done, behind, wanted.limit - len(found))
-    return found + rest, _cursor("d", mark)
+    return found, ""
 
 
 def _walked(
@@ -192,10 +190,6 @@ def _read_cursor(text: str) -> tuple[str, RunMark | None]:
         raise BadInput("cursor", "must be `next` of an earlier page", text)
     half, at, number = read.groups()
     return half, None if at is None else RunMark(float(at), int(number))
-
-
-def _cursor(half: str, mark: RunMark | None) -> str:
-    return "" if mark is None else f"{half}{mark.at!r}:{mark.number}"
 
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
