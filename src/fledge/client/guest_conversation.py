@@ -26,7 +26,7 @@ MOST_ENTRIES = 1000
 """So many of the newest entries are looked at for words that were not heard."""
 _WIRE = {name: camel("timeout_seconds" if name == "timeout_s" else name) for name in Wishes.__struct_fields__}
 """What a turn may be asked for, by its names on the wire."""
-_WRITTEN = {"extraSystemPrompt": "extra_system_prompt", "timeoutSeconds": "timeout_seconds"}
+_WRITTEN = {camel(name): name for name in ("extra_system_prompt", "timeout_seconds", "idempotency_key")}
 
 
 class GuestConversation(Conversation):
