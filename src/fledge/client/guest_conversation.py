@@ -64,7 +64,7 @@ class GuestConversation(Conversation):
         try:
             return await self._asking.call(Accepted, "agent", once=False, session=self.key, message=message, **given)
         except BadInput as error:
-            raise as_written(error, _WRITTEN) from None
+            raise as_written(error, _WRITTEN if wishes is None else {**_WRITTEN, "session": "session_key"}) from None
 
     async def _answer(self, run_id: str, failures: int, at: float | None, asks: bool | None = None) -> Reply:
         waits = self._asking.asks if asks is None else asks
