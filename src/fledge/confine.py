@@ -188,12 +188,10 @@ class Confined:
                 if judge is not None:
                     judge([*names, part])
                 is_last = not todo and wanted != "folder"
-                target = self._link_at(held[-1], part) if is_last else None
+                target = self._link_at(held[-1], part) if is_last else self._enter(held, part, path, wanted)
                 if target is None and is_last:
                     name = part
                     break
-                if target is None:
-                    target = self._enter(held, part, path, wanted)
                 if target is None:
                     names.append(part)
                     continue
@@ -277,12 +275,10 @@ class Confined:
         except UnicodeEncodeError:
             raise BadInput("path", "must be Unicode text", path) from None
         if os.path.isabs(text):
-            for root in self._named:
-                if text == root or text.startswith(root.rstrip("/") + "/"):
-                    text = text[len(root) :]
-                    break
-            else:
+            root = next((one for one in self._named if is_within(text, one)), None)
+            if root is None:
                 _refuse_outside(path)
+            text = text[len(root) :]
         return [part for part in text.split("/") if part not in ("", ".")]
 
 

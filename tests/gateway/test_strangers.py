@@ -17,7 +17,7 @@ from fledge.channels.webhook import sign
 from fledge.cli import verbs
 from fledge.cli.where import Where
 from fledge.commands.gateway_state import Patience
-from fledge.gateway.unproven import MOST_AT_ONCE
+from fledge.gateway.bodies import MOST_AT_ONCE
 from fledge.store.lock import holder_of
 from fledge.store.ways import read_token
 from tests.cli.command import PROGRAM

@@ -15,7 +15,7 @@ from fledge.api.carried import GivenFile, GivenImage, carried
 from fledge.api.streams import answer_events
 from fledge.api.values import Accepted, Message, Question, Reply
 from fledge.core.freeze import classify_reply
-from fledge.core.keys import SessionKey
+from fledge.core.keys import agent_of
 from fledge.core.run import Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import BadInput, NotFound, check_text
@@ -44,7 +44,7 @@ class Conversation:
         engine: Engine,
         changes: Changes,
         feed: Feed,
-        key: SessionKey,
+        key: str,
         profiles: ConfiguredProfiles,
         check: Callable[[str], None],
         is_asked: bool = False,
@@ -57,8 +57,7 @@ class Conversation:
         """Somebody answers questions to a person, so they are worth waiting for."""
         self.origin = origin
         """Where whoever speaks here is reached."""
-        self._agent_id = key.agent_id
-        self.key = str(key)
+        self.key = key
 
     def __repr__(self) -> str:
         return f"<fledge session {self.key}>"
@@ -157,7 +156,7 @@ class Conversation:
         True
         """
         check_text("text", text)
-        self._check(self._agent_id)
+        self._check_thinks()
         return await self._engine.commit(lambda c: messages.post_event(c, self.key, text))
 
     async def request_heartbeat(self, reason: str = "") -> str:
@@ -170,7 +169,7 @@ class Conversation:
         'agent:main:main'
         """
         check_text("reason", reason)
-        self._check(self._agent_id)
+        self._check_thinks()
         return await self._engine.commit(lambda c: messages.request_heartbeat(c, self.key, reason))
 
     async def _say(
@@ -178,9 +177,12 @@ class Conversation:
     ) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""
         check_text("message", message)
-        self._check(self._agent_id)
+        self._check_thinks()
         said = await self._accept(message, images, attachments)
         return said.run_id, said.failures or 0
+
+    def _check_thinks(self) -> None:
+        self._check(agent_of(self.key))
 
     async def _accept(
         self,

@@ -8,14 +8,15 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
+from fledge.api.views import last_shown
 from fledge.core import entries as core
 from fledge.core.entries import CallAsked, CompletionsEntry, EntryPlace, HistoryEntry, LineEntry
-from fledge.core.transcript import Body, Line, awaits_rest, from_body, last_step
+from fledge.core.transcript import Body, Line, from_body
 from fledge.errors import NotFound
-from fledge.store.base import Approval, Entry, Tx
+from fledge.store.base import Entry, Tx
 
 NEIGHBOURS: Final = 8
 """So many entries before a page are read: a reply that was cut stands at most a few entries before its rest."""
@@ -53,7 +54,8 @@ def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | N
     older = tx.transcripts.tail(key, NEIGHBOURS, before=found[0].seq)
     newer = _ahead(tx, key, found[-1].seq)
     known = placed((*older, *found, *newer))
-    first, last = found[0].seq, min(found[-1].seq, _last_shown(tx, key, known))
+    until = last_shown(tx, key, [Line(place.seq, body) for place, body in known[-3:]])
+    first, last = found[0].seq, min(found[-1].seq, until)
     shown = core.entries(known, first, last, asked_about(tx, key, first, last))
     lines = _lines(tx, key, found[0].at if older else -math.inf, newer[0].at if newer else math.inf)
     return EntriesPage(
@@ -113,21 +115,10 @@ def _ahead(tx: Tx, key: str, last: int) -> list[Entry]:
     return found
 
 
-def _last_shown(tx: Tx, key: str, known: list[tuple[EntryPlace, Body]]) -> int:
-    """The last entry that may be shown: a reply that was cut is held back while its turn may bring the rest."""
-    lines = [Line(place.seq, body) for place, body in known[-3:]]
-    if awaits_rest(lines) and tx.turns.get(key) is not None:
-        return last_step(lines)[0] - 1
-    return known[-1][0].seq
-
-
 def asked_about(tx: Tx, key: str, first: int, last: int) -> dict[tuple[int, int], CallAsked]:
     """The questions about calls of these entries, by the place of the call."""
-    return {(one.entry, one.index): _asked(one) for one in tx.approvals.of(key, first, last)}
-
-
-def _asked(one: Approval) -> CallAsked:
-    return CallAsked(id=one.id, state=one.state, answered_by=one.answered_by, words=one.words, rule=one.rule)
+    found = tx.approvals.of(key, first, last)
+    return {(one.entry, one.index): convert(one, CallAsked, from_attributes=True) for one in found}
 
 
 def _lines(tx: Tx, key: str, since: float, until: float) -> list[LineEntry]:

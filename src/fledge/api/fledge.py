@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, get_args, overload
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from fledge.api.carried import GivenFile, GivenImage, kept
 from fledge.api.conversation import Conversation
 from fledge.api.handle import Handle, consume
 from fledge.api.identity import Identity, limits_of, section_digests
-from fledge.api.spawn_options import SpawnOptions
+from fledge.api.spawn_options import SpawnCall, SpawnOptions
 from fledge.api.values import Accepted, GivenUp, Plan, Question, Result, RunInfo, Waited
 from fledge.cancellation import BackgroundTasks
 from fledge.clock import Clock
@@ -114,6 +115,38 @@ async def called(function: Callable[[T], Any], given: T) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
+async def handles_on(fl: "Fledge", runs: Iterable[Which | Awaitable[Handle[Any]]]) -> list[Handle[Any]]:
+    """The handles that these are, name or bring."""
+
+    async def held(one: Which | Awaitable[Handle[Any]]) -> Handle[Any]:
+        if isinstance(one, Handle):
+            return one
+        if isinstance(one, str):
+            return await fl.run(one)
+        found = await one if inspect.isawaitable(one) else one
+        if not isinstance(found, Handle):
+            raise BadInput("runs", "must be handles, run ids, or spawns", found)
+        return found
+
+    return list(await asyncio.gather(*map(held, runs)))
+
+
+def talked_with(given: str, field: str, program: str) -> str:
+    """The key of the conversation that is named. Refused: this program's own name."""
+    key = views.session_key(given, field)
+    if key == program:
+        raise BadInput(field, "is this program's own name: no model answers there", given)
+    return key
+
+
+def open_program(c: Commit, key: str) -> None:
+    """Open the session of a program. Refused: it is a conversation."""
+    known = c.tx.sessions.get(key)
+    if known is not None and known.kind != "program":
+        raise BadInput("program", f"{key} is a conversation; choose another name for the program")
+    spawn.open_program(c, key)
+
+
 def _which(tx: Tx, which: Which) -> str:
     return which.session_key if isinstance(which, Handle) else views.named(tx, which)
 
@@ -164,7 +197,7 @@ class Fledge:
                 self._relay = Relay(parts.agent.feed, engine, self._store.cluster)
                 self._relay.start()
             if parts.drives:
-                await engine.commit(self._open_program)
+                await engine.commit(lambda c: open_program(c, self.program))
                 await self._program_came()
         except BaseException:
             await self._let_go()
@@ -201,12 +234,6 @@ class Fledge:
         while after is not None:
             seen, brings = after, self._parts.profiles.brings
             after = await self.engine.commit(lambda c: turns.program_came(c, brings, seen))  # noqa: B023 (awaited here)
-
-    def _open_program(self, c: Commit) -> None:
-        known = c.tx.sessions.get(self.program)
-        if known is not None and known.kind != "program":
-            raise BadInput("program", f"{self.program} is a conversation; choose another name for the program")
-        spawn.open_program(c, self.program)
 
     def _check_thinks(self, agent_id: str) -> None:
         """The same of whoever drives; what is decided here for another to do is that one's to check."""
@@ -282,21 +309,26 @@ class Fledge:
         """
         asked = spawn_options.read_options(task, agent, output_type, result_type, options)
         self._check_agent(asked.agent)
+        key, run_id, label = await self._spawn(asked)
+        return self._handle(key, run_id, asked.output_type, label)
+
+    async def _spawn(self, asked: SpawnCall) -> tuple[str, str, str]:
+        """The session key, the run id and the label of the run."""
         if asked.functions:
             self._parts.profiles.bring(asked.functions)
         caller = Caller(
             session=self.program, is_program=True, brings=tuple(tool_name(one.name) for one in asked.functions)
         )
         try:
-            read = self.spawner.read(asked.params, caller)
+            request = self.spawner.read(asked.params, caller).request
         except BadInput as error:
             raise as_written(error, spawn_options.WRITTEN) from None
-        if read.request.spec.runtime == NATIVE:
-            self.check(read.request.spec.agent_id, read.request.spec)
-        run = await self.spawner.admit(read.request)
+        if request.spec.runtime == NATIVE:
+            self.check(request.spec.agent_id, request.spec)
+        run = await self.spawner.admit(request)
         if asked.functions:
             await self._program_came()
-        return self._handle(run.key, run.run_id, asked.output_type, read.request.spec.label)
+        return run.key, run.run_id, request.spec.label
 
     def _check_agent(self, value: Agent[Any] | None) -> None:
         """Refused: an agent given as a value that was not given to `open`, or another one of its name."""
@@ -317,7 +349,7 @@ class Fledge:
         >>> (await (await fl.again(first))).text
         'echo: Say hello'
         """
-        (handle,) = await self._handles([which])
+        (handle,) = await handles_on(self, [which])
         run = (await self.spawner.again(handle.session_key, idempotency_key)).run
         return self._handle(run.key, run.run_id, handle.output_type, handle.label)
 
@@ -365,11 +397,18 @@ class Fledge:
         >>> sum(result.done for result in done) >= 2
         True
         """
-        at = deadline(self.engine, timeout)
+        at = self._deadline(timeout)
         needed = wanted(at_least)
-        handles = await self._handles(runs)
+        handles = await handles_on(self, runs)
+        return await self._gathered(handles, len(handles) if needed is None else min(needed, len(handles)), at)
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        """When a wait of so many seconds ends, by the time of `_gathered`."""
+        return deadline(self.engine, timeout)
+
+    async def _gathered(self, handles: Sequence[Handle[Any]], enough: int, at: float | None) -> list[Result[Any]]:
+        """The results, as soon as so many runs are settled, or at that time."""
         keys = [handle.session_key for handle in handles]
-        enough = len(keys) if needed is None else min(needed, len(keys))
 
         def met(tx: Tx) -> bool | None:
             return sum(views.is_settled(tx, key) for key in keys) >= enough or None
@@ -378,19 +417,6 @@ class Fledge:
         ended = await self.engine.store.read(lambda tx: [views.is_readable(tx.runs.load(key)) for key in keys])
         await asyncio.gather(*(consume(self.engine, key) for key, over in zip(keys, ended, strict=True) if over))
         return list(await asyncio.gather(*(handle.peek() for handle in handles)))
-
-    async def _handles(self, runs: Iterable[Which | Awaitable[Handle[Any]]]) -> list[Handle[Any]]:
-        async def held(one: Which | Awaitable[Handle[Any]]) -> Handle[Any]:
-            if isinstance(one, Handle):
-                return one
-            if isinstance(one, str):
-                return await self.run(one)
-            found = await one if inspect.isawaitable(one) else one
-            if not isinstance(found, Handle):
-                raise BadInput("runs", "must be handles, run ids, or spawns", found)
-            return found
-
-        return list(await asyncio.gather(*(held(one) for one in runs)))
 
     async def runs(self, *, requester: str | None = None, status: str | None = None) -> list[RunInfo]:
         """List the runs of a requester, oldest first; by default those of this program.
@@ -461,18 +487,15 @@ class Fledge:
         >>> (await fl.session("main").send("Hello")).text
         'echo: Hello'
         """
-        return self._conversation(key, "key", address)
+        return self._conversation(talked_with(key, "key", self.program), address)
 
-    def _conversation(self, given: str, field: str, address: Address | None = None) -> Conversation:
-        name = views.session_key(given, field)
-        if name == self.program:
-            raise BadInput(field, "is this program's own name: no model answers there", given)
+    def _conversation(self, key: str, address: Address | None) -> Conversation:
         parts = self._parts
         return Conversation(
             self.engine,
             self._watch,
             parts.agent.feed,
-            parse_key(name),
+            key,
             parts.profiles,
             self._check_thinks,
             is_asked=self._is_asked,
@@ -514,29 +537,27 @@ class Fledge:
         given = {"message": message, "extra_system_prompt": extra_system_prompt, "idempotency_key": idempotency_key}
         for field, words in given.items():
             check_text(field, words)
-        session = self._conversation(session_key, "session_key", address)
-        wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver, compact)
-        if not model:
-            self._check_thinks(parse_key(session.key).agent_id)
+        session = self._conversation(talked_with(session_key, "session_key", self.program), address)
+        wishes = Wishes(model, thinking, extra_system_prompt, lane, timeout_seconds, deliver, compact)
+        self._check_wishes(wishes, session.key)
         return await session._accept(message, images, attachments, wishes, idempotency_key)
 
-    def _wishes(
-        self, model: str, thinking: str, lane: str, timeout_s: float, prompt: str, deliver: bool, compact: bool
-    ) -> Wishes:
-        levels = get_args(Thinking)
-        if thinking and thinking not in levels:
-            raise BadInput("thinking", f"must be one of {', '.join(levels)}", thinking)
-        if model:
-            self._parts.profiles.check_model(model, thinking or None)
-        lanes = tuple(self._parts.rules.widths)
-        if lane and lane not in lanes:
-            raise BadInput("lane", f"must be one of {', '.join(lanes)}", lane)
+    def _check_wishes(self, wishes: Wishes, session: str) -> None:
+        levels, lanes = get_args(Thinking), tuple(self._parts.rules.widths)
+        if wishes.thinking and wishes.thinking not in levels:
+            raise BadInput("thinking", f"must be one of {', '.join(levels)}", wishes.thinking)
+        if wishes.model:
+            self._parts.profiles.check_model(wishes.model, wishes.thinking or None)
+        if wishes.lane and wishes.lane not in lanes:
+            raise BadInput("lane", f"must be one of {', '.join(lanes)}", wishes.lane)
+        timeout_s = wishes.timeout_s
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s < 1e9:
             raise BadInput("timeout_seconds", "must be seconds, 0 for no limit", timeout_s)
-        for field, given in (("deliver", deliver), ("compact", compact)):
+        for field, given in (("deliver", wishes.deliver), ("compact", wishes.compact)):
             if not isinstance(given, bool):
                 raise BadInput(field, "must be True or False", given)
-        return Wishes(model, thinking, prompt, lane, float(timeout_s), deliver, compact)
+        if not wishes.model:
+            self._check_thinks(parse_key(session).agent_id)
 
     async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
         """Wait for the turn that `agent` started, or for any run: how it ended, or `pending` after `timeout_ms`.
@@ -555,14 +576,7 @@ class Fledge:
 
         session = (await self.engine.store.read(stands)).session
         await self._watch.until(lambda tx: stands(tx).status != "pending" or None, [session], at)
-        found = await self.engine.store.read(stands)
-        return Waited(
-            status=found.status,
-            run_id=found.run_id,
-            started_at=found.started_at,
-            ended_at=found.ended_at,
-            error=found.error,
-        )
+        return msgspec.convert(await self.engine.store.read(stands), Waited, from_attributes=True)
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
         """Subscribe to the events inside the turns of every session: text, tools, retries. Close it when done.
@@ -761,10 +775,8 @@ class Fledge:
 
     async def _take_up(self, action: Literal["retry", "dismiss"], which: Which) -> None:
         def take_up(c: Commit) -> None:
-            if isinstance(which, str) and c.tx.outbox.get(which) is not None:
-                control.take_up(c, action, which)
-            else:
-                control.take_up(c, action, _which(c.tx, which))
+            key = which if isinstance(which, str) and c.tx.outbox.get(which) is not None else _which(c.tx, which)
+            control.take_up(c, action, key)
 
         await self.engine.commit(take_up)
 

@@ -106,20 +106,18 @@ def _differing(kind: str, here: Mapping[str, str], there: Mapping[str, str], nam
 
 def differences(own: Identity, holders: Identity) -> list[str]:
     """What the two do not have in common, in words."""
-    found: list[str] = []
-    kinds: list[tuple[str, Mapping[str, str], Mapping[str, str]]] = [
+    kinds = [
         ("tool", own.tools, holders.tools),
         ("agent", own.agents, holders.agents),
         ("runtime", own.runtimes, holders.runtimes),
         ("hook", own.hooks, holders.hooks),
     ]
-    for kind, here, there in kinds:
-        found += _differing(kind, here, there, {*here, *there})
     sections = sorted({*own.settings, *holders.settings})
-    found += [f"settings of {name} differ" for name in sections if own.settings.get(name) != holders.settings.get(name)]
-    if own.workspace != holders.workspace:
-        found.append(f"its workspace is {holders.workspace}")
-    return found
+    return [
+        *(words for kind, here, there in kinds for words in _differing(kind, here, there, {*here, *there})),
+        *(f"settings of {name} differ" for name in sections if own.settings.get(name) != holders.settings.get(name)),
+        *([f"its workspace is {holders.workspace}"] if own.workspace != holders.workspace else []),
+    ]
 
 
 def _digest(value: object) -> str:

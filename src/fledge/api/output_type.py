@@ -7,6 +7,7 @@ checked when the answer is read.
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -30,14 +31,8 @@ def schema_for(kind: Any, field: str) -> dict[str, Any] | None:
     """
     if kind is str:
         return None
-    try:
-        found = msgspec.json.schema(kind)
-    except (TypeError, ValueError, NameError):
-        adapter = _pydantic(kind)
-        if adapter is None:
-            raise BadInput(field, "must be a type that can be read from JSON", kind) from None
-        found = adapter.json_schema()
-    plain: dict[str, Any] = _plain(found)
+    adapter = _pydantic(kind, field)
+    plain: dict[str, Any] = _plain(msgspec.json.schema(kind) if adapter is None else adapter.json_schema())
     return plain
 
 
@@ -45,33 +40,31 @@ def read_as(kind: Any, text: str) -> tuple[Any, str | None]:
     """The JSON in a text as this type, or what is wrong with it."""
     if kind is str:
         return text, None
-    try:
-        msgspec.json.schema(kind)
-    except (TypeError, ValueError, NameError):
-        return _read_by_pydantic(kind, text)
+    adapter = _pydantic(kind, "output_type")
+    if adapter is not None:
+        return _read_by_pydantic(adapter, text)
     try:
         return msgspec.json.decode(text, type=kind), None
     except msgspec.ValidationError as error:
         return None, f"{place_of(error) or 'answer'}: does not fit the type that was asked for"
 
 
-def _pydantic(kind: Any) -> Any | None:
-    """What pydantic reads this type with; None if the program does not use pydantic, or it cannot."""
+def _pydantic(kind: Any, field: str) -> Any | None:
+    """What pydantic reads this type with; None: msgspec can. Raises BadInput that names the field if neither can, or
+    the program does not use pydantic."""
+    with suppress(TypeError, ValueError, NameError):
+        msgspec.json.schema(kind)
+        return None
     pydantic: Any = sys.modules.get("pydantic")
-    if pydantic is None:
-        return None
-    try:
-        adapter = pydantic.TypeAdapter(kind)
-        adapter.json_schema()
-    except (pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema):
-        return None
-    return adapter
+    if pydantic is not None:
+        with suppress(pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema):
+            adapter = pydantic.TypeAdapter(kind)
+            adapter.json_schema()
+            return adapter
+    raise BadInput(field, "must be a type that can be read from JSON", kind)
 
 
-def _read_by_pydantic(kind: Any, text: str) -> tuple[Any, str | None]:
-    adapter = _pydantic(kind)
-    if adapter is None:
-        raise BadInput("output_type", "must be a type that can be read from JSON", kind)
+def _read_by_pydantic(adapter: Any, text: str) -> tuple[Any, str | None]:
     errors: Any = sys.modules["pydantic_core"]
     try:
         return adapter.validate_json(text), None

@@ -122,11 +122,9 @@ def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
     told = _completion(tx, run)
     text = "" if ended.result is None else tx.texts.get(ended.result)
     value: Any = UNSET
-    value_error = None
-    if isinstance(ended.outcome, Ok):
-        schema = tx.runs.spec(key).output_schema
-        if schema is not None or output_type is not None:
-            value, value_error = read_value(text, schema, output_type)
+    value_error, schema = None, tx.runs.spec(key).output_schema
+    if isinstance(ended.outcome, Ok) and not (schema is None and output_type is None):
+        value, value_error = read_value(text, schema, output_type)
     return Result(
         status=_status(ended.outcome.status),
         text=text,
@@ -221,7 +219,7 @@ def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
 def run_info(tx: Tx, key: str) -> RunInfo:
     """The run as lists show it."""
     run, spec, ran, used = tx.runs.load(key), tx.runs.spec(key), tx.turns.last_ran(key), tx.transcripts.used(key)
-    ended = run.ended
+    ended, events = run.ended, tx.events.of(key)
     retry = run.phase.retry if isinstance(run.phase, Queued) else None
     return RunInfo(
         session_key=key,
@@ -237,7 +235,7 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         attempt=run.attempt,
         plan=run.plan,
         delivery=None if run.delivery is None else run.delivery.word,
-        created_at=tx.events.of(key)[0].at,
+        created_at=events[0].at,
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         unsettled=tx.sessions.counts(key).unsettled,
@@ -245,7 +243,7 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
         cost_usd=used.cost_usd,
         stuck=is_stuck(run, progress_of(tx, run)),
-        queued_at=tx.events.of(key)[-1].at if isinstance(run.phase, Queued) and retry is None else None,
+        queued_at=events[-1].at if isinstance(run.phase, Queued) and retry is None else None,
         retry_at=None if retry is None else retry.at,
         retry_reason="" if retry is None else retry.reason,
     )
@@ -316,11 +314,16 @@ def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
     entry reads both as one; where no turn is open any more, none will come.
     """
     entries = tx.transcripts.entries(key, after, limit)
-    lines = [Line(entry.seq, from_body(entry.body)) for entry in entries[-3:]]
-    if awaits_rest(lines) and tx.turns.get(key) is not None:
-        cut = last_step(lines)[0]
-        entries = [entry for entry in entries if entry.seq < cut]
-    return shown(entries)
+    until = last_shown(tx, key, [Line(entry.seq, from_body(entry.body)) for entry in entries[-3:]])
+    return shown(entry for entry in entries if entry.seq <= until)
+
+
+def last_shown(tx: Tx, key: str, newest: Sequence[Line]) -> int:
+    """The last entry that may be shown, given the newest three: a reply that was cut is held back while its turn may
+    bring the rest."""
+    if awaits_rest(newest) and tx.turns.get(key) is not None:
+        return last_step(newest)[0] - 1
+    return newest[-1].seq if newest else 0
 
 
 def transcript(tx: Tx, key: str, limit: int, after: int = 0, tools: bool = False) -> list[Message]:

@@ -72,11 +72,10 @@ class VerbCaller:
     # ---- waiting
 
     async def until(
-        self, key: str | None, look: Callable[[], Awaitable[T | None]], timeout: float | None = None
+        self, key: str | None, look: Callable[[], Awaitable[T | None]], ends_at: float | None = None
     ) -> T | None:
         """What `look` finds, as soon as it finds something; it looks whenever this session moves (None: any does). None
-        if time runs out first."""
-        ends_at = deadline(timeout)
+        if the deadline passes first."""
         moved = asyncio.Event()
         self.watch(key, moved)
         try:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import io
 import itertools
-from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -127,14 +126,10 @@ class Connection:
             if answer.done() and not answer.cancelled():
                 answer.exception()  # it is known
 
-    async def events(
-        self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False
-    ) -> WireFeed:
+    async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
         """Events from the cursor on (from now on, without one); the last one is of type `closing`, with the cursor to
         resume from."""
         wanted = {"session": session, "live": live} | ({} if cursor is None else {"cursor": cursor})
-        if rows:
-            wanted["rows"] = True
         told = await self.call("events.subscribe", wanted)
         number, at = told["subscription"], told["cursor"]
         heard = self._feeds.setdefault(number, EventBuffer())
@@ -205,35 +200,31 @@ class EventBuffer:
     """Events that wait for the reader of a feed."""
 
     def __init__(self) -> None:
-        self._waiting: deque[WireEvent] = deque()
+        self._waiting: asyncio.Queue[WireEvent | None] = asyncio.Queue()
         self._lost = 0
-        self._ready = asyncio.Event()
-        self._ended = False
 
     def put(self, event: WireEvent) -> None:
         """One more."""
-        if event["type"] == "turn" and len(self._waiting) >= MOST_HEARD:
+        if event["type"] == "turn" and self._waiting.qsize() >= MOST_HEARD:
             self._lost += 1
         else:
-            self._waiting.append(event)
-        self._ready.set()
+            self._waiting.put_nowait(event)
 
     def end(self) -> None:
         """There are no more."""
-        self._ended = True
-        self._ready.set()
+        self._tell_lost()
+        self._waiting.put_nowait(None)
 
     async def next(self) -> WireEvent | None:
         """The next event; None at the end."""
-        while not self._waiting:
-            if self._lost:
-                lost, self._lost = self._lost, 0
-                return {"type": "lost", "count": lost}
-            if self._ended:
-                return None
-            self._ready.clear()
-            await self._ready.wait()
-        return self._waiting.popleft()
+        if self._waiting.empty():
+            self._tell_lost()
+        return await self._waiting.get()
+
+    def _tell_lost(self) -> None:
+        if self._lost:
+            self._waiting.put_nowait({"type": "lost", "count": self._lost})
+            self._lost = 0
 
 
 def error_of(error: dict[str, Any]) -> FledgeError:

@@ -60,11 +60,11 @@ class Driving:
                 await feed.tell()
             await asyncio.sleep(0)  # whoever reads them reads first
 
-    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
+    async def events(self, cursor: int | None, session: str, live: bool) -> WireFeed:
         """What happens, from the cursor on, until closed."""
         gateway = await self.opened()
         early, self._early = self._early, None
-        watch = await watched(gateway, Subscribe(cursor=cursor, session=session, live=live, rows=rows), early)
+        watch = await watched(gateway, Subscribe(cursor=cursor, session=session, live=live), early)
         heard = EventBuffer()
 
         async def put(event: FeedEvent) -> None:

@@ -28,7 +28,7 @@ class Way(Protocol):
     async def call(self, method: str, params: VerbParams) -> Any:
         """What the method answers."""
 
-    def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
+    def events(self, cursor: int | None, session: str, live: bool) -> WireFeed:
         """What happens, from the cursor on."""
 
 
@@ -82,17 +82,14 @@ class Client:
 
         return from_wire(kind, await self.call(method, once=once, **params))
 
-    async def events(
-        self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False
-    ) -> WireFeed:
+    async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
         """What happens, from the cursor on (from now on, without one): the events of the gateway's feeds, as they look
-        on the wire; with `rows`, rows of runs in place of their events. Where the holder leaves there is one of type
-        `closing`; what turns told meanwhile is missed."""
+        on the wire. Where the holder leaves there is one of type `closing`; what turns told meanwhile is missed."""
         patience = _Patience(self, may_repeat=True)
         while True:
             patience.begin()
             try:
-                async with aclosing((await self.reach()).events(cursor, session, live, rows)) as feed:
+                async with aclosing((await self.reach()).events(cursor, session, live)) as feed:
                     async for event in feed:
                         cursor = event.get("cursor", cursor)
                         yield event

@@ -5,20 +5,19 @@ Handles, waits and what is listened to go on through that. What needs the folder
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack
-
-from msgspec import to_builtins
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from fledge.api import spawn_options, views
 from fledge.api.agents import Agent
-from fledge.api.carried import GivenFile, GivenImage, for_wire, read_files
-from fledge.api.fledge import Approver, EndListener, Fledge, Which, called, check_timeout_ms, wanted
+from fledge.api.carried import GivenImage
+from fledge.api.conversation import Conversation
+from fledge.api.fledge import Approver, EndListener, Fledge, Which, called, check_timeout_ms
 from fledge.api.handle import Handle
 from fledge.api.identity import Identity, agent_differences
-from fledge.api.spawn_options import SpawnOptions
-from fledge.api.values import Accepted, Forest, GivenUp, Plan, Question, Result, RunInfo, Waited
+from fledge.api.spawn_options import SpawnCall
+from fledge.api.values import Forest, GivenUp, Plan, Question, Result, RunInfo, Waited
 from fledge.client.asking import VerbCaller, deadline
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
@@ -39,7 +38,7 @@ from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.feed import Subscription
 from fledge.runtime.profiles import ConfiguredProfiles
-from fledge.store.base import Spec, Tx
+from fledge.store.base import Spec, Tx, Wishes
 
 T = TypeVar("T")
 
@@ -83,7 +82,7 @@ class Guest(Fledge):
     @property
     def config(self) -> Config:
         """The settings that count."""
-        return self._own.config if self._own is not None else self._refuse("config")
+        return (self._own or self._refuse("config")).config
 
     @property
     def program(self) -> str:
@@ -98,7 +97,7 @@ class Guest(Fledge):
     @property
     def identity(self) -> Identity:
         """What this process would bring to the folder."""
-        return self._own.identity if self._own is not None else self._refuse("identity")
+        return (self._own or self._refuse("identity")).identity
 
     @property
     def is_holder(self) -> bool:
@@ -155,32 +154,21 @@ class Guest(Fledge):
 
     # ---- runs
 
-    async def spawn(
-        self,
-        task: str,
-        *,
-        agent: Agent[Any] | str | None = None,
-        output_type: Any = None,
-        result_type: Any = None,
-        **options: Unpack[SpawnOptions],
-    ) -> Handle[Any]:
-        """Start a run whose answer this program gets. It has a key, so that it is started once, whoever holds the
-        folder by then."""
-        options = {"idempotency_key": RandomIds().unique(), **options}
-        asked = spawn_options.read_options(task, agent, output_type, result_type, options)
-        self._check_agent(asked.agent)
+    async def _spawn(self, asked: SpawnCall) -> tuple[str, str, str]:
+        """It has a key, so that it is started once, whoever holds the folder by then."""
+        params = asked.params
         if asked.functions:
             raise BadInput("tools", "must be names here: functions run in the process that holds the folder")
-        given = spawn_options.on_wire(asked.params)
+        given = {"idempotencyKey": RandomIds().unique()} | spawn_options.on_wire(params)
         try:
-            if self._own is not None and not ({"model", "runtime"} & options.keys()):
-                self._own.check(asked.params.agent_id or "main")
+            if self._own is not None and not (params.model or params.runtime):
+                self._own.check(params.agent_id or "main")
             told: WireObject = await self._asking.call(
                 WireObject, "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
             )
         except BadInput as error:
             raise as_written(error, {**spawn_options.WRITTEN, "agent": "agent_id"}) from None
-        return self._handle(told["childSessionKey"], told["runId"], asked.output_type, asked.params.label.strip())
+        return told["childSessionKey"], told["runId"], params.label.strip()
 
     def _check_agent(self, value: Agent[Any] | None) -> None:
         """Refused: an agent given as a value that the holder of the folder does not have, or has otherwise."""
@@ -213,17 +201,10 @@ class Guest(Fledge):
         found = await self._asking.call(Result[Any], "runs.result", run=run_id, peek=True)
         return found.session_key, found.label
 
-    async def gather(
-        self,
-        runs: Iterable[Which | Awaitable[Handle[Any]]],
-        *,
-        at_least: int | Literal["all", "any"] = "all",
-        timeout: float | None = None,
-    ) -> list[Result[Any]]:
-        """Wait for several: for all, any, or at least so many; answers a result for each, in order."""
-        needed = wanted(at_least)
-        handles = await self._handles(runs)
-        enough = len(handles) if needed is None else min(needed, len(handles))
+    def _deadline(self, timeout: float | None) -> float | None:
+        return deadline(timeout)
+
+    async def _gathered(self, handles: Sequence[Handle[Any]], enough: int, at: float | None) -> list[Result[Any]]:
         settled: set[str] = set()
 
         async def met() -> bool | None:
@@ -234,7 +215,7 @@ class Guest(Fledge):
                         settled.add(handle.session_key)
             return sum(handle.session_key in settled for handle in handles) >= enough or None
 
-        await self._asking.until(None, met, timeout)
+        await self._asking.until(None, met, at)
         return [await handle.result(timeout=0) for handle in handles]
 
     async def runs(self, *, requester: str | None = None, status: str | None = None) -> list[RunInfo]:
@@ -265,54 +246,11 @@ class Guest(Fledge):
 
     # ---- talking
 
-    def session(self, key: str = "main", *, address: Address | None = None) -> GuestConversation:
-        """A conversation with a model that can spawn: `main`, a name, or a whole key."""
-        name = views.session_key(key, "key")
-        if name == self._named:
-            raise BadInput("key", "is this program's own name: no model answers there", key)
-        return GuestConversation(self._asking, name, None if address is None else check_address(address))
+    def _conversation(self, key: str, address: Address | None) -> Conversation:
+        return GuestConversation(self._asking, key, None if address is None else check_address(address))
 
-    async def agent(
-        self,
-        message: str,
-        *,
-        session_key: str = "main",
-        deliver: bool = True,
-        lane: str = "",
-        extra_system_prompt: str = "",
-        model: str = "",
-        thinking: str = "",
-        timeout_seconds: float = 0,
-        idempotency_key: str = "",
-        images: Sequence[GivenImage] = (),
-        attachments: Sequence[GivenFile] = (),
-        address: Address | None = None,
-        compact: bool = False,
-    ) -> Accepted:
-        """Say something to a session, with wishes for the turn that answers; returns at once, with a run id."""
-        shown = to_builtins(await asyncio.to_thread(read_files, images)) if images else []
-        attached = to_builtins(await asyncio.to_thread(for_wire, attachments)) if attachments else []
-        try:
-            return await self._asking.call(
-                Accepted,
-                "agent",
-                once=False,
-                message=message,
-                session=session_key,
-                deliver=deliver,
-                lane=lane,
-                extraSystemPrompt=extra_system_prompt,
-                model=model,
-                thinking=thinking,
-                timeoutSeconds=timeout_seconds,
-                idempotencyKey=idempotency_key or RandomIds().unique(),
-                images=shown,
-                attachments=attached,
-                address=address,
-                compact=compact,
-            )
-        except BadInput as error:
-            raise as_written(error, _WRITTEN) from None
+    def _check_wishes(self, wishes: Wishes, session: str) -> None:
+        """The holder of the folder does."""
 
     async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
         """Wait for what `agent` accepted, or for any run: how it ended, or `pending` if it has not by then."""
@@ -394,14 +332,6 @@ class Guest(Fledge):
 
     async def _take_up(self, action: Literal["retry", "dismiss"], which: Which) -> None:
         await self._asking.call(TakenUp, f"undelivered.{action}", target=_target(which))
-
-
-_WRITTEN = {
-    "session": "session_key",
-    "extraSystemPrompt": "extra_system_prompt",
-    "timeoutSeconds": "timeout_seconds",
-    "idempotencyKey": "idempotency_key",
-}
 
 
 def _target(which: Which) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from fledge.api.carried import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.conversation import Conversation
@@ -12,14 +13,20 @@ from fledge.api.values import Accepted, Message, Reply
 from fledge.client.asking import VerbCaller, deadline
 from fledge.commands.sessions import Done, HeartbeatOf, Posted
 from fledge.commands.values import Rest
+from fledge.commands.wire import camel
+from fledge.core.params import as_written
 from fledge.core.route import Address
-from fledge.errors import NotFound, check_text
+from fledge.errors import BadInput, NotFound, check_text
 from fledge.ids import RandomIds
 from fledge.orchestrator.effects import Killing
 from fledge.runtime.feed import Subscription
+from fledge.store.base import Wishes
 
 MOST_ENTRIES = 1000
 """So many of the newest entries are looked at for words that were not heard."""
+_WIRE = {name: camel("timeout_seconds" if name == "timeout_s" else name) for name in Wishes.__struct_fields__}
+"""What a turn may be asked for, by its names on the wire."""
+_WRITTEN = {camel(name): name for name in ("extra_system_prompt", "timeout_seconds", "idempotency_key")}
 
 
 class GuestConversation(Conversation):
@@ -35,25 +42,29 @@ class GuestConversation(Conversation):
         """Wait for the answer to what was said before, by this process or an earlier one."""
         return await self._answer(run_id, failures, deadline(timeout), asks)
 
-    async def _say(
-        self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
-    ) -> tuple[str, int]:
-        check_text("message", message)
-        given: dict[str, Any] = {"images": to_builtins(await asyncio.to_thread(read_files, images))} if images else {}
+    def _check_thinks(self) -> None:
+        """The holder of the folder does."""
+
+    async def _accept(
+        self,
+        message: str,
+        images: Sequence[GivenImage],
+        attachments: Sequence[GivenFile],
+        wishes: Wishes | None = None,
+        idempotency_key: str = "",
+    ) -> Accepted:
+        given: dict[str, Any] = {} if wishes is None else {_WIRE[name]: one for name, one in asdict(wishes).items()}
+        if images:
+            given["images"] = to_builtins(await asyncio.to_thread(read_files, images))
         if attachments:
             given["attachments"] = to_builtins(await asyncio.to_thread(for_wire, attachments))
         if self._address is not None:
             given["address"] = self._address
-        said = await self._asking.call(
-            Accepted,
-            "agent",
-            once=False,
-            session=self.key,
-            message=message,
-            idempotencyKey=RandomIds().unique(),
-            **given,
-        )
-        return said.run_id, said.failures or 0
+        given["idempotencyKey"] = idempotency_key or RandomIds().unique()
+        try:
+            return await self._asking.call(Accepted, "agent", once=False, session=self.key, message=message, **given)
+        except BadInput as error:
+            raise as_written(error, _WRITTEN if wishes is None else {**_WRITTEN, "session": "session_key"}) from None
 
     async def _answer(self, run_id: str, failures: int, at: float | None, asks: bool | None = None) -> Reply:
         waits = self._asking.asks if asks is None else asks

@@ -11,7 +11,7 @@ from fledge.api.handle import Handle, HandleSeen, shown
 from fledge.api.streams import RunLook
 from fledge.api.values import Message, Plan, Reply, Result, RunInfo
 from fledge.api.views import read_value, with_kills_as
-from fledge.client.asking import VerbCaller
+from fledge.client.asking import VerbCaller, deadline
 from fledge.commands.runs import NextAttempt
 from fledge.commands.values import Story
 from fledge.errors import NotFound
@@ -45,7 +45,7 @@ class GuestHandle(Handle[T]):
             found = await self._result(peek=False)
             return found if found.done else None
 
-        return await self._asking.until(self.session_key, over, timeout) or await self.peek()
+        return await self._asking.until(self.session_key, over, deadline(timeout)) or await self.peek()
 
     async def peek(self) -> Result[T]:
         """What came of it so far, without waiting and without being told."""
@@ -105,7 +105,7 @@ class GuestHandle(Handle[T]):
             is_over = found is None and (await self._story()).run.ended_at is not None
             return (found,) if found is not None or is_over else None
 
-        found = await self._asking.until(self.session_key, planned, timeout)
+        found = await self._asking.until(self.session_key, planned, deadline(timeout))
         return None if found is None else found[0]
 
     async def steer(self, message: str) -> str:

@@ -31,7 +31,7 @@ class AtRest:
             return await answer_on_server(self._store, self._state, self._settings, method, params)
         return await answer_at_rest(self._state, self._settings, method, params)
 
-    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> WireFeed:
+    async def events(self, cursor: int | None, session: str, live: bool) -> WireFeed:
         """Refused: nothing is driven here."""
         raise Refused(
             "error", f"no process drives {self._state}, so there are no events: start one with `fledge run --continue`"

@@ -110,8 +110,8 @@ class SharedFolder(Folder):
                 if await self.reach() is self._driving:
                     await self._driving.opened()
                 await self.left()
+            except (StoreLocked, HolderLeft):
+                await asyncio.sleep(PAUSE_S)
             except FledgeError as error:
-                pause_s = PAUSE_S if isinstance(error, StoreLocked | HolderLeft) else TROUBLE_S
-                if pause_s == TROUBLE_S:
-                    log.warning("%s has no holder, and this process cannot take over: %s", self._state, error)
-                await asyncio.sleep(pause_s)
+                log.warning("%s has no holder, and this process cannot take over: %s", self._state, error)
+                await asyncio.sleep(TROUBLE_S)

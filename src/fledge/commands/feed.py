@@ -20,6 +20,7 @@ from fledge.api.fledge import Fledge
 from fledge.api.views import session_key
 from fledge.clock import wait_for_event
 from fledge.commands.listing import RowReader, wire_status
+from fledge.commands.looking import is_below
 from fledge.commands.table import Params
 from fledge.commands.values import RunRow
 from fledge.core.entries import HistoryEntry, LineEntry
@@ -186,43 +187,39 @@ class Watch:
         self._ready.clear()
         told = [*self._before, *([] if self._heard is None else self._heard.waiting())]
         self._before = []
+        tick_s = asyncio.get_running_loop().time()
 
-        def look(tx: Tx) -> tuple[int, list[Happened], list[FeedEvent], tuple[str, ...], list[FeedEvent]]:
+        def look(tx: Tx) -> list[FeedEvent]:
             page = tx.events.after(self._looked_at, PAGE)
+            self._looked_at = page[-1].seq if page else self._looked_at
             wanted = [one for one in page if self._is_wanted(tx, one.run)]
-            events: list[FeedEvent] = [] if self._wanted.rows else [_told(tx, one) for one in wanted]
+            events = self._rows(tx, wanted, told, tick_s) if self._wanted.rows else [_told(tx, one) for one in wanted]
+            self.cursor = self._changed.safe(self._looked_at)
             asked = tuple(one.id for one in tx.approvals.open() if self._is_wanted(tx, one.session))
-            live = [one for event in told if (one := self._live(tx, event)) is not None]
-            live += self._new_entries(tx, [event.session for event in told])
-            return page[-1].seq if page else self._looked_at, wanted, events, asked, live
+            if asked != self._asked:
+                events.append(ApprovalsChanged(open=asked))
+                self._asked = asked
+            events += [one for event in told if (one := self._live(tx, event)) is not None]
+            return events + self._new_entries(tx, [event.session for event in told])
 
-        self._looked_at, happened, events, asked, live = await self._store.read(look)
-        if self._wanted.rows:
-            events = await self._rows(happened, told)
-        self.cursor = self._changed.safe(self._looked_at)
-        if asked != self._asked:
-            events.append(ApprovalsChanged(open=asked))
-            self._asked = asked
-        return events + live
+        return await self._store.read(look)
 
-    async def _rows(self, happened: Sequence[Happened], told: Sequence[TurnEvent]) -> list[FeedEvent]:
+    def _rows(self, tx: Tx, happened: Sequence[Happened], told: Sequence[TurnEvent], tick_s: float) -> list[FeedEvent]:
         """The rows of runs that have changed and were not told within a second."""
         for one in happened:
             self._changed.note(one.run, one.seq)
         for event in told:
             if event.kind == "lost":
-                await self._store.read(self._all_driven)
+                self._all_driven(tx)
             elif event.kind in ROW_KINDS:
                 self._changed.note(event.session)
-        due = self._changed.due(asyncio.get_running_loop().time())
-        cursor, now = self._changed.safe(self._looked_at), self._fl.engine.clock.now()
-
-        def look(tx: Tx) -> list[FeedEvent]:
-            reader = RowReader(tx, now, self._fl.drives)
-            runs = [tx.lists.run(key) for key in due if self._is_wanted(tx, key)]
-            return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
-
-        return await self._store.read(look) if due else []
+        due = self._changed.due(tick_s)
+        if not due:
+            return []
+        reader = RowReader(tx, self._fl.engine.clock.now(), self._fl.drives)
+        cursor = self._changed.safe(self._looked_at)
+        runs = [tx.lists.run(key) for key in due if self._is_wanted(tx, key)]
+        return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
 
     def _all_driven(self, tx: Tx) -> None:
         """Every run at work may have changed without an event."""
@@ -256,7 +253,7 @@ class Watch:
         if self._root in ("", session):  # also before there is such a session
             return True
         if session not in self._within:
-            self._within[session] = any(above.key == self._root for above in tx.sessions.lineage(session))
+            self._within[session] = is_below(tx, self._root, session)
         return self._within[session]
 
     def _live(self, tx: Tx, event: TurnEvent) -> FeedEvent | None:
@@ -266,22 +263,11 @@ class Watch:
             return None
         if event.elsewhere and is_late(event, tx.transcripts.last(event.session)):
             return None  # a newer entry may be told already
-        return Live(
-            session_key=event.session,
-            kind=event.kind,
-            text=event.text,
-            turn=event.turn,
-            call=event.call,
-            remedy=event.remedy,
-            retry_in_s=event.retry_in_s,
-            entry=event.entry,
-            arguments=event.arguments,
-            cause=event.cause,
-            tokens_in=event.tokens_in,
-            tokens_out=event.tokens_out,
-            cost_usd=event.cost_usd,
-            is_error=event.is_error,
-        )
+        return Live(session_key=event.session, **{name: getattr(event, name) for name in _TOLD})
+
+
+_TOLD: Final = [name for name in Live.__struct_fields__ if name != "session_key"]
+"""What a live event has of the `TurnEvent`, by the same names."""
 
 
 class Changed:
@@ -323,8 +309,8 @@ def _last_before(tx: Tx, session: str, since: Instant) -> int:
     return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
 
 
-def _told(tx: Tx, happened: Happened) -> RunHappened:
-    run, spec = tx.runs.load(happened.run), tx.runs.spec(happened.run)
+def _told(tx: Tx, happened: Happened) -> FeedEvent:
+    run = tx.runs.load(happened.run)
     status, ended_reason = wire_status(run)
     return RunHappened(
         cursor=happened.seq,
@@ -337,5 +323,5 @@ def _told(tx: Tx, happened: Happened) -> RunHappened:
         status=status,
         ended_reason=ended_reason,
         requester=run.terms.parent,
-        label=spec.label,
+        label=tx.runs.spec(run.key).label,
     )

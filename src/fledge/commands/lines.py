@@ -79,7 +79,7 @@ def row_name(row: RunRow, numbered_for: str = "") -> str:
 
 def row_state(row: RunRow) -> str:
     """How a run stands, and why."""
-    state = _outcome(row) if row.ended_at is not None else row.phase.replace("_", " ")
+    state = _standing(row)
     if row.now is not None:
         why = printable(one_line(row.now.text, LINE_CHARS))
         state = {"stuck": f"stuck: {why}", "you": why, "queue": why, "retry": why}.get(row.now.kind, f"{state}: {why}")
@@ -92,13 +92,15 @@ def row_state(row: RunRow) -> str:
 
 def row_status(row: RunRow) -> str:
     """How a run stands, in words that change only with its state."""
-    words = row.phase.replace("_", " ") if row.ended_at is None else _outcome(row)
+    words = _standing(row)
     if row.stuck_at is not None:
         words += " (stuck)"
     return f"{words}, attempt {row.attempt}" if row.attempt > 1 else words
 
 
-def _outcome(row: RunRow) -> str:
+def _standing(row: RunRow) -> str:
+    if row.ended_at is None:
+        return row.phase.replace("_", " ")
     if row.ended_reason == "killed":
         return "killed"
     if row.status == "ok":

@@ -19,7 +19,7 @@ from fledge.commands.params import Count
 from fledge.commands.table import Params
 from fledge.commands.values import BudgetUse, Ends, FilterCounts, RunDelivery, RunPage, RunRow, SessionPage, SessionRow
 from fledge.core.announce import announce_key
-from fledge.core.doing import Doing, DoingFacts, OpenToolCall, doing, error_words
+from fledge.core.doing import DoingFacts, OpenToolCall, doing, error_words
 from fledge.core.freeze import one_line
 from fledge.core.params import also_called, formerly
 from fledge.core.prompts import is_stuck
@@ -38,7 +38,7 @@ from fledge.core.spans import marks
 from fledge.core.transcript import Line, from_body, open_calls
 from fledge.errors import BadInput
 from fledge.orchestrator import views
-from fledge.store.base import Approval, ListedRun, ListedSession, RunMark, RunWalk, Session, Tx
+from fledge.store.base import Approval, ListedRun, ListedSession, QueuePlace, RunMark, RunWalk, Session, Tx
 
 TASK_CHARS: Final = 200
 FIRST_CHARS: Final = 80
@@ -137,25 +137,23 @@ def _ordered(
     tx: Tx, wanted: RunsQuery, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
 ) -> tuple[list[ListedRun], str]:
     """The runs of one page in the order that is wanted, and the cursor of the next."""
-
-    def walked(walk: RunWalk, behind: RunMark | None, limit: int) -> tuple[list[ListedRun], RunMark | None]:
-        return _walked(partial(tx.lists.runs, walk), lambda one: one.mark, behind, limit, fits)
-
     half, behind = _read_cursor(wanted.cursor)
-    if wanted.sort != "active" or wanted.filter != "all":
-        found, mark = walked(walk, behind, wanted.limit)
-        return found, _cursor("", mark)
-    done = replace(walk, filter="done")
-    found = []
-    if half != "d":
-        found, mark = walked(replace(walk, filter="active"), behind, wanted.limit)
-        if mark is not None:
-            return found, _cursor("a", mark)
+    walks = {"": walk}
+    if wanted.sort == "active" and wanted.filter == "all":
+        walks = {"d": replace(walk, filter="done")}
+        if half != "d":
+            walks = {"a": replace(walk, filter="active"), **walks}
+    found: list[ListedRun] = []
+    for name, each in walks.items():
         if len(found) == wanted.limit:
-            return found, "d" if tx.lists.runs(done, None, 1) else ""
+            return found, name if tx.lists.runs(each, None, 1) else ""
+        batch = partial(tx.lists.runs, each)
+        more, mark = _walked(batch, lambda one: one.mark, behind, wanted.limit - len(found), fits)
+        found += more
+        if mark is not None:
+            return found, f"{name}{mark.at!r}:{mark.number}"
         behind = None
-    rest, mark = walked(done, behind, wanted.limit - len(found))
-    return found + rest, _cursor("d", mark)
+    return found, ""
 
 
 def _walked(
@@ -194,10 +192,6 @@ def _read_cursor(text: str) -> tuple[str, RunMark | None]:
     return half, None if at is None else RunMark(float(at), int(number))
 
 
-def _cursor(half: str, mark: RunMark | None) -> str:
-    return "" if mark is None else f"{half}{mark.at!r}:{mark.number}"
-
-
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
 
@@ -219,11 +213,23 @@ class RowReader:
         run, spec, ran = tx.runs.load(key), tx.runs.spec(key), tx.turns.last_ran(key)
         used, counts = tx.transcripts.used(key), tx.sessions.counts(key)
         driver, queued, ended = tx.drivers.get(key), tx.queue.place(key), run.ended
-        asked = self._questions.get(key, [])
+        place, asked = None if queued is None else self._place(queued), self._questions.get(key, [])
         status, ended_reason = wire_status(run)
         timeline = tx.events.of(key)
-        marked = marks(timeline)
-        now = self._doing(run, asked, timeline[-1].at)
+        marked, running = marks(timeline), run.phase if isinstance(run.phase, Running) else None
+        facts = DoingFacts(
+            is_driven=self.is_driven,
+            spawned=counts.spawned,
+            unsettled=counts.unsettled,
+            ahead=None if place is None else place - 1,
+            entered_at=timeline[-1].at,
+            calls=calls_under_way(tx, key) if running else (),
+            stepped_at=driver.progress_at if running and driver else None,
+            is_stuck=is_stuck(run, views.progress_of(tx, run)),
+            asks=tuple(one.tool for one in asked),
+            asked_at=asked[0].asked_at if asked else None,
+            asks_until=min((one.expires_at for one in asked), default=None),
+        )
         return RunRow(
             run_id=run.run_id,
             session_key=key,
@@ -254,9 +260,9 @@ class RowReader:
             cost_below_usd=tx.sessions.cost_below(key),
             budget=budget_of(tx, key),
             lane=driver.lane if driver is not None else queued.lane if queued is not None else run.terms.lane,
-            place=self._place(run) or 0,
-            now=now,
-            stuck_at=run.phase.stuck_at if isinstance(run.phase, Running) and self._is_stuck(run) else None,
+            place=place or 0,
+            now=doing(run, facts, self._now),
+            stuck_at=running.stuck_at if running and facts.is_stuck else None,
             delivery=self._delivery(run),
             children=counts.spawned,
             unsettled=counts.unsettled,
@@ -271,37 +277,12 @@ class RowReader:
             self._numbers[parent] = self._tx.lists.child_numbers(parent, self._numbered)
         return self._numbers[parent].get(run.key, 0)
 
-    def _place(self, run: Run) -> int | None:
+    def _place(self, queued: QueuePlace) -> int | None:
         """Its place in its lane, from 1 on."""
-        queued = self._tx.queue.place(run.key)
-        if queued is None:
-            return None
         if queued.lane not in self._lanes:
             order = self._tx.queue.lane_order(queued.lane, PLACES)
             self._lanes[queued.lane] = {key: at for at, key in enumerate(order, 1)}
-        return self._lanes[queued.lane].get(run.key)
-
-    def _is_stuck(self, run: Run) -> bool:
-        return is_stuck(run, views.progress_of(self._tx, run))
-
-    def _doing(self, run: Run, asked: Sequence[Approval], entered_at: Instant) -> Doing | None:
-        tx, is_running = self._tx, isinstance(run.phase, Running)
-        place, counts = self._place(run), tx.sessions.counts(run.key)
-        driver = tx.drivers.get(run.key) if is_running else None
-        facts = DoingFacts(
-            is_driven=self.is_driven,
-            spawned=counts.spawned,
-            unsettled=counts.unsettled,
-            ahead=None if place is None else place - 1,
-            entered_at=entered_at,
-            calls=calls_under_way(tx, run.key) if is_running else (),
-            stepped_at=None if driver is None else driver.progress_at,
-            is_stuck=self._is_stuck(run),
-            asks=tuple(one.tool for one in asked),
-            asked_at=asked[0].asked_at if asked else None,
-            asks_until=min((one.expires_at for one in asked), default=None),
-        )
-        return doing(run, facts, self._now)
+        return self._lanes[queued.lane].get(queued.session)
 
     def _delivery(self, run: Run) -> RunDelivery | None:
         if run.ended is None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from fledge.api.fledge import open_program
 from fledge.api.spawn_options import program_key
 from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
@@ -32,7 +33,7 @@ from fledge.core.params import formerly
 from fledge.core.policy import STEER_CHARS
 from fledge.core.run import Run
 from fledge.core.targets import is_everybody
-from fledge.errors import BadInput, NotFound
+from fledge.errors import NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
@@ -71,9 +72,7 @@ async def subagents_spawn(gateway: GatewayState, params: Spawn) -> WireObject:
     def open_requester(c: Commit) -> None:
         known = c.tx.sessions.get(session)
         if params.program:
-            if known is not None and known.kind != "program":
-                raise BadInput("program", f"{session} is a conversation; choose another name for the program")
-            spawn.open_program(c, session)
+            open_program(c, session)
         elif known is None or known.deleted:
             if session != main_key():
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
@@ -102,10 +101,7 @@ class ResultOf(Params, frozen=True, kw_only=True):
 async def subagents_result(gateway: GatewayState, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await gateway.fl.run(params.run)
-    if params.peek:
-        result = await run.peek()
-    else:
-        result = await while_open(gateway, run.result(params.timeout_ms / 1000), lambda: run.result(0))
+    result = await (run.peek() if params.peek else while_open(gateway, run.result, params.timeout_ms / 1000))
     return replace(result, status="error") if result.status == "killed" else result
 
 

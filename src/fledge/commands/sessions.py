@@ -3,7 +3,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -61,22 +62,20 @@ AddressParam = Annotated[
 ]
 
 
-async def while_open(
-    gateway: GatewayState, waiting: Coroutine[Any, Any, T], otherwise: Callable[[], Awaitable[T]]
-) -> T:
-    """What is waited for; what there is instead as soon as the gateway is about to close."""
-    wanted = asyncio.ensure_future(waiting)
+async def while_open(gateway: GatewayState, wait: Callable[[float], Coroutine[Any, Any, T]], longest: float) -> T:
+    """What `wait` answers within this time; what it answers at once as soon as the gateway is about to close."""
+    wanted = asyncio.ensure_future(wait(longest))
     closing = asyncio.ensure_future(gateway.closing.wait())
     try:
         await asyncio.wait((wanted, closing), return_when=asyncio.FIRST_COMPLETED)
-        return await (wanted if wanted.done() else otherwise())
+        return await (wanted if wanted.done() else wait(0))
     finally:
         await end_tasks((wanted, closing))
 
 
 async def replied(gateway: GatewayState, session: Conversation, run_id: str, seconds: float) -> Reply:
     """The answer to a message, as far as there is one after this time or when the gateway closes."""
-    return await while_open(gateway, session.reply(run_id, timeout=seconds), lambda: session.reply(run_id, timeout=0))
+    return await while_open(gateway, lambda wait_s: session.reply(run_id, timeout=wait_s), seconds)
 
 
 StopsWait = Annotated[bool, Meta(description="wait up to 6 s until everything that must stop has stopped")]
@@ -160,8 +159,7 @@ class AgentWait(Params, frozen=True, kw_only=True):
 @method("agent.wait", reads=True)
 async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
     """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
-    fl = gateway.fl
-    return await while_open(gateway, fl.agent_wait(params.run, params.timeout_ms), lambda: fl.agent_wait(params.run, 0))
+    return await while_open(gateway, partial(gateway.fl.agent_wait, params.run), params.timeout_ms)
 
 
 class Send(NamedSession, frozen=True, kw_only=True):
@@ -195,12 +193,8 @@ class ReplyTo(NamedSession, frozen=True, kw_only=True):
 @method("reply", reads=True)
 async def reply(gateway: GatewayState, params: ReplyTo) -> Reply:
     """The answer to the message with this run id; waits for it."""
-    session = conversation(gateway, params.session)
-
-    async def waited(wait_s: float) -> Reply:
-        return await session.reply(params.run, timeout=wait_s, failures=params.failures, asks=params.asks or None)
-
-    return await while_open(gateway, waited(params.timeout_ms / 1000), lambda: waited(0))
+    reply_to = partial(conversation(gateway, params.session).reply, failures=params.failures, asks=params.asks or None)
+    return await while_open(gateway, lambda wait_s: reply_to(params.run, timeout=wait_s), params.timeout_ms / 1000)
 
 
 class SystemEvent(Params, frozen=True, kw_only=True):
@@ -389,10 +383,11 @@ async def sessions_wait(gateway: GatewayState, params: SessionsWait) -> Rest:
         found = stands(tx)
         return found if found.settled or (params.or_asked and found.questions) else None
 
-    async def now() -> Rest:
-        return await gateway.read(stands)
+    async def over(wait_s: float) -> Rest:
+        found = await fl.until(is_over, timeout=wait_s)
+        return await gateway.read(stands) if found is None else found
 
-    return await while_open(gateway, fl.until(is_over, timeout=params.timeout_ms / 1000), now) or await now()
+    return await while_open(gateway, over, params.timeout_ms / 1000)
 
 
 class SessionsOpen(InSession, frozen=True, kw_only=True):

@@ -132,9 +132,13 @@ _ACTIONS: Final = {
     for usage in (*SUBAGENTS, SlashUsage("kill", "stop <id|#|all>", "as kill"))
 }
 _COMMANDS: Final = {usage.form.split()[0][1:]: usage for usage in ALONE}
-_ACTIONS_OF: Final = {"undelivered": ("retry", "dismiss"), "permissions": ("revoke",)}
-_NEED_A_TARGET: Final = "kill resume again log info send steer approve reject focus spawn image attach"
-_NEED_WORDS: Final = "send steer reject spawn event"
+WordChoice = tuple[str, str]
+"""A word, and what it means."""
+_ACTIONS_OF: Final[Mapping[str, Sequence[WordChoice]]] = {
+    "undelivered": (("retry", "offer it again"), ("dismiss", "take it off the list")),
+    "permissions": (("revoke", "let such commands ask again"),),
+}
+"""By verb: what may be done with what it lists."""
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -202,10 +206,8 @@ def _order(said: SlashUsage, rest: str) -> Order:
             return _allow(rest, said)
         case "undelivered" | "permissions":
             action, name = _first(rest)
-            if action and action not in _ACTIONS_OF[verb]:
-                raise _misused(said)
             order = Order(verb=verb, words=action, target=_unquoted(name))
-            if bool(action) != bool(order.target):
+            if action and (action not in dict(_ACTIONS_OF[verb]) or not order.target):
                 raise _misused(said)
             return order
         case _:
@@ -214,8 +216,8 @@ def _order(said: SlashUsage, rest: str) -> Order:
 
 
 def _checked(order: Order, said: SlashUsage) -> Order:
-    lacks_target = order.verb in _NEED_A_TARGET.split() and not order.target
-    if lacks_target or (order.verb in _NEED_WORDS.split() and not order.words):
+    """The order, if it has as many parts as the form has in `<>`; its target is read before its words."""
+    if bool(order.target) + bool(order.words) < said.form.count("<"):
         raise _misused(said)
     return order
 
@@ -294,10 +296,6 @@ def help_text() -> str:
     return "\n".join(f"{form:<{width}}  {meaning}" for form, meaning in forms())
 
 
-WordChoice = tuple[str, str]
-"""A word, and what it means."""
-
-
 def complete(line: str, targets: Sequence[WordChoice] = ()) -> list[WordChoice]:
     """What the last word of a line may become, with its meaning: commands, actions and, where one is meant, targets."""
     if not line.startswith("/") or "\n" in line:
@@ -309,20 +307,12 @@ def complete(line: str, targets: Sequence[WordChoice] = ()) -> list[WordChoice]:
     if first == "subagents" and len(before) == 1:
         return fitting(last, _choices(SUBAGENTS))
     said = _ACTIONS.get(before[1].lower()) if first == "subagents" else _COMMANDS.get(first)
-    match said and said.verb, len(before) - (2 if first == "subagents" else 1):
-        case "undelivered", 0:
-            return fitting(last, [("retry", "offer it again"), ("dismiss", "take it off the list")])
-        case "permissions", 0:
-            return fitting(last, [("revoke", "let such commands ask again")])
-        case ("kill", 0):
-            return fitting(last, [*quoted(targets), ("all", "all of them")])
-        case (
-            "log" | "info" | "send" | "steer" | "resume" | "again" | "approve" | "reject" | "focus" | "status",
-            0,
-        ):
-            return fitting(last, quoted(targets))
-        case _:
-            return []
+    if said is None or len(before) != (2 if first == "subagents" else 1):
+        return []
+    everybody = [("all", "all of them")] if "|all" in said.form else []
+    return fitting(
+        last, [*_ACTIONS_OF.get(said.verb, ()), *(quoted(targets) if "id|#" in said.form else ()), *everybody]
+    )
 
 
 def _choices(usages: Sequence[SlashUsage]) -> list[WordChoice]:

@@ -6,14 +6,13 @@ lets nothing else happen before it has looked at names, origins, the token and t
 proves itself by its signature, and the page's files, which hold no data, are anybody's.
 """
 
-import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,15 +24,16 @@ from fledge.commands.feed import Subscribe
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call, schema
 from fledge.commands.rpc import RpcFault, fault_of
+from fledge.commands.talk import watched
 from fledge.errors import BadInput, FledgeError, Refused
 from fledge.gateway.artifacts import artifacts, attachments, download
 from fledge.gateway.auth import Door, Rates, Rejection
+from fledge.gateway.bodies import MOST_AT_ONCE, MOST_BYTES, Bodies, NotTaken
 from fledge.gateway.guests import call_as_guest
 from fledge.gateway.metrics import exposition
 from fledge.gateway.page import is_page, page_routes
 from fledge.gateway.socket import converse
 from fledge.gateway.stream import EventStream
-from fledge.gateway.unproven import NotTaken, Unproven
 from fledge.models.keys import SecretKey
 
 CHANNELS: Final = "/channels/"
@@ -93,12 +93,16 @@ def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]
     """The application of this gateway. `secrets` are those of channels."""
 
     published = msgspec.json.encode(schema())
-    rates, bodies = Rates(gateway.limits.requests_per_second), Unproven(gateway.patience.body_s)
+    rates, most_kb = Rates(gateway.limits.requests_per_second), gateway.limits.max_body_kb
+    owners, strangers = Bodies(gateway.patience.body_s), Bodies(gateway.patience.body_s, MOST_AT_ONCE, MOST_BYTES)
 
     async def on_rpc(request: Request) -> Response:
-        body = await _body(request, gateway)
-        if isinstance(body, Response):
-            return body
+        try:
+            body = await owners.body(request, most_kb * 1024, f"at most {most_kb} KiB: gateway.maxBodyKb")
+        except NotTaken as error:
+            return JSONResponse(
+                {"error": error.words}, error.status, {"connection": "close"} if error.status == 408 else None
+            )
         gateway.requests += 1
         told = await rpc.answer(body, lambda name, given: call_as_guest(gateway, name, given))
         return Response(status_code=204) if told is None else Response(told, media_type="application/json")
@@ -114,16 +118,16 @@ def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]
 
     async def on_events(request: Request) -> Response:
         try:
-            return EventStream(gateway, _wanted(request))
+            return EventStream(gateway, await watched(gateway, _wanted(request)))
         except (BadInput, RpcFault) as error:
             fault = fault_of(error)
             return JSONResponse({"error": fault.message, **fault.data}, 429 if fault.code == rpc.TOO_MANY else 400)
 
     async def on_channel(request: Request) -> Response:
-        return await _heard(request, gateway, secrets, rates, bodies)
+        return await _heard(request, gateway, secrets, rates, strangers)
 
     async def on_login(request: Request) -> Response:
-        return await _sign_in(request, gateway, door.token, bodies)
+        return await _sign_in(request, gateway, door.token, strangers)
 
     async def on_artifact(request: Request) -> Response:
         return await download(gateway, artifacts, request.path_params["run"], request.path_params["name"])
@@ -155,7 +159,7 @@ class _Code(msgspec.Struct, forbid_unknown_fields=True):
     code: str
 
 
-async def _sign_in(request: Request, gateway: GatewayState, token: str, bodies: Unproven) -> Response:
+async def _sign_in(request: Request, gateway: GatewayState, token: str, bodies: Bodies) -> Response:
     """The token, for a code that is good; a code is good once."""
     headers = {"cache-control": "no-store"}
     try:
@@ -171,26 +175,6 @@ async def _sign_in(request: Request, gateway: GatewayState, token: str, bodies: 
 
 async def _trouble(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": fault_of(error).message}, 500)
-
-
-async def _body(request: Request, gateway: GatewayState) -> bytes | Response:
-    """The request's body, or the answer to one that is too large, too slow, or breaks off."""
-    most, too_large = gateway.limits.max_body_kb * 1024, f"at most {gateway.limits.max_body_kb} KiB: gateway.maxBodyKb"
-    told = request.headers.get("content-length", "0")
-    if not told.isdecimal() or int(told) > most:
-        return JSONResponse({"error": too_large}, 413)
-    body = bytearray()
-    try:
-        async with asyncio.timeout(gateway.patience.body_s):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > most:
-                    return JSONResponse({"error": too_large}, 413)
-    except TimeoutError:
-        return JSONResponse({"error": "the request took too long to arrive"}, 408, {"connection": "close"})
-    except ClientDisconnect:
-        return JSONResponse({"error": "the request broke off"}, 400)
-    return bytes(body)
 
 
 def _wanted(request: Request) -> Subscribe:
@@ -218,7 +202,7 @@ def _flag(request: Request, name: str, otherwise: bool) -> bool:
 
 
 async def _heard(
-    request: Request, gateway: GatewayState, secrets: Mapping[str, SecretKey], rates: Rates, bodies: Unproven
+    request: Request, gateway: GatewayState, secrets: Mapping[str, SecretKey], rates: Rates, bodies: Bodies
 ) -> Response:
     """What a channel posts to us: taken if its signature is right, once per message id. What can be refused without
     the body is refused before it is read."""

@@ -64,9 +64,7 @@ class Door(Struct, frozen=True, kw_only=True):
 
     def _is_ours(self, host: str) -> bool:
         name = _hostname(host)
-        if name is None:
-            return False
-        return name in self.hosts or (self.by_address and _is_address(name))
+        return name is not None and (name in self.hosts or (self.by_address and _is_address(name)))
 
     def _may_ask(self, headers: RawHeaders, host: str) -> bool:
         origins = [value for name, value in headers if name == b"origin"]

@@ -7,25 +7,22 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fledge.cancellation import end_tasks
-from fledge.commands.feed import FeedClosing, FeedEvent, RowEvent, RunHappened, Subscribe, Watch
+from fledge.commands.feed import FeedClosing, FeedEvent, RowEvent, RunHappened, Watch
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.wire import to_wire
-from fledge.errors import BadInput
 
 _encode = msgspec.json.Encoder().encode
 
 
 class EventStream(Response):
-    """The answer to a request for a feed. Refused, before anything is sent: too many feeds, a cursor nobody told."""
+    """The answer to a request for a feed that is `watched`; it ends that."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, gateway: GatewayState, wanted: Subscribe) -> None:
+    def __init__(self, gateway: GatewayState, watch: Watch) -> None:
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._gateway = gateway
-        self._watch = Watch(gateway.fl, wanted)
-        gateway.subscribe(self._watch)
+        self._gateway, self._watch = gateway, watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell events until the client leaves, is too slow, or the gateway closes."""
@@ -36,29 +33,19 @@ class EventStream(Response):
         finally:
             await end_tasks((telling, leaving))
             self._gateway.unsubscribe(self._watch)
+            await self._watch.__aexit__()
 
     async def _tell(self, send: Send) -> None:
         async def put(body: bytes, more: bool = True) -> None:
             async with asyncio.timeout(self._gateway.patience.stuck_s):
                 await send({"type": "http.response.body", "body": body, "more_body": more})
 
-        try:
-            await self._watch.__aenter__()
-        except BadInput as error:
-            body = _encode({"error": str(error), "field": error.field})
-            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-            await send({"type": "http.response.start", "status": 400, "headers": headers})
-            await put(body, more=False)
-            return
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await put(f": from {self._watch.cursor}\n\n".encode())
-            while not self._gateway.closing.is_set():
-                events = await self._watch.next(self._gateway.patience.quiet_s)
-                await put(b"".join(map(lines, events)) or b": quiet\n\n")
-            await put(lines(FeedClosing(cursor=self._watch.cursor, reason="the gateway closes")), more=False)
-        finally:
-            await self._watch.__aexit__()
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await put(f": from {self._watch.cursor}\n\n".encode())
+        while not self._gateway.closing.is_set():
+            events = await self._watch.next(self._gateway.patience.quiet_s)
+            await put(b"".join(map(lines, events)) or b": quiet\n\n")
+        await put(lines(FeedClosing(cursor=self._watch.cursor, reason="the gateway closes")), more=False)
 
 
 async def _until_gone(receive: Receive) -> None:

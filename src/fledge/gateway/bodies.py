@@ -1,15 +1,18 @@
-"""Bodies of requests whose sender is not known before the body has come, as what channels post: bounded altogether.
+"""Bodies of requests, each of so many bytes and for so long.
 
-There are at most so many at once, of so many bytes together, each for so long. When there is no room the one that came
-first is given up: a message of a real channel is there at once, and a stranger's slow one cannot hold its place.
+Those of senders who are not known before the body has come, as what channels post, are bounded altogether: there are at
+most so many at once, of so many bytes together. When there is no room the one that came first is given up: a message of
+a real channel is there at once, and a stranger's slow one cannot hold its place.
 """
 
 import asyncio
+import math
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 
 MOST_AT_ONCE: Final = 64
+"""So many bodies of strangers, and so many bytes of them."""
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -21,20 +24,21 @@ class NotTaken(Exception):
         self.status, self.words = status, words
 
 
-class Unproven:
-    """The bodies that are being read."""
+class Bodies:
+    """The bodies that are being read: so many at once, and so many bytes of them."""
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, patience_s: float, at_once: float = math.inf, altogether: float = math.inf) -> None:
+        self._patience_s, self._at_once, self._altogether = patience_s, at_once, altogether
         self._held: dict[asyncio.Timeout, int] = {}
         """Bytes by the deadline of each, the oldest first."""
 
-    async def body(self, request: Request, most: int) -> bytes:
+    async def body(self, request: Request, most: int, too_large: str = "") -> bytes:
         """The whole body. Raises NotTaken if it has more bytes than `most`, takes too long, breaks off, or has to make
         room for others."""
+        not_taken = NotTaken(413, too_large or f"at most {most} bytes")
         told = request.headers.get("content-length", "0")
         if not told.isdecimal() or int(told) > most:
-            raise NotTaken(413, f"at most {most} bytes")
+            raise not_taken
         body, given_up = bytearray(), False
         try:
             async with asyncio.timeout(self._patience_s) as deadline:
@@ -44,7 +48,7 @@ class Unproven:
                     async for piece in request.stream():
                         body += piece
                         if len(body) > most:
-                            raise NotTaken(413, f"at most {most} bytes")
+                            raise not_taken
                         if deadline in self._held:
                             self._held[deadline] = len(body)
                             self._make_room()
@@ -59,7 +63,7 @@ class Unproven:
         return bytes(body)
 
     def _make_room(self) -> None:
-        while len(self._held) > MOST_AT_ONCE or sum(self._held.values()) > MOST_BYTES:
+        while len(self._held) > self._at_once or sum(self._held.values()) > self._altogether:
             oldest = next(iter(self._held))
             del self._held[oldest]
             if not oldest.expired():
