@@ -35,6 +35,7 @@ from fledge.errors import BadInput, Refused
 from fledge.ids import RandomIds
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
+from fledge.orchestrator.spawn_params import NATIVE
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.feed import Subscription
 from fledge.runtime.profiles import ConfiguredProfiles
@@ -161,7 +162,7 @@ class Guest(Fledge):
             raise BadInput("tools", "must be names here: functions run in the process that holds the folder")
         given = {"idempotencyKey": RandomIds().unique()} | spawn_options.on_wire(params)
         try:
-            if self._own is not None and not (params.model or params.runtime):
+            if self._own is not None and not params.model and params.runtime == NATIVE:
                 self._own.check(params.agent_id or "main")
             told: WireObject = await self._asking.call(
                 WireObject, "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
