@@ -127,14 +127,9 @@ StreamEvent = (
 )
 
 
-def line(event: StreamEvent) -> str:
-    """The event as one line of JSON, which can be printed on a terminal."""
-    return wire_line(to_wire(event))
-
-
-def wire_line(event: Any) -> str:
-    """The same of an event that is on the wire already."""
-    return printable_json(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+def line(event: StreamEvent | Mapping[str, Any]) -> str:
+    """The event, or one that is on the wire already, as one line of JSON, which can be printed on a terminal."""
+    return printable_json(json.dumps(to_wire(event), ensure_ascii=False, separators=(",", ":")))
 
 
 def of_turn(event: Mapping[str, Any], conversation: str) -> StreamEvent | None:

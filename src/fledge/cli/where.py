@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from fledge.client.connection import Gateway
 from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
+from fledge.commands.wire import WireObject
 from fledge.core.keys import main_key, project_key
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput
@@ -43,6 +44,13 @@ class Where(NamedTuple):
         if self.store:
             return Server(local)
         return Folder(self.state, local, settings=settings)
+
+    async def begin(self, client: Client, session: str = "") -> WireObject:
+        """Let a conversation begin, if it has not: the named one, else the one that is meant here."""
+        begun: WireObject = await client.call(
+            "sessions.open", once=False, session=session or self.session, folder=self.project
+        )
+        return begun
 
     @property
     def words(self) -> str:
