@@ -7,6 +7,7 @@ letters, one for each attribute (`STYLES`). This file knows no markdown and writ
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from wcwidth import iter_graphemes, wcswidth, wcwidth
@@ -85,17 +86,12 @@ def pieces(text: str, style: str = "", *, loose: bool = False) -> Iterator[Piece
 
 def _wide_apart(word: str, style: str, loose: bool) -> Iterator[Piece]:
     """A word in which every wide sign is a piece of its own."""
-    narrow = ""
-    for sign in iter_graphemes(word):
-        if not is_wide(sign):
-            narrow += sign
-            continue
-        if narrow:
+    for are_wide, signs in groupby(iter_graphemes(word), is_wide):
+        if are_wide:
+            yield from (Piece(sign, style, 2, sign not in _CLINGS) for sign in signs)
+        else:
+            narrow = "".join(signs)
             yield Piece(narrow, style, columns(narrow), loose)
-            narrow = ""
-        yield Piece(sign, style, 2, sign not in _CLINGS)
-    if narrow:
-        yield Piece(narrow, style, columns(narrow), loose)
 
 
 def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[WrappedRow]:
@@ -166,15 +162,8 @@ class Theme(NamedTuple):
 
     def row(self, row: Iterable[Piece]) -> str:
         """Pieces as one painted row; neighbours of one style share its sequence."""
-        out: list[str] = []
-        run, style = "", ""
-        for piece in row:
-            if piece.style != style:
-                out.append(self.paint(run, style))
-                run, style = "", piece.style
-            run += piece.text
-        out.append(self.paint(run, style))
-        return "".join(out)
+        runs = groupby(row, key=lambda piece: piece.style)
+        return "".join(self.paint("".join(piece.text for piece in run), style) for style, run in runs)
 
 
 @lru_cache(4096)

@@ -12,6 +12,7 @@ its columns depend on all of them.
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from fledge.cli.term.cells import NARROWEST, Piece, Theme, WrappedRow, chop, columns, wrap
@@ -90,12 +91,11 @@ class Paragraph:
         return wrap(given, width - columns(self._first), width - columns(self._rest))
 
     def _painted(self, rows: Sequence[WrappedRow]) -> list[str]:
-        prefixes = [self._first, *[self._rest] * (len(rows) - 1)]
-        return [self._row(prefix, row.pieces) for prefix, row in zip(prefixes, rows, strict=False)]
-
-    def _row(self, prefix: str, row: Sequence[Piece]) -> str:
-        bars = 2 * self.quotes
-        return (self._theme.paint(prefix[:bars], "d") + prefix[bars:] + self._theme.row(row)).rstrip()
+        paint, bars, painted = self._theme.paint, 2 * self.quotes, []
+        for number, row in enumerate(rows):
+            prefix = self._rest if number else self._first
+            painted.append((paint(prefix[:bars], "d") + prefix[bars:] + self._theme.row(row.pieces)).rstrip())
+        return painted
 
 
 Cells = list[list[Piece]]
@@ -107,7 +107,8 @@ class MarkdownTable:
     def __init__(self, head: MarkdownLine, theme: Theme) -> None:
         self._theme, self._head, self._prefix = theme, head, _prefix(head)
         self._rows = [self._cells(head.body, "b")]
-        self._alignments: list[str] = []
+        self._alignments: list[tuple[bool, bool]] = []
+        """Of each column, whether its text keeps to the middle or the right: by the colons at both ends of its mark."""
         self._widths: list[int] = []
         """Of its columns, once rows were given away."""
         self.is_sure = False
@@ -120,7 +121,7 @@ class MarkdownTable:
 
     def delimit(self, line: str) -> None:
         """Its second line: how each column is aligned."""
-        self._alignments = [_alignment(cell) for cell in _split(line)]
+        self._alignments = [(cell.startswith(":"), cell.endswith(":")) for cell in _split(line)]
         self.is_sure = True
 
     def add(self, line: str, width: int) -> list[str]:
@@ -177,14 +178,14 @@ class MarkdownTable:
         yield self._prefix + "─" * NARROWEST
 
     def _as_columns(self, row: Cells, widths: Sequence[int]) -> Iterator[str]:
-        cells = [wrap(cell, width, width) for cell, width in zip(row, widths, strict=False)]
-        for number in range(max(map(len, cells))):
+        cells = [[line.pieces for line in wrap(cell, width, width)] for cell, width in zip(row, widths, strict=False)]
+        cells += [[]] * (len(widths) - len(cells))
+        for line in zip_longest(*cells, fillvalue=[]):
             parts = []
-            for column, width in enumerate(widths):
-                lines = cells[column] if column < len(cells) else []
-                shown = lines[number].pieces if number < len(lines) else []
+            for shown, width, alignment in zip_longest(line, widths, self._alignments[: len(widths)]):
                 spare = width - sum(piece.width for piece in shown)
-                parts.append(_aligned(self._theme.row(shown), spare, self._alignments[column : column + 1]))
+                before = {(True, True): spare // 2, (False, True): spare}.get(alignment, 0)
+                parts.append(" " * before + self._theme.row(shown) + " " * (spare - before))
             yield (self._prefix + " │ ".join(parts)).rstrip()
 
 
@@ -464,14 +465,3 @@ def _split(line: str) -> list[str]:
     """The cells of a table's row."""
     cells = [cell.strip().replace("\\|", "|") for cell in _COLUMN_END.split(line.strip().removeprefix("|"))]
     return (cells[:-1] if len(cells) > 1 and not cells[-1] else cells)[:TABLE_COLUMNS]
-
-
-def _alignment(cell: str) -> str:
-    if cell.endswith(":"):
-        return "centre" if cell.startswith(":") else "right"
-    return "left"
-
-
-def _aligned(text: str, spare: int, alignment: Sequence[str]) -> str:
-    before = {"right": spare, "centre": spare // 2}.get(alignment[0] if alignment else "", 0)
-    return " " * before + text + " " * (spare - before)

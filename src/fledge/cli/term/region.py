@@ -67,16 +67,10 @@ def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: 
     """What the turn does, since when, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
     stops = "esc stops" if reads_keys else "ctrl-c leaves"
     tokens = [f"↓ {count_text(turn.tokens)} tok"] if turn.tokens else []
-    match turn.state:
-        case "retrying":
-            wait = next_try(turn.attempt, turn.retry_at, now)
-            return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, stops], width - 2)
-        case "waiting":
-            first = "waits for you"
-        case "tool":
-            first = printable(turn.tool)
-        case state:
-            first = state
+    if turn.state == "retrying":
+        wait = next_try(turn.attempt, turn.retry_at, now)
+        return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, stops], width - 2)
+    first = {"waiting": "waits for you", "tool": printable(turn.tool)}.get(turn.state, turn.state)
     spin = "·" if turn.state == "waiting" else SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
     since = elapsed(now - turn.since)
     if columns(" · ".join([first, since, *tokens, stops])) > width - 2:
@@ -165,13 +159,11 @@ def _call_rows(question: CallQuestion, width: int) -> list[str]:
 
 def queued_rows(queued: tuple[str, ...], width: int, most: int, theme: Theme) -> list[str]:
     """Words of the person that were not read yet, or wait for their place in the scrollback."""
-    if not queued or most <= 0:
+    if most <= 0:
         return []
-    if len(queued) > most:
-        older = len(queued) - most + 1
-        rows = [f"  queued: {older} earlier"] + [f"  queued › {printable(text)}" for text in queued[older:]]
-    else:
-        rows = [f"  queued › {printable(text)}" for text in queued]
+    older = len(queued) - most + 1 if len(queued) > most else 0
+    rows = [f"queued: {older} earlier"] if older else []
+    rows += [f"queued › {printable(text)}" for text in queued[older:]]
     return [theme.paint("  " + fit(row, width - 2), "d") for row in rows]
 
 

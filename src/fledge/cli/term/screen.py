@@ -9,6 +9,7 @@ import asyncio
 import base64
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -279,8 +280,9 @@ class TerminalScreen(Screen):
             notes=tuple(notes),
         )
 
-    def picture(self, typed: list[str], cursor: ScreenCursor) -> tuple[str, str]:
-        """The bytes of the next picture around these rows of the input, and the question that it shows."""
+    def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
+        """What the renderer writes for a picture around these rows of the input; empty if there is nothing to draw."""
+        self._changed.clear()
         size, view, width = self._size(), self._view(), self._width
         menu = self._menu(width)
         room = max(0, size.rows - 1 - len(typed) - len(menu))
@@ -295,7 +297,10 @@ class TerminalScreen(Screen):
         above, self._above = self._above, []
         place = ScreenCursor(cursor.x, cursor.y + len(rows))
         data = self._painter.paint(above, [*rows, *typed, *menu], place, size.columns, is_parked=is_parked)
-        return data, view.asked[0].id if view.asked else ""
+        self._questions.drawn(view.asked[0].id if view.asked else "")
+        if not data:
+            self._questions.seen(self.now())
+        return data
 
     def _menu(self, width: int) -> list[str]:
         state = self._input.complete_state
@@ -343,15 +348,6 @@ class TerminalScreen(Screen):
         """True while a picture is being written: the next one comes after it, with all that has changed until then."""
         return self._pen.is_busy
 
-    def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
-        """What the renderer writes for a picture; empty if there is nothing to draw."""
-        self._changed.clear()
-        data, question = self.picture(typed, cursor)
-        self._questions.drawn(question)
-        if not data:
-            self._questions.seen(self.now())
-        return data
-
     def erase_region(self) -> str:
         """What the renderer writes to take the region away; rows that were not written yet are."""
         above, self._above = self._above, []
@@ -392,8 +388,8 @@ class TerminalScreen(Screen):
         for letter in "yane":
             bindings.add(letter, filter=answers, eager=True)(self._answer_key)
         bindings.add("escape")(lambda _: self._escape("esc"))
-        bindings.add("c-c")(lambda _: self._escape("ctrl-c"))
-        bindings.add("<sigint>")(lambda _: self._escape("ctrl-c"))
+        for key in ("c-c", "<sigint>"):
+            bindings.add(key)(lambda _: self._escape("ctrl-c"))
         bindings.add("c-d", filter=Condition(lambda: not self._input.text))(lambda _: self._wish(Leave()))
         bindings.add("c-t")(lambda _: self._toggle_children())
         bindings.add("c-o")(lambda _: self._toggle_output())
@@ -651,17 +647,17 @@ class _RegionRenderer(Renderer):
 
 def _row(cells: dict[int, Char], width: int) -> str:
     """A row of prompt_toolkit's as text; what is selected or found is shown reversed."""
-    out: list[str] = []
+    shown: list[Char] = []
     last = max((x for x, cell in cells.items() if cell.char != " " and x < width), default=-1)
-    x, is_marked = 0, False
+    x = 0
     while x <= last:
-        cell = cells[x]
-        if ("selected" in cell.style or "search" in cell.style) != is_marked:
-            is_marked = not is_marked
-            out.append("\x1b[7m" if is_marked else "\x1b[0m")
-        out.append(cell.char)
-        x += cell.width or 1
-    return "".join(out) + ("\x1b[0m" if is_marked else "") + (" " if not out or out[-1] in "›" else "")
+        shown.append(cells[x])
+        x += cells[x].width or 1
+    row = ""
+    for is_marked, run in groupby(shown, lambda cell: "selected" in cell.style or "search" in cell.style):
+        text = "".join(cell.char for cell in run)
+        row += f"\x1b[7m{text}\x1b[0m" if is_marked else text
+    return row + (" " if not shown or shown[-1].char in "›" else "")
 
 
 class _Completer(Completer):
