@@ -11,7 +11,6 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.api.values import RunInfo
 from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild, WorkingChildren
 from fledge.commands.lines import name_of
 from fledge.commands.values import Below, Story
@@ -21,6 +20,8 @@ from fledge.core.freeze import one_line
 CAUSE_CHARS: Final = 200
 CHARS_PER_TOKEN: Final = 4
 """What a token is taken for until the provider has counted them."""
+ENDINGS: Final = {"ok": "done", "error": "failed", "timeout": "timed out"}
+"""How a run ended, in a word, by its status."""
 LiveEvent = Mapping[str, Any]
 """An event of type `turn`, as it looks on the wire."""
 
@@ -157,14 +158,8 @@ def card_of(story: Story) -> EndedItem:
     """How a subagent ended."""
     run = story.run
     took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
-    return EndedItem(name_of(run), _how(run), took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
-
-
-def _how(run: RunInfo) -> str:
-    """How a run ended, in a word."""
-    if run.ended_reason == "killed":
-        return "killed"
-    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, outcome unknown")
+    status = "killed" if run.ended_reason == "killed" else ENDINGS.get(run.status, "ended, outcome unknown")
+    return EndedItem(name_of(run), status, took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
 
 
 def _cause(event: LiveEvent) -> str:

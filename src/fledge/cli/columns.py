@@ -43,8 +43,7 @@ def table(rows: Sequence[Sequence[str]], room: int | None, cut: Sequence[int], d
     no `room` given nothing is cut. A column that is empty everywhere is left out."""
     if not rows:
         return []
-    widths = {at: max(width_of(row[at]) for row in rows) for at in range(len(rows[0]))}
-    widths = {at: width for at, width in widths.items() if width}
+    widths = {at: width for at in range(len(rows[0])) if (width := max(width_of(row[at]) for row in rows))}
     if room is not None:
         for at in drop:
             if _whole(widths) > room and at in widths and len(widths) > 1:

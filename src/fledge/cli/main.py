@@ -572,11 +572,9 @@ def _verb(name: str, *given: str) -> Callable[[Namespace], int]:
 
 
 def _agents(options: Namespace) -> int:
-    from pathlib import Path
-
     from fledge.cli import settings
 
-    return _tell(settings.agents(Path.cwd(), options.model, options.settings), options)
+    return _tell(settings.agents(options.model, options.settings), options)
 
 
 def _spawn(options: Namespace) -> int:
@@ -638,11 +636,9 @@ def _init(options: Namespace) -> int:
 
 
 def _config(options: Namespace) -> int:
-    from pathlib import Path
-
     from fledge.cli import settings
 
-    return _show(settings.show(Path.cwd(), options.settings, options.key, options.everything))
+    return _show(settings.show(options.settings, options.key, options.everything))
 
 
 def _trust(options: Namespace) -> int:
@@ -654,8 +650,7 @@ def _trust(options: Namespace) -> int:
     if options.listed:
         return _show(settings.trusted())
     if options.workspace is not None:
-        place = Path(options.workspace).expanduser()
-        return _show(settings.distrust_workspace(place) if options.revoke else settings.trust_workspace(place))
+        return _show(settings.trust_workspace(Path(options.workspace).expanduser(), revoke=options.revoke))
     if options.show:
         return _show(settings.show_trust(folder))
     if options.revoke:
@@ -696,7 +691,8 @@ def _docs(options: Namespace) -> int:
 def _completion(options: Namespace) -> int:
     from fledge.cli import completion
 
-    return _show([completion.script(options.shell, _parser())])
+    parser = _parser()
+    return _show([completion.script(options.shell, parser, _choices(parser))])
 
 
 def _bench(options: Namespace) -> int:
@@ -713,11 +709,12 @@ def _bench(options: Namespace) -> int:
 
 
 def _import(options: Namespace) -> int:
+    import asyncio
     from pathlib import Path
 
     from fledge.cli import importing
 
-    return _show(importing.import_openclaw(Path(options.folder).expanduser(), _here(options)))
+    return _show(asyncio.run(importing.import_openclaw(Path(options.folder).expanduser(), _here(options))))
 
 
 def _store(options: Namespace) -> int:

@@ -23,20 +23,17 @@ async def usable_models(folder: Path, env: Environment, settings: SingleSettings
     config = discover(folder, settings).loaded.config
     catalog = configured_catalog(config)
     found = await configured_registry(config, env, catalog).service_models(config.models.providers)
+    shown = [service for service in found if service.reason or everything]
     lines: list[str] = []
     rows: list[dict[str, Any]] = []
-    left_out = 0
-    for service in found:
-        if not service.reason and not everything:
-            left_out += 1
-            continue
+    for service in shown:
         one = service.standing
         lines.append(f"{one.provider.name}: {service.reason or f'not usable: {one.missing}'}")
         for name in service.models:
             card, is_default = catalog.find(name), name == service.default
             lines.append(f"  {_line(name, card, is_default)}")
             rows.append(_row(name, one, service.reason, card, is_default))
-    if left_out:
+    if left_out := len(found) - len(shown):
         lines.append(f"{left_out} more providers are not usable: fledge models --all says what is missing")
     return CommandOutput(lines, rows)
 

@@ -7,7 +7,6 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from fledge.api import spawn_options as spawning_api
@@ -162,7 +161,7 @@ def _driven(where: Where, model: str | None, settings: SingleSettings, check: Ca
 
     @cache
     def config() -> Config:
-        found = load_settings(Path.cwd(), settings)
+        found = load_settings(settings)
         confirm_workspace(found)
         return found
 

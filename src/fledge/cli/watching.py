@@ -49,8 +49,7 @@ async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> 
     """How everything stands."""
     seen = await verbs.look(client, where, wanted, everywhere=what == "tree")
     around = from_wire(Overview, seen.around)
-    own = None if wanted.is_narrowed else seen.around
-    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen, own)
+    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen)
     is_over = not (around.is_unfinished or around.questions or around.plans)
     return WatchedLook(shown, from_wire(RunPage, seen.page).rows, is_over)
 
@@ -123,7 +122,8 @@ class Picture:
         for line in shown:
             first, *more = chop(printable(line), width)
             rows.append(f"{chop(first, width - 1)[0]}…" if more else first)
-        return rows if len(shown) == len(self.lines) else [*rows, f"… {len(self.lines) - len(shown)} more"][:room]
+        left_out = len(self.lines) - len(shown)
+        return [*rows, f"… {left_out} more"][:room] if left_out else rows
 
     def moves_in(self) -> None:
         """Only a look changes it."""
@@ -135,12 +135,8 @@ async def _in_place(outputs: Outputs, looks: Looks) -> None:
 
     picture = Picture()
     async with in_place(outputs.out, sys.stdout.fileno(), picture) as place:
-
-        def say(line: str) -> None:
-            place.above([printable(line)])
-
         try:
-            async with stray_lines(say), aclosing(looks):
+            async with stray_lines(lambda line: place.above([printable(line)])), aclosing(looks):
                 async for seen in looks:
                     picture.lines = seen.lines
                     place.change()
