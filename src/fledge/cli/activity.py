@@ -59,23 +59,26 @@ class Activity:
     """One conversation, and what is below it."""
 
     def __init__(self) -> None:
-        self.turn: TurnShown | None = None
-        """The turn of the session that is talked with."""
         self.heard = 0
-        """How many events of that session were heard."""
-        self._own = _Work()
-        self._counted = self._chars = self._failures = 0
+        """How many events of the session that is talked with were heard."""
         self._work: dict[str, _Work] = {}
+        self.stop()
 
     # ---- the turn that is talked with
+
+    def stop(self) -> None:
+        """The turn is over."""
+        self.turn: TurnShown | None = None
+        """The turn of the session that is talked with."""
+        self._own = _Work()
+        self._counted = self._chars = self._failures = 0
 
     def hear(self, event: LiveEvent, now: float) -> None:
         """An event of the session that is talked with."""
         self.heard += 1
-        kind = event["kind"]
         self._own.hear(event)
         turn = self.turn or TurnShown("thinking", now)
-        match kind:
+        match event["kind"]:
             case "start":
                 self._counted = self._chars = 0
                 self.turn = TurnShown("thinking", now)
@@ -101,11 +104,6 @@ class Activity:
         retry_at = now + in_s if in_s or event["kind"] == "retry" else 0.0
         cause = f"model: {one_line(_cause(event), CAUSE_CHARS)}"
         return replace(turn, state="retrying", tool=cause, attempt=self._failures + 1, retry_at=retry_at)
-
-    def stop(self) -> None:
-        """The turn is over."""
-        self.turn, self._own = None, _Work()
-        self._counted = self._chars = self._failures = 0
 
     @property
     def _tokens(self) -> int:

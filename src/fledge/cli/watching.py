@@ -7,8 +7,9 @@ again: somebody may come.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from fledge.cancellation import end_tasks
@@ -65,9 +66,10 @@ def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -
 
 async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> int:
     async with verbs.looking_client(where) as client:
-        first = await look(client, where, what, wanted)  # what is refused is refused before anything is drawn
+        again = partial(look, client, where, what, wanted)
+        first = await again()  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
-            looks = _follow(first, lambda: look(client, where, what, wanted), client)
+            looks = _follow(first, again, client)
             if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
                     await _in_place(outputs, looks)
@@ -149,16 +151,11 @@ async def _in_place(outputs: Outputs, looks: Looks) -> None:
 
 async def _in_lines(outputs: Outputs, looks: Looks) -> None:
     """A line for each run whose state has changed."""
-    known: Mapping[str, str] = {}
+    known: set[tuple[str, str]] = set()
     async with aclosing(looks):
         async for seen in looks:
-            stands = states(seen.runs)
-            for key, state in stands.items():
-                if known.get(key) != state:
+            stands = [(run.session_key, f"{lines.row_name(run)} · {lines.row_status(run)}") for run in seen.runs]
+            for key, state in stands:
+                if (key, state) not in known:
                     outputs.out.put(f"{printable(state)}\n")
-            known = stands
-
-
-def states(runs: Sequence[RunRow]) -> dict[str, str]:
-    """How each run stands, by session key, in words that change only with its state."""
-    return {run.session_key: f"{lines.row_name(run)} · {lines.row_status(run)}" for run in runs}
+            known = set(stands)

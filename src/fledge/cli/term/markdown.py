@@ -34,6 +34,8 @@ _FENCE: Final = re.compile(r"(`{3,})[^`]*$|(~{3,}).*$")
 _HEADING: Final = re.compile(r"(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$")
 _RULE: Final = re.compile(r"([-*_])(?:\s*\1){2,}\s*$")
 _ITEM: Final = re.compile(r"([-*+]|\d{1,9}[.)])(?:\s+|$)")
+_KINDS: Final = {"fence": _FENCE, "heading": _HEADING, "rule": _RULE, "table": re.compile(r"\|"), "item": _ITEM}
+"""Which kind of line is told by what; the first that fits counts."""
 _DELIMITERS: Final = re.compile(r"\|?(?:\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?\s*$")
 _COLUMN_END: Final = re.compile(r"(?<!\\)\|")
 
@@ -127,10 +129,8 @@ class MarkdownTable:
     def add(self, line: str, width: int) -> list[str]:
         """One more row; answers the rows of the terminal that are certain now."""
         self._rows.append(self._cells(line))
-        return self.take(width) if self._widths or len(self._rows) > TABLE_ROWS else []
-
-    def take(self, width: int) -> list[str]:
-        """All its rows of the terminal that were not given away yet."""
+        if not self._widths and len(self._rows) <= TABLE_ROWS:
+            return []
         out = self.rows(width)
         self._widths, self._rows = self._widths or self._column_widths(self._rows, width), []
         return out
@@ -235,13 +235,10 @@ class Markdown:
         """What is not certain yet, as rows."""
         if self._fence:
             return [self._theme.paint(row, "c") for row in chop(self._line[-SHOWN_LINE:], width)] if self._line else []
-        if isinstance(self._block, MarkdownTable) and self._block.is_sure:
-            if not self._line or self._line.lstrip().startswith("|"):
-                return self._block.rows(width, self._line[:SHOWN_LINE].strip())
-            return [*self._block.rows(width), *self._shown_line(width)]
-        if isinstance(self._block, MarkdownTable):
-            return [*self._filled(self._block.text).rows(width), *self._shown_line(width)]
-        rows = [] if self._block is None else self._block.rows(width)
+        block = self._sure_block()
+        if isinstance(block, MarkdownTable) and self._line.lstrip().startswith("|"):
+            return block.rows(width, self._line[:SHOWN_LINE].strip())
+        rows = [] if block is None else block.rows(width)
         return rows if self._flows else [*rows, *self._shown_line(width)]
 
     def end(self, width: int) -> list[Out]:
@@ -289,7 +286,7 @@ class Markdown:
         item = _ITEM.match(body)
         if whole:
             return MarkdownLine(self._kind(body, indent), quotes, indent, item[1] if item else "", body)
-        if not body or (body[0] in "`~" and set(body[:3]) == {body[0]}) or body[0] in "#|":
+        if not body or _may_be_fence(body) or body[0] in "#|":
             return None
         if indent >= 4 and not self._in_list and self._block is None:
             return None
@@ -300,7 +297,7 @@ class Markdown:
             return None
         if item is not None:
             content = body[item.end() :]
-            if not content or (content[0] in "`~" and set(content[:3]) == {content[0]}):
+            if not content or _may_be_fence(content):
                 return None
             return MarkdownLine("item", quotes, indent, item[1], body)
         return MarkdownLine("text", quotes, indent, "", body)
@@ -310,15 +307,7 @@ class Markdown:
             return "blank"
         if indent >= 4 and not self._in_list and self._block is None:
             return "code"
-        if _FENCE.match(body):
-            return "fence"
-        if _HEADING.match(body):
-            return "heading"
-        if _RULE.match(body):
-            return "rule"
-        if body.startswith("|"):
-            return "table"
-        return "item" if _ITEM.match(body) else "text"
+        return next((kind for kind, begins in _KINDS.items() if begins.match(body)), "text")
 
     def _take_line(self, line: MarkdownLine) -> None:
         """A line whose kind is known; of an item and of text perhaps only its beginning."""
@@ -340,9 +329,7 @@ class Markdown:
                 found = _HEADING.match(line.body)
                 assert found is not None
                 style = "bu" if len(found[1]) == 1 else "b"
-                heading = self._paragraph(line, style)
-                heading.feed(found[2] or "")
-                self._give(heading.rows(self._width))
+                self._give(self._paragraph(line, found[2] or "", style).rows(self._width))
                 self._out.append(Boundary.HERE)
             case "rule":
                 self._close()
@@ -359,7 +346,7 @@ class Markdown:
                 assert found is not None
                 content = line.body[found.end() :]
                 if _FENCE.match(content):
-                    self._give(self._paragraph(line).rows(self._width))
+                    self._give(self._paragraph(line, "").rows(self._width))
                     self._open_fence(line._replace(indent=line.indent + found.end(), body=content))
                 else:
                     self._open_paragraph(line, content)
@@ -391,19 +378,15 @@ class Markdown:
 
     def _open_paragraph(self, line: MarkdownLine, text: str) -> None:
         self._give([])
-        self._block = self._paragraph(line)
-        self._block.feed(text)
+        self._block = self._paragraph(line, text)
 
-    def _filled(self, line: MarkdownLine) -> Paragraph:
-        """A line of text as a paragraph."""
-        paragraph = self._paragraph(line)
-        paragraph.feed(line.body)
-        return paragraph
-
-    def _paragraph(self, line: MarkdownLine, style: str = "") -> Paragraph:
+    def _paragraph(self, line: MarkdownLine, text: str, style: str = "") -> Paragraph:
+        """A paragraph that begins with this text, placed and marked like the line."""
         prefix = _prefix(line)
         marker = f"{'•' if line.marker in ('-', '*', '+') else line.marker} " if line.kind == "item" else ""
-        return Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
+        begun = Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
+        begun.feed(text)
+        return begun
 
     def _open_fence(self, line: MarkdownLine) -> None:
         self._close()
@@ -432,13 +415,16 @@ class Markdown:
 
     def _close(self) -> None:
         """The open block is complete."""
-        block, self._block = self._block, None
-        if isinstance(block, MarkdownTable) and not block.is_sure:
-            block = self._filled(block.text)
-        if isinstance(block, MarkdownTable):
-            self._give(block.take(self._width))
-        elif isinstance(block, Paragraph):
+        block, self._block = self._sure_block(), None
+        if block is not None:
             self._give(block.rows(self._width))
+
+    def _sure_block(self) -> Paragraph | MarkdownTable | None:
+        """The open block. What is no table for sure is text."""
+        block = self._block
+        if isinstance(block, MarkdownTable) and not block.is_sure:
+            return self._paragraph(block.text, block.text.body)
+        return block
 
     def _give(self, rows: Sequence[str]) -> None:
         """Rows of a block, after the blank row that its text has before it."""
@@ -454,7 +440,12 @@ class Markdown:
             return []
         line = self._read(self._line, whole=True)
         assert line is not None
-        return self._filled(line._replace(kind="text", body=line.body[-SHOWN_LINE:])).rows(width)
+        return self._paragraph(line._replace(kind="text"), line.body[-SHOWN_LINE:]).rows(width)
+
+
+def _may_be_fence(text: str) -> bool:
+    """True of the beginning of a line that may open code."""
+    return text[0] in "`~" and set(text[:3]) == {text[0]}
 
 
 def _prefix(line: MarkdownLine) -> str:

@@ -479,8 +479,7 @@ class TerminalScreen(Screen):
             self._answer_letter(question, letter)
             return
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(keys.PAUSE_S, self._held_letter_answers, question.id)
-        self._questions.hold(letter, timer)
+        self._questions.held = letter, loop.call_later(keys.PAUSE_S, self._held_letter_answers, question.id)
 
     def _held_letter_answers(self, question: str) -> None:
         letter = self._questions.release()
@@ -560,7 +559,8 @@ class _Questions:
         """The input as it was before the reason."""
         self._drawn = self._seen = ""
         self._seen_at = 0.0
-        self._held: tuple[str, asyncio.TimerHandle] | None = None
+        self.held: tuple[str, asyncio.TimerHandle] | None = None
+        """A letter, and the timer with which it answers."""
 
     def drawn(self, question: str) -> None:
         """A picture shows this question, or none."""
@@ -577,15 +577,11 @@ class _Questions:
         """Since when the question stands on the terminal."""
         return self._seen_at if question == self._seen else None
 
-    def hold(self, letter: str, timer: asyncio.TimerHandle) -> None:
-        """A letter answers when the timer fires."""
-        self._held = (letter, timer)
-
     def release(self) -> str:
         """The letter that was held; it answers nothing any more."""
-        if self._held is None:
+        if self.held is None:
             return ""
-        (letter, timer), self._held = self._held, None
+        (letter, timer), self.held = self.held, None
         timer.cancel()
         return letter
 
