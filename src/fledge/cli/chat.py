@@ -110,14 +110,14 @@ class ScreenChannel:
     shown as they come, so only the rest is left to it. What is sent before there is a screen waits for one."""
 
     def __init__(self) -> None:
-        self._screen: Screen | None = None
         self._waiting: list[ChatItem] = []
+        self._say: Callable[[ChatItem], None] = self._waiting.append
         self.conversation = self.streams = ""
         """The conversation, and the session that is talked with: this one, or a subagent of its."""
 
     def show_on(self, screen: Screen) -> None:
         """From now on things are shown there."""
-        self._screen = screen
+        self._say = screen.say
         for item in self._waiting:
             screen.say(item)
         self._waiting.clear()
@@ -139,12 +139,6 @@ class ScreenChannel:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-    def _say(self, item: ChatItem) -> None:
-        if self._screen is None:
-            self._waiting.append(item)
-        else:
-            self._screen.say(item)
 
 
 class UsableModels:

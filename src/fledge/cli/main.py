@@ -524,7 +524,7 @@ def _serve(options: Namespace) -> int:
     place = _here(options)
     if not options.drives and not place.store:
         words = "needs --store: a state folder has no other process that runs its agents"
-        raise BadInput("--no-drive", words + ignored_store(os.environ))
+        raise BadInput("--no-drive", words + ignored_store())
     drives = options.drives
     return serving.serve(place, options.model, options.settings, options.host, options.port, drives=drives)
 

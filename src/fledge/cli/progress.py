@@ -90,7 +90,7 @@ class ProgressLines(ProgressView):
         """A model that cannot answer has a line for each try."""
         tried = (turn.tool, turn.attempt) if turn is not None and turn.state == "retrying" else None
         if turn is not None and tried is not None and tried != self._tried:
-            self.state(turn.tool, next_try(turn.attempt, turn.retry_at, self.now()))
+            self.state(turn.tool, next_try(turn, self.now()))
         self._tried = tried
 
     def called(self, who: str, call: str, *, by_child: bool) -> None:
@@ -213,7 +213,7 @@ class Region(ProgressView):
 
 
 @asynccontextmanager
-async def progress_here(*, quiet: bool, is_stream: bool, draws: bool = True) -> AsyncIterator[ProgressView]:
+async def progress_here(*, quiet: bool, is_stream: bool, draws: bool) -> AsyncIterator[ProgressView]:
     """What shows a run here, until the block ends; then everything is written. `is_stream`: standard output is a stream
     of events for a program, so a line for each on standard error would say them twice. Without `draws` there is no
     region."""

@@ -165,7 +165,7 @@ def info(where: Where, name: str) -> CommandOutput:
 def log(where: Where, name: str | None, last: int, tools: bool) -> CommandOutput:
     """The newest of a transcript; None: of the conversation that `ps` shows."""
     limit = _limit(last)
-    key = _session(where, name or "", begins=False)
+    key = _session(where, name, begins=False)
     return _show(where, "sessions.history", session=key, limit=limit, tools=tools)
 
 
@@ -279,7 +279,7 @@ def undelivered(where: Where, action: str | None = None, name: str | None = None
 
 def event(where: Where, name: str | None, text: str) -> CommandOutput:
     """Post a system event to a session; None: to the conversation of this folder."""
-    key = _session(where, name or "", begins=True)
+    key = _session(where, name, begins=True)
     told = ask(where, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
@@ -288,18 +288,18 @@ def event(where: Where, name: str | None, text: str) -> CommandOutput:
 
 def heartbeat(where: Where, name: str | None, reason: str) -> CommandOutput:
     """Ask for a heartbeat of a session; None: of the conversation of this folder."""
-    key = _session(where, name or "", begins=True)
+    key = _session(where, name, begins=True)
     told = ask(where, "heartbeat.request", session=key, reason=reason)
     return CommandOutput([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
-def _session(where: Where, name: str, *, begins: bool) -> str:
-    """The key of the session that a word means; of none, that of the conversation of this folder. `begins`: it begins
-    if it has not; else `main` is meant until then."""
+def _session(where: Where, name: str | None, *, begins: bool) -> str:
+    """The key of the session that a word means; None: that of the conversation of this folder. `begins`: it begins if
+    it has not; else `main` is meant until then."""
     if not name and begins:
         told = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
     else:
-        told = ask(where, "sessions.find", target=name)
+        told = ask(where, "sessions.find", target=name or "")
     return str(told.value["sessionKey"])
 
 

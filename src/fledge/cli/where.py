@@ -82,9 +82,9 @@ def folder_or_store(state: str | None, store: str | None, env: Mapping[str, str]
     return Where(folder, project=project_here(env), store=address)
 
 
-def ignored_store(env: Mapping[str, str]) -> str:
+def ignored_store() -> str:
     """Words about a variable that a person may have relied on, for errors of commands that need a store; else empty."""
-    return "; FLEDGE_STORE does not count beside --state: give --store too" if env.get("FLEDGE_STORE") else ""
+    return "; FLEDGE_STORE does not count beside --state: give --store too" if os.environ.get("FLEDGE_STORE") else ""
 
 
 def project_here(env: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ def work(where: Where, model: str | None, settings: SingleSettings, *, json: boo
     config = settings_to_drive(settings).config
     named = usable_model(config, model)
     if not where.store:
-        raise BadInput("--store", f"{NEEDS_STORE} ({where.state}){ignored_store(os.environ)}")
+        raise BadInput("--store", f"{NEEDS_STORE} ({where.state}){ignored_store()}")
     asyncio.run(_work(where, config, named, json))
     return 0
 

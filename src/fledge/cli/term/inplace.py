@@ -49,9 +49,7 @@ class Rows(Protocol):
 class InPlace:
     """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
 
-    def __init__(
-        self, pen: Pen, size: Callable[[], os.terminal_size], shown: Rows, keys: Keys, *, folds: bool = True
-    ) -> None:
+    def __init__(self, pen: Pen, size: Callable[[], os.terminal_size], shown: Rows, keys: Keys, *, folds: bool) -> None:
         self._pen, self._size, self._shown, self._keys = pen, size, shown, keys
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
@@ -153,7 +151,7 @@ async def in_place(output: Output, descriptor: int, shown: Rows) -> AsyncIterato
     """A live region on this terminal until the block ends. It is drawn anew at a new size, and is gone while Ctrl-Z
     stops the process."""
     keys = TerminalKeys(descriptor)
-    region = InPlace(output.writer, lambda: terminal_size(descriptor), shown, keys, folds=folds(os.environ))
+    region = InPlace(output.writer, lambda: terminal_size(descriptor), shown, keys, folds=folds())
     output.on_written = region.written
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()

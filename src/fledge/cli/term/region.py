@@ -63,12 +63,12 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
     return rows[max(0, len(rows) - room) :]
 
 
-def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: bool = True) -> str:
+def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: bool) -> str:
     """What the turn does, since when, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
     stops = "esc stops" if reads_keys else "ctrl-c leaves"
     tokens = [f"↓ {count_text(turn.tokens)} tok"] if turn.tokens else []
     if turn.state == "retrying":
-        wait = next_try(turn.attempt, turn.retry_at, now)
+        wait = next_try(turn, now)
         return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, stops], width - 2)
     first = {"waiting": "waits for you", "tool": printable(turn.tool)}.get(turn.state, turn.state)
     spin = "·" if turn.state == "waiting" else SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
@@ -87,7 +87,7 @@ def _at_work(view: View, width: int, theme: Theme) -> list[str]:
 
 
 def child_rows(
-    children: WorkingChildren, width: int, most: int, now: float, theme: Theme, reads_keys: bool = True
+    children: WorkingChildren, width: int, most: int, now: float, theme: Theme, reads_keys: bool
 ) -> list[str]:
     """One row for each child at work; if there are more, those that wait for the person come first."""
     chosen = sorted(range(len(children)), key=lambda number: (not children[number].waits, number))[:most]

@@ -84,18 +84,17 @@ class TerminalScreen(Screen):
         pen: Pen,
         size: Callable[[], Size],
         *,
+        theme: Theme,
+        folds: bool,
         typed: Input | None = None,
-        theme: Theme | None = None,
         history: History | None = None,
         complete: CompleteWord = lambda _: (),
         folder: Path | None = None,
-        folds: bool = True,
     ) -> None:
         super().__init__()
         self._label = ""
-        self._theme = theme or Theme()
-        self._pen, self._size = pen, size
-        self._scrollback = Scrollback(self._theme)
+        self._pen, self._size, self._theme = pen, size, theme
+        self._scrollback = Scrollback(theme)
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
         self._children: WorkingChildren = ()
@@ -113,7 +112,6 @@ class TerminalScreen(Screen):
             history=history or InMemoryHistory(),
             completer=_Completer(complete, folder or Path.cwd(), self.now),
             complete_while_typing=True,
-            enable_history_search=False,
             tempfile_suffix=".md",
         )
         output = Vt100_Output(
