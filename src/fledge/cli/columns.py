@@ -59,8 +59,10 @@ def _whole(widths: dict[int, int]) -> int:
 
 
 def _line(row: Sequence[str], widths: dict[int, int]) -> str:
-    cells = [fitted(row[at], width) for at, width in widths.items()]
-    padded = [cell + " " * (width - width_of(cell)) for cell, width in zip(cells, widths.values(), strict=True)]
+    padded = []
+    for at, width in widths.items():
+        cell = fitted(row[at], width)
+        padded.append(cell + " " * (width - width_of(cell)))
     return GAP.join(padded).rstrip()
 
 

@@ -42,8 +42,15 @@ def opening(
         named = None if chosen.by == "settings" else chosen.model
         # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
         channel = terminal if store is None else NoTerminal()
-        given: dict[str, Any] = {"channels": {TERMINAL: channel}, "address": CONTROL_SOCKET, "store": store, **options}
-        fl = fledge.open(state, model=named, config=config(), **given)
+        fl = fledge.open(
+            state,
+            model=named,
+            config=config(),
+            channels={TERMINAL: channel},
+            address=CONTROL_SOCKET,
+            store=store,
+            **options,
+        )
         fl.check()
         return fl
 

@@ -94,12 +94,12 @@ def health(told: Any) -> list[str]:
     found = from_wire(Health, told)
     store, mb, up_s = found.store, 2**20, found.now_at - found.started_at
     free = f" {store.free_bytes / mb:.0f} MB free,"
-    waits = [f"{one.queued} queued, oldest {one.oldest_wait_s:.0f} s" if one.queued else "" for one in found.lanes]
     return [
         f"status    {found.status}: fledge {found.version}, pid {found.pid}, up {up_s:.0f} s",
         *(
-            f"lane      {one.name}: {one.used} of {one.width} in use{f', {wait}' if wait else ''}"
-            for one, wait in zip(found.lanes, waits, strict=True)
+            f"lane      {one.name}: {one.used} of {one.width} in use"
+            + (f", {one.queued} queued, oldest {one.oldest_wait_s:.0f} s" if one.queued else "")
+            for one in found.lanes
         ),
         f"store     {store.server or store.folder}: {store.bytes / mb:.1f} MB,{'' if store.server else free}"
         f" commit {store.commit_ms:.1f} ms (95 %: {store.commit_p95_ms:.1f} ms)",

@@ -199,8 +199,10 @@ async def converse(where: Where, request: RunRequest, settings: SingleSettings =
     told = RunOutput(request.session)
     printed = Printed(request.session, told)
     terminal = RunChannel(told, printed)
-    options = {"store": where.store or None, **options}
-    opened = opening(where.state, request.model, settings, terminal, told.note, lambda: run.goes_on, **options)
+    store = where.store or None
+    opened = opening(
+        where.state, request.model, settings, terminal, told.note, lambda: run.goes_on, store=store, **options
+    )
     async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
         run = PromptRun(client, where, request, terminal, printed, told)
         # The folder is opened before anything is drawn: that may ask something, and may refuse.

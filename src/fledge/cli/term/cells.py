@@ -109,15 +109,14 @@ def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[Wrappe
 
     at = 0
     while at < len(given):
-        if given[at].text == "\n":
-            close(at + 1)
+        piece = given[at]
+        if piece.text in ("\n", " "):
             at += 1
-            continue
-        if given[at].text == " ":
-            if row and row[-1].text != " ":
-                row.append(given[at])
+            if piece.text == "\n":
+                close(at)
+            elif row and row[-1].text != " ":
+                row.append(piece)
                 used += 1
-            at += 1
             continue
         end = _word_end(given, at)
         width = sum(piece.width for piece in given[at:end])

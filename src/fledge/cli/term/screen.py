@@ -96,7 +96,6 @@ class TerminalScreen(Screen):
         self._pen, self._size, self._theme = pen, size, theme
         self._scrollback = Scrollback(theme)
         self._painter = Painter(folds=folds)
-        self._above: list[str] = []
         self._children: WorkingChildren = ()
         self._queued: tuple[str, ...] = ()
         self._shows_all = self._shows_output = False
@@ -183,7 +182,7 @@ class TerminalScreen(Screen):
 
     def clear(self) -> None:
         """Empty the terminal and its scrollback."""
-        self._above.clear()
+        self._scrollback.take()
         self._painter.forget()
         self._pen.put(_CLEAR_ALL)
         self._change()
@@ -221,7 +220,7 @@ class TerminalScreen(Screen):
     def written(self) -> None:
         """The terminal has taken everything: what was drawn can be read, and what has changed can be drawn."""
         self._questions.seen(self.now())
-        if self._changed.is_set() or self._above:
+        if self._changed.is_set():
             self.draw()
 
     # ---- pictures
@@ -232,7 +231,6 @@ class TerminalScreen(Screen):
         return max(1, self._size().columns - 1)
 
     def _change(self) -> None:
-        self._above += self._scrollback.take()
         self._changed.set()
 
     async def _frames(self) -> None:
@@ -292,9 +290,9 @@ class TerminalScreen(Screen):
         elif hint := region.input_hint(view, bool(self._input.text)):
             spare = width - columns_of_row(typed[-1]) - columns(hint)
             typed[-1] += " " * spare + self._theme.paint(hint, "d") if spare > 1 else ""
-        above, self._above = self._above, []
         place = ScreenCursor(cursor.x, cursor.y + len(rows))
-        data = self._painter.paint(above, [*rows, *typed, *menu], place, size.columns, is_parked=is_parked)
+        whole = [*rows, *typed, *menu]
+        data = self._painter.paint(self._scrollback.take(), whole, place, size.columns, is_parked=is_parked)
         self._questions.drawn(view.asked[0].id if view.asked else "")
         if not data:
             self._questions.seen(self.now())
@@ -348,9 +346,8 @@ class TerminalScreen(Screen):
 
     def erase_region(self) -> str:
         """What the renderer writes to take the region away; rows that were not written yet are."""
-        above, self._above = self._above, []
         self._questions.drawn("")
-        data = self._painter.paint(above, [], ScreenCursor(0, 0), self._size().columns)
+        data = self._painter.paint(self._scrollback.take(), [], ScreenCursor(0, 0), self._size().columns)
         self._painter.forget()
         return data
 
@@ -361,7 +358,7 @@ class TerminalScreen(Screen):
         self._key_before_at, self._key_at = self._key_at, self.now()
         if letter := self._questions.release():
             self._input.insert_text(letter)
-        self._changed.set()
+        self._change()
 
     def _may_answer(self, key_at: float | None = None) -> bool:
         questions = self._open_questions()
@@ -454,7 +451,7 @@ class TerminalScreen(Screen):
                 self._wish(Leave())
             case "nothing":
                 pass
-        self._changed.set()
+        self._change()
 
     def _toggle_children(self) -> None:
         self._shows_all = not self._shows_all
@@ -508,13 +505,13 @@ class TerminalScreen(Screen):
     def _answer(self, question: str, verdict: Any, words: str = "") -> None:
         self._questions.answered.add(question)
         self._wish(QuestionAnswered(question, verdict, words))
-        self._changed.set()
+        self._change()
 
     def _ask_reason(self, question: str, verdict: str) -> None:
         self._questions.reason_for = (question, verdict)
         self._questions.stash = self._input.document
         self._input.reset()
-        self._changed.set()
+        self._change()
 
     def _leave_reason(self, *, keeps_words: bool = False) -> None:
         """Back to the input as it was; words of a reason that nobody waits for any more are kept there."""
@@ -541,7 +538,7 @@ class TerminalScreen(Screen):
             self._pen.put(self._theme.paint(f"! {command}", "b") + "\r\n")
             ran = await run_here(command, lambda data: self._pen.put(data.decode("utf-8", "replace")))
         self._ran.append(ran)
-        self._changed.set()
+        self._change()
 
 
 class _Questions:
