@@ -42,7 +42,7 @@ class _Work(Struct):
                 self.doing = "answering"
                 return
             case "tool:start":
-                self.calls[event.get("call", "")] = call_line(event.get("text", ""), event.get("arguments", ""))
+                self.calls[event.get("call", "")] = begun_call(event)
             case "tool:end":
                 self.calls.pop(event.get("call", ""), None)
             case _:
@@ -135,16 +135,22 @@ class Activity:
     def _look_at_turn(self, below: Below, now: float) -> None:
         if below.opened_at is None:
             self.stop()
-        elif below.waits:
-            turn = self.turn or TurnShown("waiting", now - (below.now_at - below.opened_at))
-            self.turn = replace(turn, state="waiting", tool="")
+            return
+        since = now - (below.now_at - below.opened_at)
+        if below.waits:
+            self.turn = replace(self.turn or TurnShown("waiting", since), state="waiting", tool="")
         elif self.turn is None or self.turn.state == "waiting":
-            self.turn = TurnShown("thinking", now - (below.now_at - below.opened_at))
+            self.turn = TurnShown("thinking", since)
 
     def _doing(self, key: str, state: str) -> str:
         """A child that runs does what its events say; any other does as it stands."""
         work = self._work[key]
         return (work.call or work.doing) if state == "running" else state
+
+
+def begun_call(event: LiveEvent) -> str:
+    """The tool call that an event `tool:start` is about, on one line."""
+    return call_line(event.get("text", ""), event.get("arguments", ""))
 
 
 def waits_for_model(event: LiveEvent) -> str:

@@ -23,12 +23,12 @@ from fledge.api.values import Message as Entry
 from fledge.cancellation import end_tasks
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
-from fledge.cli.activity import Activity, card_of
+from fledge.cli.activity import Activity, begun_call, card_of
 from fledge.cli.answers import Answers, attachment_line, message_text
 from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.chat_questions import Questions
 from fledge.cli.ending import first_code
-from fledge.cli.opening import opening
+from fledge.cli.opening import conversation_client
 from fledge.cli.term.opening import screen_here
 from fledge.cli.term.shown import (
     AnswerItem,
@@ -45,7 +45,6 @@ from fledge.cli.term.shown import (
 )
 from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.connection import WireEvent
-from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.clock import wait_for_event
 from fledge.commands import slash
@@ -89,9 +88,8 @@ async def sit(
     """Talk, in the conversation of this folder unless one is named; `started` is called once the screen stands.
     Refused, where this process opens the folder: no model is set, or it cannot be used."""
     channel, completions = ScreenChannel(), Completions()
-    opened = opening(where.state, model, settings, channel, channel.note, program="chat", store=where.store or None)
     kept = where.state if where.gateway is None else user_folder()
-    async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
+    async with conversation_client(where, model, settings, channel, channel.note, program="chat") as client:
         # The folder is opened before the screen is: that may ask something, and may refuse.
         begun = await where.begin(client, session or "")
         if begun["earlier"]:
@@ -628,7 +626,7 @@ class Chat:
     def _hear_tool(self, event: WireEvent) -> None:
         call = event.get("call", "")
         if event["kind"] == "tool:start":
-            self._calls[call] = call_line(event.get("text", ""), event.get("arguments", ""))
+            self._calls[call] = begun_call(event)
         elif event["kind"] == "tool:end":
             self._screen.say(OutputItem(self._calls.pop(call, "a tool"), event.get("text", "")))
 

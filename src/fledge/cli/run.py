@@ -17,15 +17,14 @@ from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question
 from fledge.channels.terminal import HERE
 from fledge.cli import stream
-from fledge.cli.activity import Activity, card_of, waits_for_model
-from fledge.cli.answers import may_be_silence
+from fledge.cli.activity import Activity, begun_call, card_of, waits_for_model
+from fledge.cli.answers import called_lines, may_be_silence
 from fledge.cli.ending import first_code
-from fledge.cli.opening import opening
+from fledge.cli.opening import conversation_client
 from fledge.cli.printing import note
 from fledge.cli.progress import ProgressView, progress_here
 from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.connection import WireEvent
-from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
@@ -34,7 +33,6 @@ from fledge.commands.wire import WireObject
 from fledge.config import SingleSettings
 from fledge.core.asking import CUT, is_worth_waiting
 from fledge.core.attachments import Attachment
-from fledge.core.doing import call_line
 from fledge.core.freeze import one_line
 from fledge.core.images import Image
 from fledge.core.keys import agent_of, conversation_name
@@ -149,10 +147,8 @@ class Printed:
         for entry in entries:
             if entry.role == "assistant" and entry.seq not in self._sent and is_worth_sending(entry.text):
                 self._told.answer(entry.text, is_cut=entry.is_cut)
-            for call in entry.calls:
-                tool, _, arguments = call.partition(" ")
-                who = agent_of(self.session)
-                self._told.progress.called(who, call_line(tool, arguments), by_child=False)
+            for call in called_lines(entry):
+                self._told.progress.called(agent_of(self.session), call, by_child=False)
             self.last = entry.seq
 
     def is_new(self, message: ChannelMessage) -> bool:
@@ -199,11 +195,9 @@ async def converse(where: Where, request: RunRequest, settings: SingleSettings =
     told = RunOutput(request.session)
     printed = Printed(request.session, told)
     terminal = RunChannel(told, printed)
-    store = where.store or None
-    opened = opening(
-        where.state, request.model, settings, terminal, told.note, lambda: run.goes_on, store=store, **options
-    )
-    async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
+    async with conversation_client(
+        where, request.model, settings, terminal, told.note, lambda: run.goes_on, **options
+    ) as client:
         run = PromptRun(client, where, request, terminal, printed, told)
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
         begun = await where.begin(client, request.session)
@@ -443,8 +437,7 @@ class PromptRun:
         who = self._who(event["sessionKey"])
         match event["kind"]:
             case "tool:start":
-                call = call_line(event.get("text", ""), event.get("arguments", ""))
-                self._told.progress.called(who, call, by_child=True)
+                self._told.progress.called(who, begun_call(event), by_child=True)
             case "retry" | "error":
                 self._told.progress.state(who, waits_for_model(event))
 

@@ -90,21 +90,20 @@ class InPlace:
         if self._pen.is_busy:
             return
         self._changed.clear()
-        size = self._size()
-        rows = self._shown.rows(self.width, max(0, size.lines - 1)) if self._keys.hush() else []
-        above, self._above = self._above, []
-        if above or rows or self._painter.stands:
-            self._put(self._painter.paint(above, rows, ScreenCursor(0, 0), size.columns, is_parked=bool(rows)))
+        rows = self._shown.rows(self.width, max(0, self._size().lines - 1)) if self._keys.hush() else []
+        if self._above or rows or self._painter.stands:
+            self._paint(rows)
 
     def take_away(self) -> None:
         """Take the region away; rows that were not written yet are."""
-        above, self._above = self._above, []
-        if above or self._painter.stands:
-            self._put(self._painter.paint(above, [], ScreenCursor(0, 0), self._size().columns))
+        if self._above or self._painter.stands:
+            self._paint([])
             self._painter.forget()
         self._keys.give_back()
 
-    def _put(self, data: str) -> None:
+    def _paint(self, rows: list[str]) -> None:
+        above, self._above = self._above, []
+        data = self._painter.paint(above, rows, ScreenCursor(0, 0), self._size().columns, is_parked=bool(rows))
         if data:
             self._pen.put(data)
 
