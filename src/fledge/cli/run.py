@@ -115,7 +115,8 @@ class RunOutput:
 
 class Printed:
     """What the conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
-    before, and that an earlier process has left unsent, as the message that this process sends."""
+    before, and that an earlier process has left unsent, as the message that this process sends: this is the terminal of
+    a run as a channel. Questions are told at its end, slash commands cannot be typed."""
 
     def __init__(self, session: str, told: RunOutput) -> None:
         self.session, self._told = session, told
@@ -128,6 +129,7 @@ class Printed:
         self._sent: set[int] = set()
         self.has_begun = asyncio.Event()
         """Entries are printed from here on, and it is known of each message whether it is one of them."""
+        self.notices: list[str] = []
 
     def begin(self, newest: int) -> None:
         """Entries that come after this one are printed; and those that a turn has added since it was heard of, which
@@ -151,7 +153,25 @@ class Printed:
                 self._told.progress.called(agent_of(self.session), call, by_child=False)
             self.last = entry.seq
 
-    def is_new(self, message: ChannelMessage) -> bool:
+    async def send(self, message: ChannelMessage) -> None:
+        """Print the message, with the command that does what a slash command would."""
+        await self.has_begun.wait()
+        if message.about == "notice":
+            text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
+            self.notices.append(text)
+            self._told.note(text)
+        elif message.about == "approval":
+            return
+        elif is_of_another(message, self.session):
+            name = conversation_name(message.session_key)
+            self._told.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
+        elif self._is_new(message):
+            self._told.answer(message.text)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _is_new(self, message: ChannelMessage) -> bool:
         """True of a message that is not printed as an entry, before or after it is sent."""
         if not message.is_entry or message.session_key != self.session:
             return True
@@ -162,43 +182,16 @@ class Printed:
         return True
 
 
-class RunChannel:
-    """The terminal of a run as a channel: questions are told at its end, slash commands cannot be typed."""
-
-    def __init__(self, told: RunOutput, printed: Printed) -> None:
-        self._told, self._printed = told, printed
-        self.notices: list[str] = []
-
-    async def send(self, message: ChannelMessage) -> None:
-        """Print the message, with the command that does what a slash command would."""
-        await self._printed.has_begun.wait()
-        if message.about == "notice":
-            text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
-            self.notices.append(text)
-            self._told.note(text)
-        elif message.about == "approval":
-            return
-        elif is_of_another(message, self._printed.session):
-            name = conversation_name(message.session_key)
-            self._told.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
-        elif self._printed.is_new(message):
-            self._told.answer(message.text)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
 async def converse(where: Where, request: RunRequest, settings: SingleSettings = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
     request = replace(request, session=request.session or where.session)
     told = RunOutput(request.session)
     printed = Printed(request.session, told)
-    terminal = RunChannel(told, printed)
     async with conversation_client(
-        where, request.model, settings, terminal, told.note, lambda: run.goes_on, **options
+        where, request.model, settings, printed, told.note, lambda: run.goes_on, **options
     ) as client:
-        run = PromptRun(client, where, request, terminal, printed, told)
+        run = PromptRun(client, where, request, printed, told)
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
         begun = await where.begin(client, request.session)
         async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
@@ -220,12 +213,11 @@ class PromptRun:
         client: Client,
         where: Where,
         request: RunRequest,
-        terminal: RunChannel,
         printed: Printed,
         told: RunOutput,
     ) -> None:
         self._client, self._where, self._request, self._session = client, where, request, request.session
-        self._terminal, self._printed, self._told = terminal, printed, told
+        self._printed, self._told = printed, told
         self._run_id = ""
         """Of the prompt, once it is accepted."""
         self._heard = asyncio.Event()
@@ -293,7 +285,7 @@ class PromptRun:
             reply = await self._client.call("reply", session=self._session, run=self._run_id, timeoutMs=0)
             if reply["status"] in ("error", "stopped"):
                 error = reply["error"] or reply["status"]
-                if not any(error in notice for notice in self._terminal.notices):
+                if not any(error in notice for notice in self._printed.notices):
                     self._told.note(error)
                 return FAILED
         unsent = [one for one in await self._client.call("undelivered.list") if one["kind"] == "message"]
