@@ -19,7 +19,7 @@ from fledge.channels.terminal import HERE
 from fledge.cli import stream
 from fledge.cli.activity import Activity, begun_call, card_of, waits_for_model
 from fledge.cli.answers import called_lines, may_be_silence
-from fledge.cli.ending import first_code
+from fledge.cli.ending import AWAITS_A_PERSON, FAILED, first_code
 from fledge.cli.opening import conversation_client
 from fledge.cli.printing import note
 from fledge.cli.progress import ProgressView, progress_here
@@ -40,7 +40,6 @@ from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 
-FAILED, AWAITS_A_PERSON = 1, 3
 WAIT_MS = 2000
 """How long one request waits; then it is made again."""
 PAGE = 1000
@@ -276,9 +275,16 @@ class PromptRun:
         files = {field: to_builtins(given) for field, given in carried.items() if given}
         # Where this process drives, the model is the one it has opened the folder with.
         model = (self._request.model or "") if self._client.is_held else ""
-        key = RandomIds().unique()
-        given = {"message": prompt, "session": self._session, "defaultModel": model, **files}
-        return await self._client.call("agent", once=False, address=HERE, idempotencyKey=key, **given)
+        return await self._client.call(
+            "agent",
+            once=False,
+            message=prompt,
+            session=self._session,
+            address=HERE,
+            defaultModel=model,
+            idempotencyKey=RandomIds().unique(),
+            **files,
+        )
 
     async def _come_to_rest(self, rest: WireObject) -> int:
         if rest["settled"] and self._run_id:

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from wcwidth import iter_graphemes, wcswidth, wcwidth
 
+from fledge.core.printable import printable
+
 STYLES: Final = {"b": "1", "d": "2", "i": "3", "u": "4", "s": "9"}
 """Attributes: bold, dim, italic, underlined, struck out."""
 COLOURS: Final = {"c": "36", "g": "32", "y": "33", "r": "31"}
@@ -158,6 +160,10 @@ class Theme(NamedTuple):
         """The text in a style, and nothing of it left behind."""
         sequence = _sequence(style, self.colour)
         return f"{sequence}{text}\x1b[0m" if sequence and text else text
+
+    def line(self, text: str, room: int, style: str) -> str:
+        """A text on one painted row of so many columns, made printable."""
+        return self.paint(fit(printable(text), room), style)
 
     def row(self, row: Iterable[Piece]) -> str:
         """Pieces as one painted row; neighbours of one style share its sequence."""

@@ -51,7 +51,7 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
     """The rows above the input: at most `room`, none wider than `width`."""
     question = question_rows(view, width, theme)
     turn = [turn_row(view.turn, width, now, theme, view.reads_keys)] if view.turn else _at_work(view, width, theme)
-    notes = [theme.paint(fit(printable(note), width), "d") for note in view.notes]
+    notes = [theme.line(note, width, "d") for note in view.notes]
     left = room - len(question) - len(turn) - len(notes)
     queued = queued_rows(view.queued, width, max(0, min(QUEUED_ROWS, left - 2)), theme)
     left -= len(queued) + bool(view.tail)

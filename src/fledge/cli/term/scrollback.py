@@ -114,7 +114,7 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHA
         case ErrorItem(text=text):
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
         case Called(call=call):
-            return [theme.paint(fit(f"· {printable(call)}", width), "d")]
+            return [theme.line(f"· {call}", width, "d")]
         case EndedItem():
             return _card_rows(item, width, theme, opens)
         case AnswerItem(text=text):
@@ -123,14 +123,13 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHA
         case Verbatim(text=text):
             return printable(text).split("\n")
         case OutputItem(call=call, text=text):
-            head = theme.paint(fit(f"⎿ {printable(call)}", width), "d")
-            return [head, *(theme.paint(f"  {line}", "d") for line in printable(text.rstrip()).split("\n"))]
+            rows = printable(text.rstrip()).split("\n")
+            return [theme.line(f"⎿ {call}", width, "d"), *(theme.paint(f"  {row}", "d") for row in rows)]
         case PlanQuestion(who=who, text=text):
-            plan = item_rows(AnswerItem(text), width, theme)
-            return [theme.paint(fit(f"◇ {printable(who)}'s plan", width), "y"), *plan]
+            return [theme.line(f"◇ {who}'s plan", width, "y"), *item_rows(AnswerItem(text), width, theme)]
         case CallQuestion(who=who, text=text):
-            head = theme.paint(fit(f"? {printable(who)} wants to run", width), "y")
-            return [head, *(f"    {line}" for line in printable(text).split("\n"))]
+            rows = printable(text).split("\n")
+            return [theme.line(f"? {who} wants to run", width, "y"), *(f"    {row}" for row in rows)]
 
 
 def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) -> list[str]:
