@@ -62,7 +62,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "openclaw.py": {"folder.glob": (1, NAMED), "path.open": (1, NAMED), "path.read_bytes": (1, NAMED)},
     "confine.py": {"os.open": (5, "this is the way")},
     "testing/crashes.py": {
-        "mmap.mmap": (2, NONE + ": memory that processes share"),
+        "mmap.mmap": (1, NONE + ": memory that processes share"),
         "report.read_text": (1, "a temporary folder of its own"),
         "report.write_text": (1, "a temporary folder of its own"),
     },

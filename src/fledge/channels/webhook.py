@@ -103,10 +103,8 @@ def verify(secret: SecretKey | str, headers: Mapping[str, str], body: bytes, now
     """
     key, proof = _secret(secret), read_proof(headers, now)
     expected = f"v1,{_signature(key, proof.id, proof.stamp, body)}".encode()
-    fits = False
-    for signature in proof.signatures:
-        fits |= hmac.compare_digest(signature.encode("utf-8", "replace"), expected)
-    if not fits:
+    fits = [hmac.compare_digest(signature.encode("utf-8", "replace"), expected) for signature in proof.signatures]
+    if not any(fits):
         raise Refused("forbidden", "the webhook's signature is wrong")
     return proof.id
 
@@ -129,6 +127,8 @@ class Poster:
 
         Redirects are not followed, certificates are checked, no proxy or cookie of ours is used.
         """
+        from aiohttp import ClientError
+
         headers = {"Content-Type": "application/json", **sign(self._key, message_id, self._clock.now(), body)}
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -139,7 +139,7 @@ class Poster:
                     response.close()
         except TimeoutError:
             raise NotArrived(f"no answer within {self._timeout_s:g} s") from None
-        except _network_errors() as error:
+        except (ClientError, OSError) as error:
             raise NotArrived(shown(str(error) or type(error).__name__, self._key)) from None
         if 200 <= response.status < 300:
             return raw
@@ -165,12 +165,6 @@ class Poster:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-
-def _network_errors() -> tuple[type[Exception], ...]:
-    from aiohttp import ClientError
-
-    return (ClientError, OSError)
 
 
 async def _bounded(response: "ClientResponse") -> bytes:

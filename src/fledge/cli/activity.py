@@ -11,7 +11,6 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.api.values import RunInfo
 from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild, WorkingChildren
 from fledge.commands.lines import name_of
 from fledge.commands.values import Below, Story
@@ -21,6 +20,8 @@ from fledge.core.freeze import one_line
 CAUSE_CHARS: Final = 200
 CHARS_PER_TOKEN: Final = 4
 """What a token is taken for until the provider has counted them."""
+ENDINGS: Final = {"ok": "done", "error": "failed", "timeout": "timed out"}
+"""How a run ended, in a word, by its status."""
 LiveEvent = Mapping[str, Any]
 """An event of type `turn`, as it looks on the wire."""
 
@@ -41,7 +42,7 @@ class _Work(Struct):
                 self.doing = "answering"
                 return
             case "tool:start":
-                self.calls[event.get("call", "")] = call_line(event.get("text", ""), event.get("arguments", ""))
+                self.calls[event.get("call", "")] = begun_call(event)
             case "tool:end":
                 self.calls.pop(event.get("call", ""), None)
             case _:
@@ -58,23 +59,26 @@ class Activity:
     """One conversation, and what is below it."""
 
     def __init__(self) -> None:
-        self.turn: TurnShown | None = None
-        """The turn of the session that is talked with."""
         self.heard = 0
-        """How many events of that session were heard."""
-        self._own = _Work()
-        self._counted = self._chars = self._failures = 0
+        """How many events of the session that is talked with were heard."""
         self._work: dict[str, _Work] = {}
+        self.stop()
 
     # ---- the turn that is talked with
+
+    def stop(self) -> None:
+        """The turn is over."""
+        self.turn: TurnShown | None = None
+        """The turn of the session that is talked with."""
+        self._own = _Work()
+        self._counted = self._chars = self._failures = 0
 
     def hear(self, event: LiveEvent, now: float) -> None:
         """An event of the session that is talked with."""
         self.heard += 1
-        kind = event["kind"]
         self._own.hear(event)
         turn = self.turn or TurnShown("thinking", now)
-        match kind:
+        match event["kind"]:
             case "start":
                 self._counted = self._chars = 0
                 self.turn = TurnShown("thinking", now)
@@ -100,11 +104,6 @@ class Activity:
         retry_at = now + in_s if in_s or event["kind"] == "retry" else 0.0
         cause = f"model: {one_line(_cause(event), CAUSE_CHARS)}"
         return replace(turn, state="retrying", tool=cause, attempt=self._failures + 1, retry_at=retry_at)
-
-    def stop(self) -> None:
-        """The turn is over."""
-        self.turn, self._own = None, _Work()
-        self._counted = self._chars = self._failures = 0
 
     @property
     def _tokens(self) -> int:
@@ -136,16 +135,22 @@ class Activity:
     def _look_at_turn(self, below: Below, now: float) -> None:
         if below.opened_at is None:
             self.stop()
-        elif below.waits:
-            turn = self.turn or TurnShown("waiting", now - (below.now_at - below.opened_at))
-            self.turn = replace(turn, state="waiting", tool="")
+            return
+        since = now - (below.now_at - below.opened_at)
+        if below.waits:
+            self.turn = replace(self.turn or TurnShown("waiting", since), state="waiting", tool="")
         elif self.turn is None or self.turn.state == "waiting":
-            self.turn = TurnShown("thinking", now - (below.now_at - below.opened_at))
+            self.turn = TurnShown("thinking", since)
 
     def _doing(self, key: str, state: str) -> str:
         """A child that runs does what its events say; any other does as it stands."""
         work = self._work[key]
         return (work.call or work.doing) if state == "running" else state
+
+
+def begun_call(event: LiveEvent) -> str:
+    """The tool call that an event `tool:start` is about, on one line."""
+    return call_line(event.get("text", ""), event.get("arguments", ""))
 
 
 def waits_for_model(event: LiveEvent) -> str:
@@ -157,14 +162,8 @@ def card_of(story: Story) -> EndedItem:
     """How a subagent ended."""
     run = story.run
     took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
-    return EndedItem(name_of(run), _how(run), took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
-
-
-def _how(run: RunInfo) -> str:
-    """How a run ended, in a word."""
-    if run.ended_reason == "killed":
-        return "killed"
-    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, outcome unknown")
+    status = "killed" if run.ended_reason == "killed" else ENDINGS.get(run.status, "ended, outcome unknown")
+    return EndedItem(name_of(run), status, took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
 
 
 def _cause(event: LiveEvent) -> str:

@@ -36,6 +36,11 @@ def message_text(entry: Message) -> str:
     return "\n".join([*lines[: len(lines) - len(files)], *(attachment_line(one.name, one.size) for one in files)])
 
 
+def called_lines(entry: Message) -> list[str]:
+    """The tool calls of an entry, each on one line."""
+    return [call_line(tool, arguments) for tool, _, arguments in (call.partition(" ") for call in entry.calls)]
+
+
 class Answers:
     """What one session says. Without `streams`, only whole entries are shown."""
 
@@ -135,8 +140,7 @@ class Answers:
             self._shown = self._heard = ""
         if is_worth_sending(text):
             self.last_answer = text
-        for call in entry.calls:
-            tool, _, arguments = call.partition(" ")
-            self._screen.say(Called(call_line(tool, arguments)))
+        for call in called_lines(entry):
+            self._screen.say(Called(call))
         if entry.is_cut:
             self._screen.say(NoticeItem(f"[{CUT}]"))

@@ -7,7 +7,6 @@ and this one drives.
 """
 
 import asyncio
-import os
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,15 +23,15 @@ from fledge.api.values import Message as Entry
 from fledge.cancellation import end_tasks
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
-from fledge.cli.activity import Activity, card_of
+from fledge.cli.activity import Activity, begun_call, card_of
 from fledge.cli.answers import Answers, attachment_line, message_text
 from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.chat_questions import Questions
 from fledge.cli.ending import first_code
-from fledge.cli.opening import opening
-from fledge.cli.term import shown
+from fledge.cli.opening import conversation_client
 from fledge.cli.term.opening import screen_here
 from fledge.cli.term.shown import (
+    AnswerItem,
     ChatItem,
     ErrorItem,
     Leave,
@@ -46,7 +45,6 @@ from fledge.cli.term.shown import (
 )
 from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.connection import WireEvent
-from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.clock import wait_for_event
 from fledge.commands import slash
@@ -90,11 +88,10 @@ async def sit(
     """Talk, in the conversation of this folder unless one is named; `started` is called once the screen stands.
     Refused, where this process opens the folder: no model is set, or it cannot be used."""
     channel, completions = ScreenChannel(), Completions()
-    opened = opening(where.state, model, settings, channel, channel.note, program="chat", store=where.store or None)
     kept = where.state if where.gateway is None else user_folder()
-    async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
+    async with conversation_client(where, model, settings, channel, channel.note, program="chat") as client:
         # The folder is opened before the screen is: that may ask something, and may refuse.
-        begun = await client.call("sessions.open", once=False, session=session or where.session, folder=where.project)
+        begun = await where.begin(client, session or "")
         if begun["earlier"]:
             channel.note(f"{OWN_CONVERSATION}; /resume {conversation_name(begun['earlier'])} opens the earlier one")
         completions.models = UsableModels(client)
@@ -111,14 +108,14 @@ class ScreenChannel:
     shown as they come, so only the rest is left to it. What is sent before there is a screen waits for one."""
 
     def __init__(self) -> None:
-        self._screen: Screen | None = None
         self._waiting: list[ChatItem] = []
+        self._say: Callable[[ChatItem], None] = self._waiting.append
         self.conversation = self.streams = ""
         """The conversation, and the session that is talked with: this one, or a subagent of its."""
 
     def show_on(self, screen: Screen) -> None:
         """From now on things are shown there."""
-        self._screen = screen
+        self._say = screen.say
         for item in self._waiting:
             screen.say(item)
         self._waiting.clear()
@@ -130,7 +127,7 @@ class ScreenChannel:
         if is_of_another(message, self.conversation):
             self.note(f"in {conversation_name(message.session_key)}: {message.text}")
         elif message.about in ("reply", "result"):
-            self._say(shown.AnswerItem(message.text))
+            self._say(AnswerItem(message.text))
         elif message.about != "approval":
             self.note(message.text)
 
@@ -140,12 +137,6 @@ class ScreenChannel:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-    def _say(self, item: ChatItem) -> None:
-        if self._screen is None:
-            self._waiting.append(item)
-        else:
-            self._screen.say(item)
 
 
 class UsableModels:
@@ -189,34 +180,36 @@ class Chat:
         kept: Path | None = None,
     ) -> None:
         self._client, self._screen, self._channel, self._where, self._model = client, screen, channel, where, model
-        self._session = session or where.session
-        """The conversation. The session that is talked with is this one, or a subagent of its: `channel.streams`."""
         self._completions, self._kept = completions or Completions(), kept
         self._answers = Answers(screen, streams=not screen.in_turns)
-        self._activity = Activity()
         self._sits = asyncio.Event()
         """The greeting is said: what happens from here on is shown."""
         self._showing = asyncio.Lock()
         """Held while something is said or shown, so that it is known whose words an entry has."""
-        self._unread: dict[str, _Unread] = {}
-        self._home = os.path.expanduser("~")
-        self._asked = Questions(self._home)
         self._ended: set[str] = set()
         """Ends of runs that are shown."""
-        self._names: dict[str, str] = {}
-        """What the subagents are called, by session key."""
         self._news: set[str] = set()
         """What must be looked at: `ends`, `questions`, `plans`."""
         self._changed = asyncio.Event()
         self._calls: dict[str, str] = {}
+        self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
+        self._following: asyncio.Task[None] | None = None
+        self._enter(session or where.session)
+        channel.show_on(screen)
+
+    def _enter(self, session: str) -> None:
+        """Talk in this conversation, of which nothing is known yet."""
+        self._session = self._channel.conversation = self._channel.streams = session
+        """The conversation. The session that is talked with is this one, or a subagent of its: `channel.streams`."""
+        self._activity = Activity()
+        self._asked = Questions()
+        self._unread: dict[str, _Unread] = {}
+        self._names: dict[str, str] = {}
+        """What the subagents are called, by session key."""
         self._turn = self._stopped = 0
         """The turn that was last heard of, and the last one that was stopped: what still comes of that is not shown."""
         self._late = self._trouble = ""
         """For how long the turn could not answer when that was shown, and the error that was shown last."""
-        self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
-        self._following: asyncio.Task[None] | None = None
-        channel.conversation = channel.streams = self._session
-        channel.show_on(screen)
 
     async def run(self) -> int:
         """Talk until the person leaves; answers the exit code, 1 if nobody answers any more."""
@@ -248,37 +241,31 @@ class Chat:
         the turn can be stopped meanwhile."""
         await self._sits.wait()
         while True:
-            match await self._screen.wish():
-                case Leave():
-                    break
+            wish = await self._screen.wish()
+            match wish:
                 case StopWanted():
                     await self._refusable(self._stop())
-                case QuestionAnswered() as answered:
-                    await self._refusable(self._answer(answered))
-                case WordsSent() as sent:
-                    if chat_commands.read(sent.text) == ("quit", ""):
-                        await self._finish_typed()
-                        return await self._leave()
-                    self._typed.put_nowait(sent)
-        await self._finish_typed()
-        if self._screen.in_turns:
-            await self._come_to_rest()
-        return await self._leave()
+                case QuestionAnswered():
+                    await self._refusable(self._answer(wish))
+                case WordsSent(text=text) if chat_commands.read(text) != ("quit", ""):
+                    self._typed.put_nowait(wish)
+                case _:
+                    return await self._leave(is_input_over=isinstance(wish, Leave))
 
-    async def _finish_typed(self) -> None:
-        """Let what was typed be carried out; in a terminal nobody waits for it for long."""
+    async def _leave(self, *, is_input_over: bool) -> int:
+        """Let what was typed be carried out; in a terminal nobody waits for it for long. Say what is left at work."""
+        in_turns = self._screen.in_turns
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if self._screen.in_turns else LEAVE_S):
+            async with asyncio.timeout(None if in_turns else LEAVE_S):
                 await self._typed.join()
-
-    async def _leave(self) -> int:
-        if not self._client.is_held and (left := await self._unsettled()):
+        if in_turns and is_input_over:
+            await self._come_to_rest()
+        if not self._client.is_held:
+            left = next((row.unsettled for row in await self._conversations() if row.key == self._session), 0)
             at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
-            self._notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
+            if left:
+                self._notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
         return 0
-
-    async def _unsettled(self) -> int:
-        return next((row.unsettled for row in await self._conversations() if row.key == self._session), 0)
 
     async def _type(self) -> None:
         while True:
@@ -424,30 +411,30 @@ class Chat:
 
     async def _answer_question(self, asked: Question, answered: QuestionAnswered) -> None:
         call = f"{call_line(asked.tool, asked.arguments)}, for {self._who(asked.session_key)}"
-        about: WireObject = {"id": asked.id, "digest": asked.digest}
+        method, given = "approvals.approve", WireObject()
         match answered.verdict:
             case "once":
-                await self._client.call("approvals.approve", **about)
                 said = f"allowed: {call}"
             case "always":
-                await self._client.call("approvals.approve", **about, always=True)
+                given = {"always": True}
                 said = f"allowed, and `{asked.always}` from now on: {call}; /permissions revokes that"
             case _:
-                await self._client.call("approvals.deny", **about, words=answered.words)
+                method, given = "approvals.deny", {"words": answered.words}
                 said = f"denied: {call}" + (f": {answered.words}" if answered.words else "")
+        await self._client.call(method, id=asked.id, digest=asked.digest, **given)
         self._notice(said)
 
     async def _answer_plan(self, plan: Plan, answered: QuestionAnswered) -> None:
-        target: WireObject = {"target": plan.session_key, "requester": self._session, "run": plan.run_id}
+        method, given = "plans.approve", WireObject()
         match answered.verdict:
             case "carry out":
-                await self._client.call("plans.approve", **target)
+                done = "approved"
             case "edited":
-                await self._client.call("plans.approve", **target, words=EDITED + answered.words)
+                given, done = {"words": EDITED + answered.words}, "approved, as you have edited it"
             case _:
-                reason = answered.words or "the person gave no reason"
-                await self._client.call("plans.reject", **target, reason=reason)
-        done = {"carry out": "approved", "edited": "approved, as you have edited it"}.get(answered.verdict, "rejected")
+                method, given = "plans.reject", {"reason": answered.words or "the person gave no reason"}
+                done = "rejected"
+        await self._client.call(method, target=plan.session_key, requester=self._session, run=plan.run_id, **given)
         self._notice(f"the plan of {self._who(plan.session_key)} is {done}")
 
     def _who(self, key: str) -> str:
@@ -464,8 +451,7 @@ class Chat:
             case "cost":
                 below = await self._client.value(Below, "sessions.below", session=self._session)
                 forest = await self._client.value(Forest, "runs.tree", requester=self._session, limit=PAGE)
-                lines = chat_commands.cost_lines(below, forest.runs)
-                self._notice("\n".join(lines))
+                self._notice("\n".join(chat_commands.cost_lines(below, forest.runs)))
             case "copy":
                 self._copy()
             case "new":
@@ -491,13 +477,11 @@ class Chat:
             self._notice(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}")
             return
         self._notice(f"{name} · the whole result")
-        self._screen.say(shown.AnswerItem(story.text))
+        self._screen.say(AnswerItem(story.text))
 
     async def _expand(self, word: str) -> None:
         """Show what the last tool call gave back, here or in a subagent."""
-        session = self._channel.streams
-        if word:
-            session = (await self._story(word)).run.session_key
+        session = (await self._story(word)).run.session_key if word else self._channel.streams
         entries = await self._entries(session, 0, tools=True)
         last = next((one for one in reversed(entries) if one.role == "tool"), None)
         if last is None:
@@ -543,17 +527,11 @@ class Chat:
 
     async def _switch(self, session: str) -> None:
         """Talk in another conversation; what the one before does goes on."""
-        opened = await self._client.call("sessions.open", once=False, session=session, folder=self._where.project)
+        opened = await self._where.begin(self._client, session)
         async with self._showing:
             self._sits.clear()
-            self._session = self._channel.conversation = self._channel.streams = opened["sessionKey"]
             self._answers.forget()
-            self._activity = Activity()
-            self._unread.clear()
-            self._names.clear()
-            self._late = self._trouble = ""
-            self._turn = self._stopped = 0
-            self._asked = Questions(self._home)
+            self._enter(opened["sessionKey"])
             self._show_turn()
             self._show_queued()
             self._screen.ask(())
@@ -648,7 +626,7 @@ class Chat:
     def _hear_tool(self, event: WireEvent) -> None:
         call = event.get("call", "")
         if event["kind"] == "tool:start":
-            self._calls[call] = call_line(event.get("text", ""), event.get("arguments", ""))
+            self._calls[call] = begun_call(event)
         elif event["kind"] == "tool:end":
             self._screen.say(OutputItem(self._calls.pop(call, "a tool"), event.get("text", "")))
 
@@ -658,16 +636,12 @@ class Chat:
     async def _show(self, newest: int | None = None) -> None:
         """Show what is new in the transcript, up to this entry."""
         async with self._showing:
-            entries = await self._entries(self._channel.streams, self._answers.seen)
-            self._take_entries([one for one in entries if newest is None or one.seq <= newest])
-
-    def _take_entries(self, entries: list[Entry]) -> None:
-        self._answers.take(entries)
-        read = [one.run_id for one in entries if one.run_id in self._unread]
-        for run_id in read:
-            del self._unread[run_id]
-        if read:
-            self._show_queued()
+            found = await self._entries(self._channel.streams, self._answers.seen)
+            entries = [one for one in found if newest is None or one.seq <= newest]
+            self._answers.take(entries)
+            if read := {one.run_id for one in entries} & self._unread.keys():
+                self._unread = {run_id: one for run_id, one in self._unread.items() if run_id not in read}
+                self._show_queued()
 
     async def _entries(self, session: str, after: int, tools: bool = False) -> list[Entry]:
         return await self._client.value(
@@ -773,4 +747,4 @@ def _earlier(entry: Entry) -> ChatItem | None:
     """An entry of an earlier sitting, for reading; None if there is nothing to read in it."""
     if entry.role == "user" and entry.kind == "send":
         return SpokenItem(message_text(entry))
-    return shown.AnswerItem(entry.text) if _is_answer(entry) else None
+    return AnswerItem(entry.text) if _is_answer(entry) else None

@@ -5,6 +5,7 @@ Pure. What each does is in `chat`; what slash commands do is in `commands.orders
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain, count
 from typing import Final, Literal
 
 from fledge.api.values import RunInfo
@@ -88,8 +89,8 @@ def new_name(known: Sequence[str], at: time.struct_time, project: str = "") -> s
     """A name for a new conversation that none of the known has: that of the project's conversation with a number,
     outside of a project the day and the hour."""
     base = project or time.strftime("%b%d-%H%M", at).lower()
-    names: list[str] = [*([] if project else [base]), *(f"{base}-{number}" for number in range(2, len(known) + 3))]
-    return next(name for name in names if name not in known)
+    numbered = (f"{base}-{number}" for number in count(2))
+    return next(name for name in chain([] if project else [base], numbered) if name not in known)
 
 
 def conversations(rows: Sequence[SessionRow], now: float) -> list[WordChoice]:
@@ -100,7 +101,7 @@ def conversations(rows: Sequence[SessionRow], now: float) -> list[WordChoice]:
 
 def _about(row: SessionRow, now: float) -> str:
     first = one_line(row.first_words, WORDS_CHARS) or "nothing yet"
-    return " · ".join([*([row.project] if row.project else []), ago(now - row.updated_at), first])
+    return " · ".join(filter(None, [row.project, ago(now - row.updated_at), first]))
 
 
 def resumed(word: str, rows: Sequence[SessionRow], agent: str) -> str | None:
@@ -126,15 +127,12 @@ def ago(seconds: float) -> str:
 
 def cost_lines(own: Below, runs: Sequence[RunInfo]) -> list[str]:
     """What a conversation has used, what its subagents have, and all together."""
-    lines = [_cost("this conversation", own.tokens_in + own.tokens_out, own.cost_usd)]
-    below = [one for run in runs for one in _all(run)]
-    if not below:
-        return lines
-    costs = [one.cost_usd for one in below if one.cost_usd is not None]
-    tokens = sum(one.tokens for one in below)
-    lines.append(_cost(f"{len(below)} subagent{'s' * (len(below) > 1)}", tokens, sum(costs) if costs else None))
-    known = [*costs, *([] if own.cost_usd is None else [own.cost_usd])]
-    lines.append(_cost("together", own.tokens_in + own.tokens_out + tokens, sum(known) if known else None))
+    own_tokens = own.tokens_in + own.tokens_out
+    lines = [_cost("this conversation", own_tokens, [own.cost_usd])]
+    if below := [one for run in runs for one in _all(run)]:
+        tokens, costs = sum(one.tokens for one in below), [one.cost_usd for one in below]
+        lines.append(_cost(f"{len(below)} subagent{'s' * (len(below) > 1)}", tokens, costs))
+        lines.append(_cost("together", own_tokens + tokens, [*costs, own.cost_usd]))
     return lines
 
 
@@ -142,5 +140,6 @@ def _all(run: RunInfo) -> list[RunInfo]:
     return [run, *(one for child in run.children for one in _all(child))]
 
 
-def _cost(what: str, tokens: int, usd: float | None) -> str:
-    return f"{what}: {tokens:,} tokens · " + ("price unknown" if usd is None else f"${usd:.4f}")
+def _cost(what: str, tokens: int, costs: Sequence[float | None]) -> str:
+    known = [usd for usd in costs if usd is not None]
+    return f"{what}: {tokens:,} tokens · " + (f"${sum(known):.4f}" if known else "price unknown")

@@ -4,6 +4,7 @@ Kept apart from the chat: what is open comes from the feed, what was answered fr
 anybody.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable
 
@@ -14,11 +15,11 @@ from fledge.core.doing import whole_call_text
 
 
 class Questions:
-    """What waits for the person whose home folder this is. A question that is still open after it was answered is asked
-    again, under a new id: the screen shows no id twice."""
+    """What waits for the person. A question that is still open after it was answered is asked again, under a new id:
+    the screen shows no id twice."""
 
-    def __init__(self, home: str) -> None:
-        self._home = home
+    def __init__(self) -> None:
+        self._home = os.path.expanduser("~")
         self.open: tuple[str, ...] = ()
         """Ids of the calls that wait, as the feed tells them."""
         self.questions: list[Question] = []

@@ -43,8 +43,7 @@ def table(rows: Sequence[Sequence[str]], room: int | None, cut: Sequence[int], d
     no `room` given nothing is cut. A column that is empty everywhere is left out."""
     if not rows:
         return []
-    widths = {at: max(width_of(row[at]) for row in rows) for at in range(len(rows[0]))}
-    widths = {at: width for at, width in widths.items() if width}
+    widths = {at: width for at in range(len(rows[0])) if (width := max(width_of(row[at]) for row in rows))}
     if room is not None:
         for at in drop:
             if _whole(widths) > room and at in widths and len(widths) > 1:
@@ -60,8 +59,10 @@ def _whole(widths: dict[int, int]) -> int:
 
 
 def _line(row: Sequence[str], widths: dict[int, int]) -> str:
-    cells = [fitted(row[at], width) for at, width in widths.items()]
-    padded = [cell + " " * (width - width_of(cell)) for cell, width in zip(cells, widths.values(), strict=True)]
+    padded = []
+    for at, width in widths.items():
+        cell = fitted(row[at], width)
+        padded.append(cell + " " * (width - width_of(cell)))
     return GAP.join(padded).rstrip()
 
 

@@ -29,7 +29,7 @@ from fledge.cli.term.shown import EndedItem
 from fledge.commands import lines
 from fledge.commands.looking import story
 from fledge.core.keys import main_key
-from fledge.core.transcript import Body, Replied, Told, from_body
+from fledge.core.transcript import Told, from_body
 from fledge.errors import BadInput
 from fledge.models.scripted import ScriptedModel
 from fledge.store.base import Tx
@@ -63,7 +63,7 @@ async def play(state: str, half_way: int) -> None:
             live.show(await _tree(fl))
             await _tell_answers(chat, live, told)
             await _tell_ends(fl, live, ended)
-            await _direct(fl, live, is_second)
+            await _direct(fl, chat, live, is_second)
             if half_way and await fl.engine.store.read(_is_half_way):
                 os.write(half_way, b"now")
                 half_way = 0
@@ -102,7 +102,7 @@ async def _card(fl: fledge.Fledge, key: str) -> EndedItem:
     return replace(card, text="".join(card.text.splitlines()[-1:]))
 
 
-async def _direct(fl: fledge.Fledge, live: LiveLines, approves: bool) -> None:
+async def _direct(fl: fledge.Fledge, chat: fledge.Conversation, live: LiveLines, approves: bool) -> None:
     """The person's part: steer one subagent, approve another's plan. What was done before a crash is not done again."""
     now = fl.engine.clock.now()
     for run in await fl.runs(requester=MAIN):
@@ -111,13 +111,15 @@ async def _direct(fl: fledge.Fledge, live: LiveLines, approves: bool) -> None:
             live.say(f'you    steer "{run.label}": {STEER}')
             await (await fl.run(run.run_id)).steer(STEER)
         waits = run.label == TIDY and run.phase == "awaiting_approval"
-        if approves and waits and await fl.engine.store.read(_knows_of_the_plan):
+        if (
+            approves
+            and waits
+            and any(
+                said.role == "assistant" and "waits for your approval" in said.text for said in await chat.history()
+            )
+        ):
             live.say(f'you    approve the plan of "{run.label}"')
             await fl.approve_plan(run.session_key)
-
-
-def _knows_of_the_plan(tx: Tx) -> bool:
-    return any("waits for your approval" in text for text in answers(tx))
 
 
 def _is_half_way(tx: Tx) -> bool:
@@ -195,17 +197,9 @@ def _story(tx: Tx) -> tuple[list[str], bool]:
 
 def _told(tx: Tx) -> list[str]:
     """The runs whose outcome is in the conversation, as often as it is."""
-    rows = [item for body in _bodies(tx) if isinstance(body, Told) for item in body.completions]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
+    rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
     return [item.run or "" for item in rows if not item.row.endswith((":plan", ":expired", ":late"))]
-
-
-def _bodies(tx: Tx) -> list[Body]:
-    return [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
-
-
-def answers(tx: Tx) -> list[str]:
-    """What the main agent said."""
-    return [body.text for body in _bodies(tx) if isinstance(body, Replied) and body.text]
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ async def examine(
     """Everything that can be checked from here; `offline`: without asking the provider or the model anything. `store`
     is the address of one on a server."""
     findings: list[Finding] = []
-    config: Config | None = None
+    config = Config()
     try:
         found = discover(folder)
         config = found.loaded.config
@@ -93,7 +93,7 @@ async def examine(
         findings.append(
             Finding("settings", "fail", str(error), "correct that line; `fledge docs config` lists all settings")
         )
-    findings += await _models(config or Config(), env, model, offline)
+    findings += await _models(config, env, model, offline)
     findings += await _server(store, state) if store else await _store(state)
     findings += _places(state)
     findings += _workspace(folder, config, env)
@@ -101,10 +101,9 @@ async def examine(
     return findings
 
 
-def _workspace(folder: Path, config: Config | None, env: Environment) -> Iterable[Finding]:
+def _workspace(folder: Path, config: Config, env: Environment) -> Iterable[Finding]:
     """Whether agents may work here at all: not in the whole home folder, unless somebody has said yes."""
-    named = None if config is None else config.agents.defaults.workspace
-    place = os.path.realpath(Path(named or folder).expanduser())
+    place = os.path.realpath(Path(config.agents.defaults.workspace or folder).expanduser())
     if not is_broad(place, os.path.realpath(env.get("HOME") or Path.home())):
         return
     try:
@@ -177,7 +176,9 @@ async def _provider(provider: Provider, env: Environment, ca_file: str | None, o
     try:
         base_url, wanted = base_url_of(provider, env), needed_key(provider, env)
     except FledgeError as error:
-        return [Finding("provider", "fail", str(error), _address_remedy(provider, env))]
+        given = next((variable for variable in provider.base_url_env if env.get(variable)), None)
+        remedy = f"correct {given}, or unset it" if given else f"set models.providers.{provider.name}.baseUrl"
+        return [Finding("provider", "fail", str(error), remedy)]
     if provider.key_env or provider.key_file:
         try:
             key = key_of(provider, env)
@@ -192,11 +193,6 @@ async def _provider(provider: Provider, env: Environment, ca_file: str | None, o
         return findings
     headers = access_headers(key) if provider.api == "anthropic" else bearer(key)
     return findings + await _reach(provider, base_url, {**headers, **provider.headers}, env, ca_file)
-
-
-def _address_remedy(provider: Provider, env: Environment) -> str:
-    given = next((variable for variable in provider.base_url_env if env.get(variable)), None)
-    return f"correct {given}, or unset it" if given else f"set models.providers.{provider.name}.baseUrl"
 
 
 async def _reach(
@@ -228,10 +224,11 @@ async def _reach(
     except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
         words = f"{base_url} cannot be reached ({type(error).__name__})"
         return [Finding("provider", "fail", words, f"check {where}, a proxy, or start the server")]
+    found = Finding("provider", "ok", f"{base_url} answers ({status})")
     if status in (401, 403):
         words = f"{base_url} answers, and refuses the key ({status})"
-        return [Finding("provider", "fail", words, f"check {provider.key_env or 'the key'}"), *_clock(date)]
-    return [Finding("provider", "ok", f"{base_url} answers ({status})"), *_clock(date)]
+        found = Finding("provider", "fail", words, f"check {provider.key_env or 'the key'}")
+    return [found, *_clock(date)]
 
 
 def _clock(date: str) -> list[Finding]:
@@ -256,8 +253,7 @@ async def _store(state: Path) -> list[Finding]:
     except FledgeError as error:
         return [Finding("store", "fail", str(error), "nothing was changed; restore a copy, or use another --state")]
     try:
-        newest = await store.read(lambda tx: tx.next_due(0.0))
-        wrong = await store.read(lambda tx: tx.lists.miscounted())
+        newest, wrong = await store.read(lambda tx: (tx.next_due(0.0), tx.lists.miscounted()))
     finally:
         await store.close()
     words = f"{state / DATABASE} opens" + ("" if newest is None else ", with work that is due")
@@ -280,9 +276,13 @@ async def _server(url: str, state: Path) -> list[Finding]:
         return [Finding("store", "fail", str(error), "nothing was changed; `fledge docs scale` says how it is set up")]
     sql = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
     try:
-        wrong = await store.read(lambda tx: tx.lists.miscounted())
-        now, members, drivers = await store.read(
-            lambda tx: (float(tx.unit.one(sql)[0]), tx.engines.all(), tx.drivers.all())
+        wrong, now, members, drivers = await store.read(
+            lambda tx: (
+                tx.lists.miscounted(),
+                float(tx.unit.one(sql)[0]),
+                tx.engines.all(),
+                tx.drivers.all(),
+            )
         )
     finally:
         await store.close()

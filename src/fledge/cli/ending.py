@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from fledge.cancellation import end_tasks
 
+FAILED, AWAITS_A_PERSON = 1, 3
+"""Exit codes of commands that wait for an answer."""
 TERMINATED: Final = 128 + signal.SIGTERM
 PATIENCE_S: Final = 5.0
 """How long after the first signal another one changes nothing: a command that is called off has ended by then."""

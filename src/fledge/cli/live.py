@@ -13,34 +13,26 @@ from fledge.cli.printing import say
 UP_AND_CLEAR = "\x1b[{}F\x1b[0J"
 
 
-def can_redraw(out: TextIO) -> bool:
-    """True of a terminal that understands being redrawn."""
-    return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
 class LiveLines:
     """Shows a block of lines and keeps it up to date."""
 
     def __init__(self, out: TextIO, redraw: bool | None = None) -> None:
+        """`redraw`: whether it is a terminal that understands being redrawn; None: look."""
         self._out = out
-        self._redraws = can_redraw(out) if redraw is None else redraw
+        self._redraws = out.isatty() and os.environ.get("TERM", "dumb") != "dumb" if redraw is None else redraw
         self._shown: list[str] = []
         self._drawn = 0
 
     def show(self, lines: Sequence[str]) -> None:
         """From now on these are the lines."""
-        if list(lines) == self._shown:
-            return
-        if self._redraws:
-            self._erase()
-            self._shown = list(lines)
-            self._draw()
-        else:
-            known = set(self._shown)
-            for line in lines:
-                if line not in known:
+        before, self._shown = self._shown, list(lines)
+        if not self._redraws:
+            for line in self._shown:
+                if line not in before:
                     say(line, self._out)
-            self._shown = list(lines)
+        elif self._shown != before:
+            self._erase()
+            self._draw()
 
     def say(self, text: str) -> None:
         """Say something that stays, above the block."""

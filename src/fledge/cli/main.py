@@ -116,8 +116,7 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     if options.name is None:
         command.parse_args([], options)
     for name, shared in SHARED.items():
-        before = getattr(options, _BEFORE + name)
-        delattr(options, _BEFORE + name)
+        before = vars(options).pop(_BEFORE + name)
         if before is not None and not hasattr(options, name):
             command.error(f"takes no {shared.flag}")
         elif hasattr(options, name):
@@ -492,15 +491,16 @@ def _run(options: Namespace) -> int:
     from fledge.cli import run
     from fledge.cli.ending import until_ended
 
-    refused = {"prompt": options.prompt is not None, "image": options.image, "attachment": options.attach}
-    for wanted, given in refused.items():
-        if options.go_on and given:
-            raise BadInput("--continue", f"takes no {wanted}: it continues unfinished work")
     prompt = options.prompt
-    if not options.go_on and prompt in (None, "-"):
-        prompt = _stdin()
-    if not options.go_on and not (prompt or "").strip():
-        raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
+    if options.go_on:
+        refused = {"prompt": prompt is not None, "image": options.image, "attachment": options.attach}
+        for wanted, given in refused.items():
+            if given:
+                raise BadInput("--continue", f"takes no {wanted}: it continues unfinished work")
+    else:
+        prompt = _stdin() if prompt in (None, "-") else prompt
+        if not prompt.strip():
+            raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
     attachments = tuple(for_wire(options.attach, "--attach"))
     session = "" if options.session is None else session_key(options.session, "--session")
@@ -524,9 +524,8 @@ def _serve(options: Namespace) -> int:
     place = _here(options)
     if not options.drives and not place.store:
         words = "needs --store: a state folder has no other process that runs its agents"
-        raise BadInput("--no-drive", words + ignored_store(os.environ))
-    drives = options.drives
-    return serving.serve(place, options.model, options.settings, options.host, options.port, drives=drives)
+        raise BadInput("--no-drive", words + ignored_store())
+    return serving.serve(place, options.model, options.settings, options.host, options.port, drives=options.drives)
 
 
 def _worker(options: Namespace) -> int:
@@ -572,11 +571,9 @@ def _verb(name: str, *given: str) -> Callable[[Namespace], int]:
 
 
 def _agents(options: Namespace) -> int:
-    from pathlib import Path
-
     from fledge.cli import settings
 
-    return _tell(settings.agents(Path.cwd(), options.model, options.settings), options)
+    return _tell(settings.agents(options.model, options.settings), options)
 
 
 def _spawn(options: Namespace) -> int:
@@ -638,11 +635,9 @@ def _init(options: Namespace) -> int:
 
 
 def _config(options: Namespace) -> int:
-    from pathlib import Path
-
     from fledge.cli import settings
 
-    return _show(settings.show(Path.cwd(), options.settings, options.key, options.everything))
+    return _show(settings.show(options.settings, options.key, options.everything))
 
 
 def _trust(options: Namespace) -> int:
@@ -654,8 +649,7 @@ def _trust(options: Namespace) -> int:
     if options.listed:
         return _show(settings.trusted())
     if options.workspace is not None:
-        place = Path(options.workspace).expanduser()
-        return _show(settings.distrust_workspace(place) if options.revoke else settings.trust_workspace(place))
+        return _show(settings.trust_workspace(Path(options.workspace).expanduser(), revoke=options.revoke))
     if options.show:
         return _show(settings.show_trust(folder))
     if options.revoke:
@@ -679,12 +673,10 @@ def _doctor(options: Namespace) -> int:
 
 def _models(options: Namespace) -> int:
     import asyncio
-    from pathlib import Path
 
     from fledge.cli import models
 
-    shown = models.usable_models(Path.cwd(), os.environ, options.settings, options.everything)
-    return _tell(asyncio.run(shown), options)
+    return _tell(asyncio.run(models.usable_models(options.settings, options.everything)), options)
 
 
 def _docs(options: Namespace) -> int:
@@ -696,7 +688,8 @@ def _docs(options: Namespace) -> int:
 def _completion(options: Namespace) -> int:
     from fledge.cli import completion
 
-    return _show([completion.script(options.shell, _parser())])
+    parser = _parser()
+    return _show([completion.script(options.shell, parser, _choices(parser))])
 
 
 def _bench(options: Namespace) -> int:
@@ -713,11 +706,12 @@ def _bench(options: Namespace) -> int:
 
 
 def _import(options: Namespace) -> int:
+    import asyncio
     from pathlib import Path
 
     from fledge.cli import importing
 
-    return _show(importing.import_openclaw(Path(options.folder).expanduser(), _here(options)))
+    return _show(asyncio.run(importing.import_openclaw(Path(options.folder).expanduser(), _here(options))))
 
 
 def _store(options: Namespace) -> int:

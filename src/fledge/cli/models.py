@@ -4,13 +4,13 @@ Models of vendors are those of the catalogue; servers that people run themselves
 that costs anything.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 from fledge.cli.printing import CommandOutput
 from fledge.config import SingleSettings
 from fledge.config.places import discover
-from fledge.egress import Environment
 from fledge.models.catalog import Card
 from fledge.models.choosing import ServiceStanding
 from fledge.runtime.model_settings import configured_catalog, configured_registry
@@ -18,25 +18,22 @@ from fledge.runtime.model_settings import configured_catalog, configured_registr
 WIDTH = 44
 
 
-async def usable_models(folder: Path, env: Environment, settings: SingleSettings, everything: bool) -> CommandOutput:
+async def usable_models(settings: SingleSettings, everything: bool) -> CommandOutput:
     """The models that can be used here now; `everything`: also those of services that cannot, with what is missing."""
-    config = discover(folder, settings).loaded.config
+    config = discover(Path.cwd(), settings).loaded.config
     catalog = configured_catalog(config)
-    found = await configured_registry(config, env, catalog).service_models(config.models.providers)
+    found = await configured_registry(config, os.environ, catalog).service_models(config.models.providers)
+    shown = [service for service in found if service.reason or everything]
     lines: list[str] = []
     rows: list[dict[str, Any]] = []
-    left_out = 0
-    for service in found:
-        if not service.reason and not everything:
-            left_out += 1
-            continue
+    for service in shown:
         one = service.standing
         lines.append(f"{one.provider.name}: {service.reason or f'not usable: {one.missing}'}")
         for name in service.models:
             card, is_default = catalog.find(name), name == service.default
             lines.append(f"  {_line(name, card, is_default)}")
             rows.append(_row(name, one, service.reason, card, is_default))
-    if left_out:
+    if left_out := len(found) - len(shown):
         lines.append(f"{left_out} more providers are not usable: fledge models --all says what is missing")
     return CommandOutput(lines, rows)
 

@@ -1,50 +1,57 @@
 """Opening a state folder for a conversation, `fledge` or `fledge run`: its settings, its model, the terminal."""
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import fledge
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
 from fledge.cli.settings import settings_to_drive
+from fledge.cli.where import Where
+from fledge.client.driving import Driving
+from fledge.client.folder import Client
 from fledge.config import Config, SingleSettings
 from fledge.core.route import TERMINAL
 from fledge.runtime.model_choice import choose_model
 from fledge.store.ways import CONTROL_SOCKET
 
 
-def opening(
-    state: Path,
+def conversation_client(
+    where: Where,
     model: str | None,
     settings: SingleSettings,
     terminal: Channel,
     tell: Callable[[str], None],
     goes_on: Callable[[], bool] = lambda: False,
-    *,
-    store: str | None = None,
     **options: Any,
-) -> Callable[[], Awaitable[fledge.Fledge]]:
-    """What opens the folder here, when it comes to that. Refused, and nothing is made: no model is set, or it cannot be
-    used. `tell` is told what is odd about the settings, and of a model that nobody named; `goes_on` says whether what
-    is unfinished is finished. The settings are read once."""
+) -> Client:
+    """A client, which opens the folder here when it comes to that. Refused then, and nothing is made: no model is set,
+    or it cannot be used. `tell` is told what is odd about the settings, and of a model that nobody named; `goes_on`
+    says whether what is unfinished is finished. The settings are read once."""
 
     @cache
     def config() -> Config:
         return settings_to_drive(settings, tell).config
 
     async def opened() -> fledge.Fledge:
-        chosen = await choose_model(config(), os.environ, model, state=state, goes_on=goes_on())
+        chosen = await choose_model(config(), os.environ, model, state=where.state, goes_on=goes_on())
         if chosen.is_new:
             tell(chosen.words)
         named = None if chosen.by == "settings" else chosen.model
         # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
-        channel = terminal if store is None else NoTerminal()
-        given: dict[str, Any] = {"channels": {TERMINAL: channel}, "address": CONTROL_SOCKET, "store": store, **options}
-        fl = fledge.open(state, model=named, config=config(), **given)
+        channel = NoTerminal() if where.store else terminal
+        fl = fledge.open(
+            where.state,
+            model=named,
+            config=config(),
+            channels={TERMINAL: channel},
+            address=CONTROL_SOCKET,
+            store=where.store or None,
+            **options,
+        )
         fl.check()
         return fl
 
-    return opened
+    return where.client(Driving(opened, on_server=bool(where.store)), settings)

@@ -31,6 +31,11 @@ def note(text: str) -> None:
     say(f"fledge: {text}", sys.stderr)
 
 
+def is_at_terminal() -> bool:
+    """True if somebody sits there who can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def says_yes(question: str) -> bool:
     """Ask whoever sits at the terminal."""
     print(printable(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fledge.cli.term.figures import next_try
 from fledge.cli.term.opening import wants_colour
-from fledge.cli.term.outputs import Output, Outputs, draws_on, opened_outputs, stray_lines
+from fledge.cli.term.outputs import Output, draws_on, opened_outputs, stray_lines
 from fledge.cli.term.plain import card_line
 from fledge.cli.term.shown import Called, EndedItem, NoticeItem, TurnShown, Verbatim, WorkingChildren
 from fledge.core.printable import printable
@@ -60,11 +60,8 @@ class ProgressView:
     def called(self, who: str, call: str, *, by_child: bool) -> None:
         """A tool is called."""
 
-    def started(self, who: str) -> None:
-        """A subagent has begun to work."""
-
     def state(self, who: str, words: str) -> None:
-        """A subagent is in a state that may last: it waits for its model, or for a person."""
+        """A subagent has begun to work, or is in a state that may last: it waits for its model, or for a person."""
 
     def ended(self, card: EndedItem, *, is_direct: bool) -> None:
         """A subagent has ended, of the conversation itself or further down."""
@@ -93,29 +90,22 @@ class ProgressLines(ProgressView):
         """A model that cannot answer has a line for each try."""
         tried = (turn.tool, turn.attempt) if turn is not None and turn.state == "retrying" else None
         if turn is not None and tried is not None and tried != self._tried:
-            self._tell(turn.tool, next_try(turn.attempt, turn.retry_at, self.now()))
+            self.state(turn.tool, next_try(turn, self.now()))
         self._tried = tried
 
     def called(self, who: str, call: str, *, by_child: bool) -> None:
         """A line."""
-        self._tell(who, call)
-
-    def started(self, who: str) -> None:
-        """A line."""
-        self._tell(who, "started")
+        self.state(who, call)
 
     def state(self, who: str, words: str) -> None:
         """A line."""
-        self._tell(who, words)
+        if self._events:
+            self.note(f"{who} · {words}")
 
     def ended(self, card: EndedItem, *, is_direct: bool) -> None:
         """A line."""
         if self._events:
-            self._err.put(f"{card_line(card)}\n")
-
-    def _tell(self, *facts: str) -> None:
-        if self._events:
-            self._err.put(f"{printable(' · '.join(facts))}\n")
+            self.note(card_line(card))
 
 
 # ---- a region --------------------------------------------------------------------------------------------------------
@@ -223,24 +213,19 @@ class Region(ProgressView):
 
 
 @asynccontextmanager
-async def progress_here(*, quiet: bool, is_stream: bool, draws: bool = True) -> AsyncIterator[ProgressView]:
+async def progress_here(*, quiet: bool, is_stream: bool, draws: bool) -> AsyncIterator[ProgressView]:
     """What shows a run here, until the block ends; then everything is written. `is_stream`: standard output is a stream
     of events for a program, so a line for each on standard error would say them twice. Without `draws` there is no
     region."""
     async with opened_outputs() as outputs, AsyncExitStack() as stack:
         progress: ProgressView = ProgressLines(outputs.out, outputs.err, events=not quiet and not is_stream)
         if draws and not quiet and not (is_stream and outputs.is_one) and draws_on(sys.stderr):
-            with suppress(ImportError):
-                progress = await _region(stack, outputs)
+            with suppress(ImportError):  # what it takes is not installed
+                from fledge.cli.term.cells import Theme
+                from fledge.cli.term.inplace import in_place
+
+                region = Region(Theme(colour=wants_colour(os.environ)), None if outputs.is_one else outputs.out)
+                region.draw_in(await stack.enter_async_context(in_place(outputs.err, sys.stderr.fileno(), region)))
+                progress = region
         await stack.enter_async_context(stray_lines(progress.note))
         yield progress
-
-
-async def _region(stack: AsyncExitStack, outputs: Outputs) -> Region:
-    """The region on standard error. ImportError: what it takes is not installed."""
-    from fledge.cli.term.cells import Theme
-    from fledge.cli.term.inplace import in_place
-
-    region = Region(Theme(colour=wants_colour(os.environ)), None if outputs.is_one else outputs.out)
-    region.draw_in(await stack.enter_async_context(in_place(outputs.err, sys.stderr.fileno(), region)))
-    return region

@@ -20,12 +20,13 @@ NAME, STATE, _, MODEL, TOKENS, COST, _ = range(7)
 """The columns of a row."""
 
 
-def ps(seen: "RunsPage", around: Any) -> list[str]:
-    """`fledge ps`: rows in columns; with the overview, what else goes on and waits for a person."""
+def ps(seen: "RunsPage") -> list[str]:
+    """`fledge ps`: rows in columns; unless only some are wanted, what else goes on and waits for a person."""
     found = from_wire(RunPage, seen.page)
-    cells = [lines.row_cells(row, found.now_at, seen.own) for row in found.rows]
-    shown = _table(cells, found, seen.total)
-    return (shown or ["no runs"]) if around is None else lines.overview(from_wire(Overview, around), shown)
+    shown = _table([lines.row_cells(row, found.now_at, seen.own) for row in found.rows], found, seen.total)
+    if seen.wanted.is_narrowed:
+        return shown or ["no runs"]
+    return lines.overview(from_wire(Overview, seen.around), shown)
 
 
 def tree(seen: "RunsPage") -> list[str]:
@@ -39,10 +40,8 @@ def tree(seen: "RunsPage") -> list[str]:
     apart = [session for session in below if session not in listed and session not in rooted]
     cells: list[tuple[str, ...]] = []
     for session in (*rooted, *apart):
-        if session in apart:
-            cells.append((f"{session} (not listed)", *[""] * 6))
-        elif session != own:
-            cells.append((session, *[""] * 6))
+        if session != own:
+            cells.append((f"{session} (not listed)" if session in apart else session, *[""] * 6))
         cells += _branches(below, session, found.now_at, own)
     shown = _table(cells, found, seen.total)
     if shown and not found.is_driven and any(row.now is not None and row.now.kind == "undriven" for row in found.rows):
@@ -65,8 +64,7 @@ def _table(cells: Sequence[Sequence[str]], page: RunPage, total: int | None) -> 
     """The rows as a table; and that there is more, and how to see it."""
     shown = table(cells, terminal_width(), cut=(STATE, NAME), drop=(MODEL, COST, TOKENS))
     if page.next:
-        more = f"and {total - len(page.rows)} more: --limit {total}" if total is not None else "and more: --limit N"
-        shown.append(more)
+        shown.append("and more: --limit N" if total is None else f"and {total - len(page.rows)} more: --limit {total}")
     return shown
 
 
@@ -96,12 +94,12 @@ def health(told: Any) -> list[str]:
     found = from_wire(Health, told)
     store, mb, up_s = found.store, 2**20, found.now_at - found.started_at
     free = f" {store.free_bytes / mb:.0f} MB free,"
-    waits = [f"{one.queued} queued, oldest {one.oldest_wait_s:.0f} s" if one.queued else "" for one in found.lanes]
     return [
         f"status    {found.status}: fledge {found.version}, pid {found.pid}, up {up_s:.0f} s",
         *(
-            f"lane      {one.name}: {one.used} of {one.width} in use{f', {wait}' if wait else ''}"
-            for one, wait in zip(found.lanes, waits, strict=True)
+            f"lane      {one.name}: {one.used} of {one.width} in use"
+            + (f", {one.queued} queued, oldest {one.oldest_wait_s:.0f} s" if one.queued else "")
+            for one in found.lanes
         ),
         f"store     {store.server or store.folder}: {store.bytes / mb:.1f} MB,{'' if store.server else free}"
         f" commit {store.commit_ms:.1f} ms (95 %: {store.commit_p95_ms:.1f} ms)",

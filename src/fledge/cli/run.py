@@ -6,7 +6,7 @@ other one leaves, this one goes on. Killed at any moment, `run --continue` goes 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -17,15 +17,14 @@ from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question
 from fledge.channels.terminal import HERE
 from fledge.cli import stream
-from fledge.cli.activity import Activity, card_of, waits_for_model
-from fledge.cli.answers import may_be_silence
-from fledge.cli.ending import first_code
-from fledge.cli.opening import opening
+from fledge.cli.activity import Activity, begun_call, card_of, waits_for_model
+from fledge.cli.answers import called_lines, may_be_silence
+from fledge.cli.ending import AWAITS_A_PERSON, FAILED, first_code
+from fledge.cli.opening import conversation_client
 from fledge.cli.printing import note
 from fledge.cli.progress import ProgressView, progress_here
 from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.connection import WireEvent
-from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
@@ -34,7 +33,6 @@ from fledge.commands.wire import WireObject
 from fledge.config import SingleSettings
 from fledge.core.asking import CUT, is_worth_waiting
 from fledge.core.attachments import Attachment
-from fledge.core.doing import call_line
 from fledge.core.freeze import one_line
 from fledge.core.images import Image
 from fledge.core.keys import agent_of, conversation_name
@@ -42,7 +40,6 @@ from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 
-FAILED, AWAITS_A_PERSON = 1, 3
 WAIT_MS = 2000
 """How long one request waits; then it is made again."""
 PAGE = 1000
@@ -109,20 +106,16 @@ class RunOutput:
         else:
             self.progress.answer(f"{text.rstrip()}\n\n[{CUT}]" if is_cut else text.rstrip())
 
-    def event(self, event: stream.StreamEvent | None) -> None:
-        """For a program alone."""
+    def event(self, event: stream.StreamEvent | WireEvent | None) -> None:
+        """For a program alone. An event of the feed is told as it is."""
         if self._streams and event is not None:
             self.progress.print(stream.line(event))
-
-    def feed(self, event: Mapping[str, Any]) -> None:
-        """An event of the feed that is told to programs as it is."""
-        if self._streams:
-            self.progress.print(stream.wire_line(event))
 
 
 class Printed:
     """What the conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
-    before, and that an earlier process has left unsent, as the message that this process sends."""
+    before, and that an earlier process has left unsent, as the message that this process sends: this is the terminal of
+    a run as a channel. Questions are told at its end, slash commands cannot be typed."""
 
     def __init__(self, session: str, told: RunOutput) -> None:
         self.session, self._told = session, told
@@ -135,6 +128,7 @@ class Printed:
         self._sent: set[int] = set()
         self.has_begun = asyncio.Event()
         """Entries are printed from here on, and it is known of each message whether it is one of them."""
+        self.notices: list[str] = []
 
     def begin(self, newest: int) -> None:
         """Entries that come after this one are printed; and those that a turn has added since it was heard of, which
@@ -154,13 +148,29 @@ class Printed:
         for entry in entries:
             if entry.role == "assistant" and entry.seq not in self._sent and is_worth_sending(entry.text):
                 self._told.answer(entry.text, is_cut=entry.is_cut)
-            for call in entry.calls:
-                tool, _, arguments = call.partition(" ")
-                who = agent_of(self.session)
-                self._told.progress.called(who, call_line(tool, arguments), by_child=False)
+            for call in called_lines(entry):
+                self._told.progress.called(agent_of(self.session), call, by_child=False)
             self.last = entry.seq
 
-    def is_new(self, message: ChannelMessage) -> bool:
+    async def send(self, message: ChannelMessage) -> None:
+        """Print the message, with the command that does what a slash command would."""
+        await self.has_begun.wait()
+        if message.about == "notice":
+            text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
+            self.notices.append(text)
+            self._told.note(text)
+        elif message.about == "approval":
+            return
+        elif is_of_another(message, self.session):
+            name = conversation_name(message.session_key)
+            self._told.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
+        elif self._is_new(message):
+            self._told.answer(message.text)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _is_new(self, message: ChannelMessage) -> bool:
         """True of a message that is not printed as an entry, before or after it is sent."""
         if not message.is_entry or message.session_key != self.session:
             return True
@@ -171,53 +181,25 @@ class Printed:
         return True
 
 
-class RunChannel:
-    """The terminal of a run as a channel: questions are told at its end, slash commands cannot be typed."""
-
-    def __init__(self, told: RunOutput, printed: Printed) -> None:
-        self._told, self._printed = told, printed
-        self.notices: list[str] = []
-
-    async def send(self, message: ChannelMessage) -> None:
-        """Print the message, with the command that does what a slash command would."""
-        await self._printed.has_begun.wait()
-        if message.about == "notice":
-            text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
-            self.notices.append(text)
-            self._told.note(text)
-        elif message.about == "approval":
-            return
-        elif is_of_another(message, self._printed.session):
-            name = conversation_name(message.session_key)
-            self._told.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
-        elif self._printed.is_new(message):
-            self._told.answer(message.text)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
 async def converse(where: Where, request: RunRequest, settings: SingleSettings = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
     request = replace(request, session=request.session or where.session)
     told = RunOutput(request.session)
     printed = Printed(request.session, told)
-    terminal = RunChannel(told, printed)
-    run: list[PromptRun] = []
-    options = {"store": where.store or None, **options}
-    opened = opening(where.state, request.model, settings, terminal, told.note, lambda: run[0].goes_on, **options)
-    async with where.client(Driving(opened, on_server=bool(where.store)), settings) as client:
-        run.append(PromptRun(client, request, terminal, printed, told, where.project))
+    async with conversation_client(
+        where, request.model, settings, printed, told.note, lambda: run.goes_on, **options
+    ) as client:
+        run = PromptRun(client, where, request, printed, told)
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
-        begun = await client.call("sessions.open", once=False, session=request.session, folder=where.project)
+        begun = await where.begin(client, request.session)
         async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
             told.show_on(progress, streams=request.json)
             if begun["earlier"]:
                 name = conversation_name(begun["earlier"])
                 told.note(f"{OWN_CONVERSATION}; --session {name} goes on with the earlier one")
             try:
-                return await run[0].run()
+                return await run.run()
             finally:
                 told.close()
 
@@ -228,14 +210,13 @@ class PromptRun:
     def __init__(
         self,
         client: Client,
+        where: Where,
         request: RunRequest,
-        terminal: RunChannel,
         printed: Printed,
         told: RunOutput,
-        project: str = "",
     ) -> None:
-        self._client, self._request, self._terminal, self._printed = client, request, terminal, printed
-        self._told, self._project = told, project
+        self._client, self._where, self._request, self._session = client, where, request, request.session
+        self._printed, self._told = printed, told
         self._run_id = ""
         """Of the prompt, once it is accepted."""
         self._heard = asyncio.Event()
@@ -274,17 +255,16 @@ class PromptRun:
 
     async def _converse(self) -> int | None:
         await self._heard.wait()
-        session = self._request.session
-        begun = await self._client.call("sessions.open", once=False, session=session, folder=self._project)
+        begun = await self._where.begin(self._client, self._session)
         self._printed.begin(begun["entry"])
         if self._request.prompt is not None:
             self._run_id = (await self._say(self._request.prompt))["runId"]
         else:
-            await self._client.call("sessions.open", once=False, session=session, address=HERE)
+            await self._client.call("sessions.open", once=False, session=self._session, address=HERE)
         while True:
             whole = not self._client.is_held
             rest = await self._client.call(
-                "sessions.wait", session=session, timeoutMs=WAIT_MS, orAsked=True, wholeFolder=whole
+                "sessions.wait", session=self._session, timeoutMs=WAIT_MS, orAsked=True, wholeFolder=whole
             )
             await self._print_new()
             if rest["questions"] or (rest["settled"] and whole == (not self._client.is_held)):
@@ -295,16 +275,23 @@ class PromptRun:
         files = {field: to_builtins(given) for field, given in carried.items() if given}
         # Where this process drives, the model is the one it has opened the folder with.
         model = (self._request.model or "") if self._client.is_held else ""
-        key = RandomIds().unique()
-        given = {"message": prompt, "session": self._request.session, "defaultModel": model, **files}
-        return await self._client.call("agent", once=False, address=HERE, idempotencyKey=key, **given)
+        return await self._client.call(
+            "agent",
+            once=False,
+            message=prompt,
+            session=self._session,
+            address=HERE,
+            defaultModel=model,
+            idempotencyKey=RandomIds().unique(),
+            **files,
+        )
 
     async def _come_to_rest(self, rest: WireObject) -> int:
         if rest["settled"] and self._run_id:
-            reply = await self._client.call("reply", session=self._request.session, run=self._run_id, timeoutMs=0)
+            reply = await self._client.call("reply", session=self._session, run=self._run_id, timeoutMs=0)
             if reply["status"] in ("error", "stopped"):
                 error = reply["error"] or reply["status"]
-                if not any(error in notice for notice in self._terminal.notices):
+                if not any(error in notice for notice in self._printed.notices):
                     self._told.note(error)
                 return FAILED
         unsent = [one for one in await self._client.call("undelivered.list") if one["kind"] == "message"]
@@ -323,7 +310,7 @@ class PromptRun:
     async def _listen(self) -> int | None:
         """Print answers as they come, and show what goes on; ends if the model cannot answer and is not waited for any
         longer."""
-        async with aclosing(self._client.events(session=self._request.session)) as feed:
+        async with aclosing(self._client.events(session=self._session)) as feed:
             async for event in feed:
                 if await self._hear(event):
                     return FAILED
@@ -332,22 +319,22 @@ class PromptRun:
     async def _hear(self, event: WireEvent) -> bool:
         """True if the conversation is not waited for any longer."""
         match event["type"]:
-            case "from" | "lost":
+            case "from" | "lost" as kind:
                 self._heard.set()
                 self._forget_words()
                 await self._print_new()
-                if event["type"] == "lost":
-                    self._told.feed(event)
+                if kind == "lost":
+                    self._told.event(event)
             case "run":
-                self._told.feed(event)
+                self._told.event(event)
                 await self._hear_run(event)
             case "approvals":
                 await self._print_new()
                 told = await self._client.value(list[Question], "approvals.list")
                 self._tell_asked([one for one in told if one.id in event["open"]], ())
             case "turn":
-                self._told.event(stream.of_turn(event, self._request.session))
-                if event["sessionKey"] == self._request.session:
+                self._told.event(stream.of_turn(event, self._session))
+                if event["sessionKey"] == self._session:
                     return await self._hear_turn(event)
                 self._hear_below(event)
         self._changed.set()
@@ -368,7 +355,7 @@ class PromptRun:
                 self._failing_since = None
             case "error":
                 self._forget_words()
-                if await self._is_over(event["text"], event.get("remedy", ""), event.get("retryInS", 0.0)):
+                if await self._is_over(event):
                     return True
             case _:
                 self._forget_words()
@@ -381,24 +368,24 @@ class PromptRun:
         self._words = ""
         self._told.progress.words("")
 
-    async def _is_over(self, error: str, remedy: str, retry_in_s: float) -> bool:
+    async def _is_over(self, event: WireEvent) -> bool:
         """Whether the turn that has failed is left alone: nothing but a change can help, or patience is over."""
-        rest = await self._client.call("sessions.wait", session=self._request.session, timeoutMs=0)
+        rest = await self._client.call("sessions.wait", session=self._session, timeoutMs=0)
         if not rest["failures"]:
             return False  # it ended with this error, or goes on already
         now = asyncio.get_running_loop().time()
         self._failing_since = now if self._failing_since is None else self._failing_since
-        if is_worth_waiting(retry_in_s, self._failing_since, now, rest["patienceSeconds"]):
+        if is_worth_waiting(event.get("retryInS", 0.0), self._failing_since, now, rest["patienceSeconds"]):
             return False
         await self._print_new()
-        self._told.note(error)
-        self._told.note(f"nothing is lost: {'after that change ' if remedy else ''}{_CONTINUE if remedy else _AGAIN}")
+        self._told.note(event["text"])
+        self._told.note(f"nothing is lost: {f'after that change {_CONTINUE}' if event.get('remedy') else _AGAIN}")
         return True
 
     async def _print_new(self) -> None:
         async with self._printing:
             if self._printed.has_begun.is_set():
-                session, after = self._request.session, self._printed.last
+                session, after = self._session, self._printed.last
                 new = self._client.value(list[Entry], "sessions.history", session=session, after=after, limit=PAGE)
                 self._printed.add(await new)
 
@@ -408,12 +395,14 @@ class PromptRun:
         """Something happened to a subagent: it is told when it begins, waits for a person, and ends."""
         key, run_id, phase = event["sessionKey"], event["runId"], event["phase"]
         is_over = event["endedReason"] is not None and run_id not in self._ended
-        story = await self._story(key) if is_over or (key not in self._names and not event["label"]) else None
+        story = None
+        if is_over or (key not in self._names and not event["label"]):
+            story = await self._client.value(Story, "runs.info", target=key, requester=self._session)
         if key not in self._names:
             self._names[key] = event["label"] or ("" if story is None else lines.name_of(story.run))
         if key not in self._begun and phase not in NOT_YET:
             self._begun.add(key)
-            self._told.progress.started(self._names[key])
+            self._told.progress.state(self._names[key], "started")
         if phase == "awaiting_approval":
             plans = await self._client.value(list[Plan], "plans.list")
             self._tell_asked((), [plan for plan in plans if plan.session_key == key])
@@ -421,12 +410,9 @@ class PromptRun:
             self._ended.add(run_id)
             self._tell_end(story, event)
 
-    async def _story(self, key: str) -> Story:
-        return await self._client.value(Story, "runs.info", target=key, requester=self._request.session)
-
     def _tell_end(self, story: Story, event: WireEvent) -> None:
         card = card_of(story)
-        self._told.progress.ended(card, is_direct=event["requester"] == self._request.session)
+        self._told.progress.ended(card, is_direct=event["requester"] == self._session)
         self._told.event(
             stream.ResultLine(
                 session_key=event["sessionKey"],
@@ -442,34 +428,32 @@ class PromptRun:
         )
 
     def _who(self, key: str) -> str:
-        session = self._request.session
-        return agent_of(session) if key == session else self._names.get(key, "a subagent")
+        return agent_of(self._session) if key == self._session else self._names.get(key, "a subagent")
 
     def _hear_below(self, event: WireEvent) -> None:
         self._activity.hear_below(event)
         who = self._who(event["sessionKey"])
         match event["kind"]:
             case "tool:start":
-                call = call_line(event.get("text", ""), event.get("arguments", ""))
-                self._told.progress.called(who, call, by_child=True)
+                self._told.progress.called(who, begun_call(event), by_child=True)
             case "retry" | "error":
                 self._told.progress.state(who, waits_for_model(event))
 
     def _tell_asked(self, questions: Sequence[Question], plans: Sequence[Plan]) -> None:
         """Questions and plans that wait for a person, each once."""
+        asked: list[tuple[str, str, stream.StreamEvent]] = []
         for one in questions:
-            if one.id not in self._asked:
-                self._asked.add(one.id)
-                self._told.progress.state(self._who(one.session_key), "waits for you")
-                given = {"session_key": one.session_key, "tool": one.tool, "arguments": one.arguments}
-                self._told.event(stream.QuestionLine(id=one.id, **given))
+            line = stream.QuestionLine(id=one.id, session_key=one.session_key, tool=one.tool, arguments=one.arguments)
+            asked.append((one.id, self._who(one.session_key), line))
         for plan in plans:
-            if plan.run_id not in self._asked:
-                self._asked.add(plan.run_id)
-                name = self._names.get(plan.session_key, plan.label)
-                self._told.progress.state(name, "waits for you")
-                run_id, key = plan.run_id, plan.session_key
-                self._told.event(stream.Planned(run_id=run_id, session_key=key, label=name, text=plan.text))
+            key, name = plan.session_key, self._names.get(plan.session_key, plan.label)
+            planned = stream.Planned(run_id=plan.run_id, session_key=key, label=name, text=plan.text)
+            asked.append((plan.run_id, name, planned))
+        for known, who, event in asked:
+            if known not in self._asked:
+                self._asked.add(known)
+                self._told.progress.state(who, "waits for you")
+                self._told.event(event)
 
     async def _look_around(self) -> None:
         """Show all subagents at work, not more than once a second, where there is a place for them."""
@@ -477,11 +461,10 @@ class PromptRun:
         while self._told.progress.looks:
             await self._changed.wait()
             self._changed.clear()
-            session, heard = self._request.session, self._activity.heard
-            below = await self._client.value(Below, "sessions.below", session=session)
-            now = self._told.progress.now()
-            self._told.progress.children(self._activity.look(below, now, heard, is_talked_with=True))
-            self._told.progress.turn(self._activity.turn)
+            heard, progress = self._activity.heard, self._told.progress
+            below = await self._client.value(Below, "sessions.below", session=self._session)
+            progress.children(self._activity.look(below, progress.now(), heard, is_talked_with=True))
+            progress.turn(self._activity.turn)
             await asyncio.sleep(LOOK_S)
         await asyncio.Event().wait()  # nobody looks
 

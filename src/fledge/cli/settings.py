@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fledge.cli.printing import CommandOutput, note, say, says_yes
+from fledge.cli.printing import CommandOutput, is_at_terminal, note, say, says_yes
 from fledge.config import (
     Config,
     Loaded,
@@ -26,7 +26,7 @@ from fledge.config import (
 from fledge.config.layers import nested
 from fledge.config.places import FILE, difference, discover, is_trusted, read_written, revoke, trust, trusted_projects
 from fledge.config.reference import Setting
-from fledge.config.shown import DEFAULT, SettingShown, shown
+from fledge.config.shown import DEFAULT, shown
 from fledge.core.protected import is_broad
 from fledge.core.schema import JsonObject
 from fledge.errors import BadInput, Refused
@@ -96,18 +96,17 @@ def _lines(tree: Mapping[str, Any], depth: int) -> list[str]:
     return lines
 
 
-def _row(one: SettingShown) -> str:
-    default = "" if one.source == DEFAULT or not one.default else f", default {one.default}"
-    return f"{one.key}: {one.value}  ({one.source}{default})"
-
-
-def show(folder: Path, settings: SingleSettings, key: str | None, everything: bool = False) -> list[str]:
+def show(settings: SingleSettings, key: str | None, everything: bool = False) -> list[str]:
     """The settings that apply in this folder, or one of them, and where they come from. `everything`: every setting
     there is, without secrets."""
-    found = discover(folder, settings)
+    found = discover(Path.cwd(), settings)
     value: object = as_document(found.loaded.config)
     if everything:
-        return [_row(one) for one in shown(found.loaded.config, found.loaded.layers)]
+        rows = []
+        for one in shown(found.loaded.config, found.loaded.layers):
+            default = "" if one.source == DEFAULT or not one.default else f", default {one.default}"
+            rows.append(f"{one.key}: {one.value}  ({one.source}{default})")
+        return rows
     if key is not None:
         known = {one.key: one for one in describe()}
         for part in key.split("."):
@@ -154,26 +153,22 @@ def show_trust(folder: Path) -> list[str]:
     return [*difference(folder, written=written), head, *would, "`fledge trust` trusts it as it is"]
 
 
-def load_settings(folder: Path, settings: SingleSettings) -> Config:
+def load_settings(settings: SingleSettings) -> Config:
     """The settings that apply in this folder; their warnings are printed."""
-    loaded = discover(folder, settings).loaded
+    loaded = discover(Path.cwd(), settings).loaded
     for warning in loaded.warnings:
         note(warning)
     return loaded.config
 
 
-def agents(project: Path, model: str | None, settings: SingleSettings) -> CommandOutput:
+def agents(model: str | None, settings: SingleSettings) -> CommandOutput:
     """The configured agents, and what each may spawn."""
-    config = load_settings(project, settings)
+    config = load_settings(settings)
     config = config if model is None else with_default_model(config, model)
     ids = ["main", *(one.id for one in config.agents.list if one.id != "main")]
-    found = [_agent(config, one) for one in ids]
-    own = {one.id: one for other in ids for one in spawnable(config, other)}
-    rows = [
-        " · ".join(word for word in (one, own[one].model, own[one].description) if word) if one in own else one
-        for one in ids
-    ]
-    return CommandOutput(rows, found)
+    facts = {one.id: (one.model, one.description) for other in ids for one in spawnable(config, other)}
+    rows = [" · ".join([one, *filter(None, facts.get(one, ()))]) for one in ids]
+    return CommandOutput(rows, [_agent(config, one) for one in ids])
 
 
 def _agent(config: Config, agent_id: str) -> dict[str, object]:
@@ -189,25 +184,20 @@ def _agent(config: Config, agent_id: str) -> dict[str, object]:
     }
 
 
-def settings_here(folder: Path, settings: SingleSettings) -> Loaded:
-    """The settings that apply in this folder. If the project has changed since it was trusted, whoever sits at the
-    terminal is shown the difference and asked to trust it again, exactly as it was read."""
+def settings_to_drive(settings: SingleSettings, tell: Callable[[str], None] = note) -> Loaded:
+    """The settings here for a process that drives: `tell` hears their warnings. If the project has changed since it was
+    trusted, whoever sits at the terminal is shown the difference and asked to trust it again, exactly as it was read.
+    Refused: a workspace that nobody said yes to."""
+    folder = Path.cwd()
     written = read_written(folder)
     found = discover(folder, settings, written=written)
-    if not (found.changed and found.left_out and sys.stdin.isatty() and sys.stderr.isatty()):
-        return found.loaded
-    note(f"{folder} has changed since you trusted it:")
-    say("\n".join(f"  {line}" for line in difference(folder, written=written)), sys.stderr)
-    if not says_yes("Trust it as it is now?"):
-        return found.loaded
-    trust(folder, written=written)
-    return discover(folder, settings, written=written).loaded
-
-
-def settings_to_drive(settings: SingleSettings, tell: Callable[[str], None] = note) -> Loaded:
-    """The settings here for a process that drives: `tell` hears their warnings. Refused: a workspace that nobody said
-    yes to."""
-    loaded = settings_here(Path.cwd(), settings)
+    if found.changed and found.left_out and is_at_terminal():
+        note(f"{folder} has changed since you trusted it:")
+        say("\n".join(f"  {line}" for line in difference(folder, written=written)), sys.stderr)
+        if says_yes("Trust it as it is now?"):
+            trust(folder, written=written)
+            found = discover(folder, settings, written=written)
+    loaded = found.loaded
     for warning in loaded.warnings:
         tell(warning)
     confirm_workspace(loaded.config)
@@ -216,16 +206,14 @@ def settings_to_drive(settings: SingleSettings, tell: Callable[[str], None] = no
 
 def distrust(folder: Path) -> list[str]:
     """Take trust back."""
-    was = revoke(folder)
-    return [f"{folder} is {'no longer' if was else 'not'} trusted"]
+    return [f"{folder} is {'no longer' if revoke(folder) else 'not'} trusted"]
 
 
 def trusted() -> list[str]:
     """The folders that were trusted, and the broad workspaces that somebody said yes to."""
-    listed = trusted_projects()
     projects = [
         path + ("" if is_trusted(Path(path)) else "  (changed since: not trusted until you trust it again)")
-        for path in listed
+        for path in trusted_projects()
     ] or ["no folder is trusted"]
     return [*projects, *(f"{path}  (as a workspace, with your home folder in it)" for path in workspaces.accepted())]
 
@@ -233,16 +221,13 @@ def trusted() -> list[str]:
 # ---- broad workspaces ------------------------------------------------------------------------------------------------
 
 
-def trust_workspace(folder: Path) -> list[str]:
-    """Let agents work in a folder that holds the whole home folder."""
+def trust_workspace(folder: Path, *, revoke: bool) -> list[str]:
+    """Let agents work in a folder that holds the whole home folder; `revoke`: take that back."""
+    place = os.path.realpath(folder)
+    if revoke:
+        return [f"agents may {'no longer' if workspaces.take_back(folder) else 'not'} work in {place}"]
     workspaces.accept(folder)
-    return [f"agents may work in {os.path.realpath(folder)}; fledge trust --workspace … --revoke takes it back"]
-
-
-def distrust_workspace(folder: Path) -> list[str]:
-    """Take that back."""
-    was = workspaces.take_back(folder)
-    return [f"agents may {'no longer' if was else 'not'} work in {os.path.realpath(folder)}"]
+    return [f"agents may work in {place}; fledge trust --workspace … --revoke takes it back"]
 
 
 def confirm_workspace(config: Config) -> None:
@@ -251,7 +236,7 @@ def confirm_workspace(config: Config) -> None:
     place = os.path.realpath(Path(config.agents.defaults.workspace or ".").expanduser())
     if not is_broad(place, os.path.realpath(Path.home())) or place in workspaces.accepted():
         return
-    if sys.stdin.isatty() and sys.stderr.isatty():
+    if is_at_terminal():
         note(workspaces.needs_yes(place))
         if says_yes("Let agents work here?"):
             workspaces.accept(Path(place))

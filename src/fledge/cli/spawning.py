@@ -7,11 +7,11 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from fledge.api import spawn_options as spawning_api
 from fledge.api.fledge import Fledge
+from fledge.cli.ending import AWAITS_A_PERSON, FAILED
 from fledge.cli.printing import CommandOutput
 from fledge.cli.settings import confirm_workspace, load_settings
 from fledge.cli.verbs import ask
@@ -30,7 +30,6 @@ from fledge.store.ways import CONTROL_SOCKET
 
 PROGRAM = "cli"
 """The program that is told of what `fledge spawn` started."""
-FAILED, AWAITS_A_PERSON = 1, 3
 LOOK_MS = 2000
 OPTIONS: Final = {
     "task": "task",
@@ -125,20 +124,25 @@ def _came_of(result: WireObject) -> CommandOutput:
 def send(where: Where, model: str | None, settings: SingleSettings, name: str | None, message: str) -> CommandOutput:
     """Say something to a run, or to a conversation (None: that of this folder), and wait for the answer, whoever holds
     the folder meanwhile."""
-    key = RandomIds().unique()
 
     async def sending() -> CommandOutput:
         async with _driven(where, model, settings, check) as client:
             if name is None:
-                begun = await client.call("sessions.open", once=False, session=where.session, folder=where.project)
-                session = begun["sessionKey"]
+                found = await where.begin(client)
             else:
-                shown = (await client.call("overview", session=where.session))["sessionKey"]
-                session = (await client.call("sessions.find", target=name, requester=shown))["sessionKey"]
-            given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
-            run_id = (await client.call("agent", once=False, session=session, **given))["runId"]
+                shown = await client.call("overview", session=where.session)
+                found = await client.call("sessions.find", target=name, requester=shown["sessionKey"])
+            session = found["sessionKey"]
+            accepted = await client.call(
+                "agent",
+                once=False,
+                session=session,
+                message=message,
+                defaultModel=model or "",
+                idempotencyKey=RandomIds().unique(),
+            )
             while True:
-                reply = await client.call("reply", session=session, run=run_id, timeoutMs=LOOK_MS)
+                reply = await client.call("reply", session=session, run=accepted["runId"], timeoutMs=LOOK_MS)
                 if reply["status"] != "pending" or reply["questions"]:
                     return _answered(reply)
 
@@ -150,10 +154,11 @@ def send(where: Where, model: str | None, settings: SingleSettings, name: str | 
 
 
 def _answered(reply: WireObject) -> CommandOutput:
-    status, words = reply["status"], reply["text"] or "(nothing to say)"
-    if status != "ok":
-        words = f"{status}: {reply['error'] or 'a person is asked'}"
-    return CommandOutput([words], reply, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
+    status = reply["status"]
+    if status == "ok":
+        return CommandOutput([reply["text"] or "(nothing to say)"], reply)
+    words = f"{status}: {reply['error'] or 'a person is asked'}"
+    return CommandOutput([words], reply, AWAITS_A_PERSON if status == "pending" else FAILED)
 
 
 def _driven(where: Where, model: str | None, settings: SingleSettings, check: Callable[[Fledge], None]) -> Client:
@@ -162,7 +167,7 @@ def _driven(where: Where, model: str | None, settings: SingleSettings, check: Ca
 
     @cache
     def config() -> Config:
-        found = load_settings(Path.cwd(), settings)
+        found = load_settings(settings)
         confirm_workspace(found)
         return found
 

@@ -15,17 +15,21 @@ from fledge.commands.wire import to_wire
 from fledge.core.printable import printable_json
 
 
-class TextLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
-    """A piece of an answer of the conversation, as it comes. What comes of it is told as `answer`."""
+class SessionLine(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Something that happened in a session."""
 
     session_key: str
+
+
+class TextLine(SessionLine, frozen=True, kw_only=True, tag="text"):
+    """A piece of an answer of the conversation, as it comes. What comes of it is told as `answer`."""
+
     text: str
 
 
-class ToolLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="tool"):
+class ToolLine(SessionLine, frozen=True, kw_only=True, omit_defaults=True, tag="tool"):
     """A tool call of the conversation or of a subagent begins or ends."""
 
-    session_key: str
     kind: Literal["tool:start", "tool:end"]
     call: str
     text: str
@@ -34,20 +38,18 @@ class ToolLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     """Of `tool:start`: as the model wrote them."""
 
 
-class UsageLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="usage"):
+class UsageLine(SessionLine, frozen=True, kw_only=True, tag="usage"):
     """What one reply of the conversation or of a subagent has used."""
 
-    session_key: str
     tokens_in: int
     tokens_out: int
     cost_usd: float | None
     """None if the price is not known."""
 
 
-class FailureLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="error"):
+class FailureLine(SessionLine, frozen=True, kw_only=True, omit_defaults=True, tag="error"):
     """A model could not answer. It is asked again by itself, unless `settled` follows."""
 
-    session_key: str
     kind: Literal["retry", "error"]
     text: str
     remedy: str = ""
@@ -56,10 +58,9 @@ class FailureLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     """In how many seconds it is tried again; 0 if nobody knows."""
 
 
-class ResultLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+class ResultLine(SessionLine, frozen=True, kw_only=True, tag="result"):
     """A subagent has ended."""
 
-    session_key: str
     run_id: str
     label: str
     """Its label, else the beginning of its task."""
@@ -90,10 +91,9 @@ class Planned(Struct, frozen=True, kw_only=True, tag_field="type", tag="plan"):
     text: str
 
 
-class AnswerLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="answer"):
+class AnswerLine(SessionLine, frozen=True, kw_only=True, omit_defaults=True, tag="answer"):
     """A whole answer, also one before tool calls: each once, in order."""
 
-    session_key: str
     text: str
     is_cut: bool = False
     """True: the model's token limit cut it."""
@@ -127,14 +127,9 @@ StreamEvent = (
 )
 
 
-def line(event: StreamEvent) -> str:
-    """The event as one line of JSON, which can be printed on a terminal."""
-    return wire_line(to_wire(event))
-
-
-def wire_line(event: Any) -> str:
-    """The same of an event that is on the wire already."""
-    return printable_json(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+def line(event: StreamEvent | Mapping[str, Any]) -> str:
+    """The event, or one that is on the wire already, as one line of JSON, which can be printed on a terminal."""
+    return printable_json(json.dumps(to_wire(event), ensure_ascii=False, separators=(",", ":")))
 
 
 def of_turn(event: Mapping[str, Any], conversation: str) -> StreamEvent | None:

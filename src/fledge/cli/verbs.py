@@ -39,10 +39,13 @@ class VerbAnswer(NamedTuple):
 
 
 def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> VerbAnswer:
-    """Call a verb there. What was decided in a folder that nobody drives holds, and its settings count.
+    """Call a verb there. What was decided in a folder that nobody drives holds, and its settings count. What a `target`
+    means depends on the project folder.
 
     With `once=False` it may be carried out twice without harm, because the request carries a key of its own.
     """
+    if "target" in params:
+        params["folder"] = where.project
 
     async def asking() -> VerbAnswer:
         async with looking_client(where) as client:
@@ -62,7 +65,7 @@ def looking_client(where: Where) -> Client:
 def _settings() -> Any:
     from fledge.cli.settings import load_settings
 
-    return load_settings(Path.cwd(), ())
+    return load_settings(())
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------
@@ -93,8 +96,12 @@ class RunsPage(NamedTuple):
     page: Any
     around: Any
     """The overview."""
-    total: int | None
-    """How many runs there are of those that are wanted; None if that was not counted."""
+    wanted: RunsWanted
+
+    @property
+    def total(self) -> int | None:
+        """How many runs there are of those that are wanted; None if that was not counted."""
+        return None if self.wanted.search or self.wanted.agent else int(self.page["counts"][self.wanted.filter])
 
     @property
     def own(self) -> str:
@@ -109,9 +116,7 @@ async def look(client: Client, where: Where, wanted: RunsWanted, *, everywhere: 
     if wanted.session:
         found = await client.call("sessions.find", target=wanted.session, folder=where.project)
         below = found["sessionKey"]
-    page = await _page(client, wanted, below)
-    total = None if wanted.search or wanted.agent else int(page["counts"][wanted.filter])
-    return RunsPage(page, around, total)
+    return RunsPage(await _page(client, wanted, below), around, wanted)
 
 
 async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
@@ -141,7 +146,7 @@ def ps(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
     """What goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs that
     are wanted, alone."""
     seen = _look(where, wanted, everywhere=False)
-    return CommandOutput(lambda: _rendering().ps(seen, None if wanted.is_narrowed else seen.around), seen.page["rows"])
+    return CommandOutput(lambda: _rendering().ps(seen), seen.page["rows"])
 
 
 def tree(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
@@ -152,7 +157,7 @@ def tree(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
 
 def info(where: Where, name: str) -> CommandOutput:
     """One run in full."""
-    shown = _show(where, "runs.info", target=name, folder=where.project)
+    shown = _show(where, "runs.info", target=name)
     told = shown.value
     return shown._replace(value=told["run"] | {name: told[name] for name in told if name not in ("run", "nowAt")})
 
@@ -160,7 +165,7 @@ def info(where: Where, name: str) -> CommandOutput:
 def log(where: Where, name: str | None, last: int, tools: bool) -> CommandOutput:
     """The newest of a transcript; None: of the conversation that `ps` shows."""
     limit = _limit(last)
-    key = _session(where, name or "", begins=False)
+    key = _session(where, name, begins=False)
     return _show(where, "sessions.history", session=key, limit=limit, tools=tools)
 
 
@@ -199,7 +204,7 @@ def _rendering() -> Any:
 
 def steer(where: Where, name: str, message: str) -> CommandOutput:
     """Redirect a run."""
-    return _next_attempt("steered", ask(where, "runs.steer", target=name, message=message, folder=where.project))
+    return _next_attempt("steered", ask(where, "runs.steer", target=name, message=message))
 
 
 def _next_attempt(done: str, told: VerbAnswer) -> CommandOutput:
@@ -210,16 +215,16 @@ def kill(where: Where, name: str, dry_run: bool = False) -> CommandOutput:
     """End a run and everything below it; `all` ends every one of the conversation of this folder. `dry_run`: only show
     what would end."""
     if dry_run:
-        shown = _show(where, "runs.ends", target=name, folder=where.project)
+        shown = _show(where, "runs.ends", target=name)
         return shown._replace(value=shown.value["rows"])
-    told = ask(where, "runs.kill", target=name, folder=where.project)
+    told = ask(where, "runs.kill", target=name)
     killed, stopping = told.value["killed"], told.value["stopping"]
     return CommandOutput([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
 def resume(where: Where, name: str, words: str) -> CommandOutput:
     """Let a killed run go on."""
-    return _next_attempt("resumed", ask(where, "runs.resume", target=name, words=words, folder=where.project))
+    return _next_attempt("resumed", ask(where, "runs.resume", target=name, words=words))
 
 
 def again(where: Where, name: str) -> CommandOutput:
@@ -227,8 +232,7 @@ def again(where: Where, name: str) -> CommandOutput:
     from fledge.core.keys import short_id
     from fledge.ids import RandomIds
 
-    key = RandomIds().unique()
-    told = ask(where, "runs.again", once=False, target=name, folder=where.project, idempotencyKey=key)
+    told = ask(where, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
     return CommandOutput([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
@@ -236,16 +240,15 @@ def answer(
     where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False
 ) -> CommandOutput:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
-    said: dict[str, Any] = {"approve": yes, "words": words, "always": always, "children": children}
-    told = ask(where, "answer", target=name, folder=where.project, **said)
-    if tool := told.value["tool"]:
-        if rule := told.value.get("permission"):
-            return CommandOutput(
-                lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value
-            )
-        may = "may be run, this once" if yes else "will not run; the model gets a refusal"
-        return CommandOutput([f"{tool} {may}{told.later}"], told.value)
-    return CommandOutput([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
+    told = ask(where, "answer", target=name, approve=yes, words=words, always=always, children=children)
+    tool, rule = told.value["tool"], told.value.get("permission")
+    if tool and rule:
+        return CommandOutput(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
+    if tool:
+        done = f"{tool} may be run, this once" if yes else f"{tool} will not run; the model gets a refusal"
+    else:
+        done = "approved" if yes else "rejected"
+    return CommandOutput([f"{done}{told.later}"], told.value)
 
 
 def permissions(where: Where, action: str | None = None, name: str | None = None) -> CommandOutput:
@@ -268,7 +271,7 @@ def undelivered(where: Where, action: str | None = None, name: str | None = None
         return _show(where, "undelivered.list")
     if name is None:
         raise BadInput("run", f"must be named: fledge undelivered {action} RUN")
-    told = ask(where, f"undelivered.{action}", target=name, folder=where.project)
+    told = ask(where, f"undelivered.{action}", target=name)
     key = told.value["key"]
     words = f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"
     return CommandOutput([words], told.value)
@@ -276,7 +279,7 @@ def undelivered(where: Where, action: str | None = None, name: str | None = None
 
 def event(where: Where, name: str | None, text: str) -> CommandOutput:
     """Post a system event to a session; None: to the conversation of this folder."""
-    key = _session(where, name or "", begins=True)
+    key = _session(where, name, begins=True)
     told = ask(where, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
@@ -285,31 +288,30 @@ def event(where: Where, name: str | None, text: str) -> CommandOutput:
 
 def heartbeat(where: Where, name: str | None, reason: str) -> CommandOutput:
     """Ask for a heartbeat of a session; None: of the conversation of this folder."""
-    key = _session(where, name or "", begins=True)
+    key = _session(where, name, begins=True)
     told = ask(where, "heartbeat.request", session=key, reason=reason)
     return CommandOutput([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
-def _session(where: Where, name: str, *, begins: bool) -> str:
-    """The key of the session that a word means; of none, that of the conversation of this folder. `begins`: it begins
-    if it has not; else `main` is meant until then."""
+def _session(where: Where, name: str | None, *, begins: bool) -> str:
+    """The key of the session that a word means; None: that of the conversation of this folder. `begins`: it begins if
+    it has not; else `main` is meant until then."""
     if not name and begins:
-        begun = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
-        return str(begun.value["sessionKey"])
-    return str(ask(where, "sessions.find", target=name, folder=where.project).value["sessionKey"])
+        told = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
+    else:
+        told = ask(where, "sessions.find", target=name or "")
+    return str(told.value["sessionKey"])
 
 
 def take_in(where: Where, workspace: Path, is_named: bool) -> list[str]:
     """Take in the documents of a workspace that were left out, as they are now; answers what was done, in lines. A
     state folder that nobody named need not be there."""
+    from fledge.store.files import DATABASE
     from fledge.workspaces.documents import versions_in
 
     place, digests = versions_in(workspace)
-    from fledge.store.files import DATABASE
-
-    if not (is_named or where.store) and not (where.state / DATABASE).exists():
-        return []
-    if not ask(where, "documents.pending", workspace=place).value:
-        return []
-    taken = ask(where, "documents.accept", workspace=place, digests=digests).value
-    return [f"taken in: {', '.join(taken)}"] if taken else []
+    may_be_there = is_named or where.store or (where.state / DATABASE).exists()
+    if may_be_there and ask(where, "documents.pending", workspace=place).value:
+        taken = ask(where, "documents.accept", workspace=place, digests=digests).value
+        return [f"taken in: {', '.join(taken)}"] if taken else []
+    return []

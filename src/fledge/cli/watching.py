@@ -7,8 +7,9 @@ again: somebody may come.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from fledge.cancellation import end_tasks
@@ -49,8 +50,7 @@ async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> 
     """How everything stands."""
     seen = await verbs.look(client, where, wanted, everywhere=what == "tree")
     around = from_wire(Overview, seen.around)
-    own = None if wanted.is_narrowed else seen.around
-    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen, own)
+    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen)
     is_over = not (around.is_unfinished or around.questions or around.plans)
     return WatchedLook(shown, from_wire(RunPage, seen.page).rows, is_over)
 
@@ -66,9 +66,10 @@ def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -
 
 async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> int:
     async with verbs.looking_client(where) as client:
-        first = await look(client, where, what, wanted)  # what is refused is refused before anything is drawn
+        again = partial(look, client, where, what, wanted)
+        first = await again()  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
-            looks = _follow(first, lambda: look(client, where, what, wanted), client)
+            looks = _follow(first, again, client)
             if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
                     await _in_place(outputs, looks)
@@ -123,7 +124,8 @@ class Picture:
         for line in shown:
             first, *more = chop(printable(line), width)
             rows.append(f"{chop(first, width - 1)[0]}…" if more else first)
-        return rows if len(shown) == len(self.lines) else [*rows, f"… {len(self.lines) - len(shown)} more"][:room]
+        left_out = len(self.lines) - len(shown)
+        return [*rows, f"… {left_out} more"][:room] if left_out else rows
 
     def moves_in(self) -> None:
         """Only a look changes it."""
@@ -135,12 +137,8 @@ async def _in_place(outputs: Outputs, looks: Looks) -> None:
 
     picture = Picture()
     async with in_place(outputs.out, sys.stdout.fileno(), picture) as place:
-
-        def say(line: str) -> None:
-            place.above([printable(line)])
-
         try:
-            async with stray_lines(say), aclosing(looks):
+            async with stray_lines(lambda line: place.above([printable(line)])), aclosing(looks):
                 async for seen in looks:
                     picture.lines = seen.lines
                     place.change()
@@ -153,16 +151,11 @@ async def _in_place(outputs: Outputs, looks: Looks) -> None:
 
 async def _in_lines(outputs: Outputs, looks: Looks) -> None:
     """A line for each run whose state has changed."""
-    known: Mapping[str, str] = {}
+    known: set[tuple[str, str]] = set()
     async with aclosing(looks):
         async for seen in looks:
-            stands = states(seen.runs)
-            for key, state in stands.items():
-                if known.get(key) != state:
+            stands = [(run.session_key, f"{lines.row_name(run)} · {lines.row_status(run)}") for run in seen.runs]
+            for key, state in stands:
+                if (key, state) not in known:
                     outputs.out.put(f"{printable(state)}\n")
-            known = stands
-
-
-def states(runs: Sequence[RunRow]) -> dict[str, str]:
-    """How each run stands, by session key, in words that change only with its state."""
-    return {run.session_key: f"{lines.row_name(run)} · {lines.row_status(run)}" for run in runs}
+            known = set(stands)

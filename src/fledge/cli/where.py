@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from fledge.client.connection import Gateway
 from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
+from fledge.commands.wire import WireObject
 from fledge.core.keys import main_key, project_key
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput
@@ -44,6 +45,13 @@ class Where(NamedTuple):
             return Server(local)
         return Folder(self.state, local, settings=settings)
 
+    async def begin(self, client: Client, session: str = "") -> WireObject:
+        """Let a conversation begin, if it has not: the named one, else the one that is meant here."""
+        begun: WireObject = await client.call(
+            "sessions.open", once=False, session=session or self.session, folder=self.project
+        )
+        return begun
+
     @property
     def words(self) -> str:
         """Where it is, for people."""
@@ -74,9 +82,9 @@ def folder_or_store(state: str | None, store: str | None, env: Mapping[str, str]
     return Where(folder, project=project_here(env), store=address)
 
 
-def ignored_store(env: Mapping[str, str]) -> str:
+def ignored_store() -> str:
     """Words about a variable that a person may have relied on, for errors of commands that need a store; else empty."""
-    return "; FLEDGE_STORE does not count beside --state: give --store too" if env.get("FLEDGE_STORE") else ""
+    return "; FLEDGE_STORE does not count beside --state: give --store too" if os.environ.get("FLEDGE_STORE") else ""
 
 
 def project_here(env: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ def work(where: Where, model: str | None, settings: SingleSettings, *, json: boo
     config = settings_to_drive(settings).config
     named = usable_model(config, model)
     if not where.store:
-        raise BadInput("--store", f"{NEEDS_STORE} ({where.state}){ignored_store(os.environ)}")
+        raise BadInput("--store", f"{NEEDS_STORE} ({where.state}){ignored_store()}")
     asyncio.run(_work(where, config, named, json))
     return 0
 
@@ -44,16 +44,24 @@ async def _work(where: Where, config: Config, model: str | None, json: bool) -> 
         worker = fledge.open(where.state, model=model, config=config, store=where.store)
         worker.check()
         async with worker as fl:
-            lanes, agents = dict(fl.engine.rules.widths), ["main", *(one.id for one in fl.config.agents.list)]
-            told = {"type": "worker", "pid": os.getpid(), "store": where.words, "files": str(fl.state)}
+            lanes = dict(fl.engine.rules.widths)
+            agents = list(dict.fromkeys(["main", *(one.id for one in fl.config.agents.list)]))
+            told = {
+                "type": "worker",
+                "pid": os.getpid(),
+                "store": where.words,
+                "files": str(fl.state),
+                "lanes": lanes,
+                "agents": agents,
+            }
             ready = [
                 f"fledge worker {os.getpid()} runs agents of {where.words}",
                 f"files: {fl.state}",
                 f"lanes: {', '.join(f'{name} {width}' for name, width in lanes.items())}",
-                f"agents: {', '.join(dict.fromkeys(agents))}",
+                f"agents: {', '.join(agents)}",
             ]
             gc.freeze()  # what the start made stays until the end: no need to look through it for garbage again
-            _say(ready, told | {"lanes": lanes, "agents": [*dict.fromkeys(agents)]}, json)
+            _say(ready, told, json)
             await stop.wait()
     _say(["ended; other workers go on with its sessions"], {"type": "ended"}, json)
 

@@ -75,10 +75,12 @@ def survives_crashes(
     """
     _check_arguments(main, check, points)
     play = _Play(main, check, patience_s, options)
-    total = play.commits()
+    failed, total = play.whole()
+    if failed:
+        raise AssertionError(f"it fails without a crash:\n{failed}")
     all_points = [_Point(nth, when) for nth in range(1, total + 1) for when in ("before", "after")]
     chosen = _spread(all_points, points)
-    wrong = [(point, found) for point in chosen if (found := play.crash_at(point))]
+    wrong = [(point, found) for point in chosen if (found := play.whole(point)[0])]
     if wrong:
         shown = "\n".join(f"crashed {point.when} commit {point.nth} of {total}:\n{found}" for point, found in wrong[:3])
         raise AssertionError(f"{len(wrong)} of {len(chosen)} crashes were not survived. {shown}")
@@ -112,30 +114,18 @@ class _Play:
     def __init__(self, main: Acts, check: Acts | None, patience_s: float, options: dict[str, Any]) -> None:
         self._main, self._check, self._patience_s, self._options = main, check, patience_s, options
 
-    def commits(self) -> int:
-        """How many commits the program takes when nothing goes wrong. Raises AssertionError if it fails even then."""
+    def whole(self, point: _Point | None = None) -> tuple[str, int]:
+        """Crash there, if anywhere, and play on to the end; answers what is wrong with that, and how many commits the
+        last process of the program took."""
+        acts = [] if point is None else [(self._main, point)]
+        acts += [(self._main, _NOWHERE)]
         with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 16) as memory:
-            _set_out(memory)
-            found = self._to_the_end(Path(name), memory)
-            if found:
-                raise AssertionError(f"it fails without a crash:\n{found}")
-            return int(struct.unpack("q", memory[8:16])[0])
-
-    def crash_at(self, point: _Point) -> str:
-        """Crash there, and play on to the end; answers what is wrong with that."""
-        with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 16) as memory:
-            _set_out(memory)
-            found = self._process(Path(name), memory, self._main, point)
-            return found or self._to_the_end(Path(name), memory)
-
-    def _to_the_end(self, folder: Path, memory: mmap.mmap) -> str:
-        found = self._process(folder, memory, self._main, _NOWHERE)
-        if found or self._check is None:
-            return found
-        commits = memory[8:16]
-        found = self._process(folder, memory, self._check, _NOWHERE)
-        memory[8:16] = commits
-        return found
+            memory[:16] = struct.pack("dq", START, 0)
+            found = next(filter(None, (self._process(Path(name), memory, *one) for one in acts)), "")
+            commits = int(struct.unpack("q", memory[8:16])[0])
+            if self._check is not None and not found:
+                found = self._process(Path(name), memory, self._check, _NOWHERE)
+            return found, commits
 
     def _process(self, folder: Path, memory: mmap.mmap, acts: Acts, point: _Point) -> str:
         """Do this in a process of its own; answers why it failed, empty if it did not, or crashed as it was to."""
@@ -168,7 +158,3 @@ class _Play:
         async with open_folder(state, store=store, clock=SharedClock(memory), **given) as fl:
             await acts(fl)
         memory[8:16] = struct.pack("q", store.begun)
-
-
-def _set_out(memory: mmap.mmap) -> None:
-    memory[:16] = struct.pack("dq", START, 0)

@@ -7,7 +7,7 @@ import asyncio
 import mmap
 import selectors
 import struct
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -185,16 +185,15 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
     async def subprocess_exec(self, protocol_factory: Callable[[], Any], *args: Any, **options: Any) -> Any:
         """Hold time until the process has ended."""
-        with self._held_until_exit(protocol_factory) as factory:
-            return await super().subprocess_exec(factory, *args, **options)
+        return await self._held_until_exit(super().subprocess_exec, protocol_factory, *args, **options)
 
     async def subprocess_shell(self, protocol_factory: Callable[[], Any], *args: Any, **options: Any) -> Any:
         """Hold time until the process has ended."""
-        with self._held_until_exit(protocol_factory) as factory:
-            return await super().subprocess_shell(factory, *args, **options)
+        return await self._held_until_exit(super().subprocess_shell, protocol_factory, *args, **options)
 
-    @contextmanager
-    def _held_until_exit(self, protocol_factory: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
+    async def _held_until_exit(
+        self, start: Callable[..., Awaitable[Any]], protocol_factory: Callable[[], Any], *args: Any, **options: Any
+    ) -> Any:
         release = self.hold_time()
 
         def factory() -> Any:
@@ -209,7 +208,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
             return protocol
 
         try:
-            yield factory
+            return await start(factory, *args, **options)
         except BaseException:  # it did not start
             release()
             raise

@@ -7,9 +7,12 @@ letters, one for each attribute (`STYLES`). This file knows no markdown and writ
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from wcwidth import iter_graphemes, wcswidth, wcwidth
+
+from fledge.core.printable import printable
 
 STYLES: Final = {"b": "1", "d": "2", "i": "3", "u": "4", "s": "9"}
 """Attributes: bold, dim, italic, underlined, struck out."""
@@ -85,17 +88,12 @@ def pieces(text: str, style: str = "", *, loose: bool = False) -> Iterator[Piece
 
 def _wide_apart(word: str, style: str, loose: bool) -> Iterator[Piece]:
     """A word in which every wide sign is a piece of its own."""
-    narrow = ""
-    for sign in iter_graphemes(word):
-        if not is_wide(sign):
-            narrow += sign
-            continue
-        if narrow:
+    for are_wide, signs in groupby(iter_graphemes(word), is_wide):
+        if are_wide:
+            yield from (Piece(sign, style, 2, sign not in _CLINGS) for sign in signs)
+        else:
+            narrow = "".join(signs)
             yield Piece(narrow, style, columns(narrow), loose)
-            narrow = ""
-        yield Piece(sign, style, 2, sign not in _CLINGS)
-    if narrow:
-        yield Piece(narrow, style, columns(narrow), loose)
 
 
 def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[WrappedRow]:
@@ -113,15 +111,14 @@ def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[Wrappe
 
     at = 0
     while at < len(given):
-        if given[at].text == "\n":
-            close(at + 1)
+        piece = given[at]
+        if piece.text in ("\n", " "):
             at += 1
-            continue
-        if given[at].text == " ":
-            if row and row[-1].text != " ":
-                row.append(given[at])
+            if piece.text == "\n":
+                close(at)
+            elif row and row[-1].text != " ":
+                row.append(piece)
                 used += 1
-            at += 1
             continue
         end = _word_end(given, at)
         width = sum(piece.width for piece in given[at:end])
@@ -164,17 +161,14 @@ class Theme(NamedTuple):
         sequence = _sequence(style, self.colour)
         return f"{sequence}{text}\x1b[0m" if sequence and text else text
 
+    def line(self, text: str, room: int, style: str) -> str:
+        """A text on one painted row of so many columns, made printable."""
+        return self.paint(fit(printable(text), room), style)
+
     def row(self, row: Iterable[Piece]) -> str:
         """Pieces as one painted row; neighbours of one style share its sequence."""
-        out: list[str] = []
-        run, style = "", ""
-        for piece in row:
-            if piece.style != style:
-                out.append(self.paint(run, style))
-                run, style = "", piece.style
-            run += piece.text
-        out.append(self.paint(run, style))
-        return "".join(out)
+        runs = groupby(row, key=lambda piece: piece.style)
+        return "".join(self.paint("".join(piece.text for piece in run), style) for style, run in runs)
 
 
 @lru_cache(4096)

@@ -5,7 +5,7 @@ A file of its own: plain lines need both without the extra `chat`.
 
 from typing import Final
 
-from fledge.cli.term.shown import EndedItem
+from fledge.cli.term.shown import EndedItem, TurnShown
 from fledge.core.figures import count_text, elapsed, money
 
 SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
@@ -23,7 +23,7 @@ def ended_facts(card: EndedItem) -> list[str]:
     return facts + ([money(card.cost)] if card.cost else [])
 
 
-def next_try(attempt: int, retry_at: float, now: float) -> str:
-    """Which try comes next, and when; without a time if nobody knows it."""
-    when = f" in {elapsed(max(0, retry_at - now) + 0.999)}" if retry_at else " follows"
-    return f"try {attempt}{when}"
+def next_try(turn: TurnShown, now: float) -> str:
+    """Which try of a turn comes next, and when; without a time if nobody knows it."""
+    when = f"in {elapsed(max(0, turn.retry_at - now) + 0.999)}" if turn.retry_at else "follows"
+    return f"try {turn.attempt} {when}"

@@ -40,17 +40,15 @@ def best_matches(typed: str, paths: Iterable[str], most: int = MOST_MATCHES) -> 
     """The paths that fit what was typed, the nearest first: by name, then by path, shorter before longer."""
     word = typed.casefold()
 
-    def rank(path: str) -> tuple[int, int, str] | None:
+    def rank(path: str) -> tuple[int, int, str]:
         folded = path.casefold()
-        name = folded.rstrip("/").rpartition("/")[2]
         if folded.startswith(word):
             return 0, path.count("/"), path
-        if name.startswith(word):
+        if folded.rstrip("/").rpartition("/")[2].startswith(word):
             return 1, path.count("/"), path
-        return (2, len(path), path) if word in folded else None
+        return 2, len(path), path
 
-    ranked = [(place, path) for path in paths if (place := rank(path)) is not None]
-    return [path for _, path in sorted(ranked)[:most]]
+    return sorted((path for path in paths if word in path.casefold()), key=rank)[:most]
 
 
 def file_word(before_cursor: str) -> str | None:

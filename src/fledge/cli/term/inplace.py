@@ -49,9 +49,7 @@ class Rows(Protocol):
 class InPlace:
     """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
 
-    def __init__(
-        self, pen: Pen, size: Callable[[], os.terminal_size], shown: Rows, keys: Keys, *, folds: bool = True
-    ) -> None:
+    def __init__(self, pen: Pen, size: Callable[[], os.terminal_size], shown: Rows, keys: Keys, *, folds: bool) -> None:
         self._pen, self._size, self._shown, self._keys = pen, size, shown, keys
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
@@ -92,21 +90,20 @@ class InPlace:
         if self._pen.is_busy:
             return
         self._changed.clear()
-        size = self._size()
-        rows = self._shown.rows(self.width, max(0, size.lines - 1)) if self._keys.hush() else []
-        above, self._above = self._above, []
-        if above or rows or self._painter.stands:
-            self._put(self._painter.paint(above, rows, ScreenCursor(0, 0), size.columns, is_parked=bool(rows)))
+        rows = self._shown.rows(self.width, max(0, self._size().lines - 1)) if self._keys.hush() else []
+        if self._above or rows or self._painter.stands:
+            self._paint(rows)
 
     def take_away(self) -> None:
         """Take the region away; rows that were not written yet are."""
-        above, self._above = self._above, []
-        if above or self._painter.stands:
-            self._put(self._painter.paint(above, [], ScreenCursor(0, 0), self._size().columns))
+        if self._above or self._painter.stands:
+            self._paint([])
             self._painter.forget()
         self._keys.give_back()
 
-    def _put(self, data: str) -> None:
+    def _paint(self, rows: list[str]) -> None:
+        above, self._above = self._above, []
+        data = self._painter.paint(above, rows, ScreenCursor(0, 0), self._size().columns, is_parked=bool(rows))
         if data:
             self._pen.put(data)
 
@@ -153,7 +150,7 @@ async def in_place(output: Output, descriptor: int, shown: Rows) -> AsyncIterato
     """A live region on this terminal until the block ends. It is drawn anew at a new size, and is gone while Ctrl-Z
     stops the process."""
     keys = TerminalKeys(descriptor)
-    region = InPlace(output.writer, lambda: terminal_size(descriptor), shown, keys, folds=folds(os.environ))
+    region = InPlace(output.writer, lambda: terminal_size(descriptor), shown, keys, folds=folds())
     output.on_written = region.written
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()

@@ -12,6 +12,7 @@ its columns depend on all of them.
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from fledge.cli.term.cells import NARROWEST, Piece, Theme, WrappedRow, chop, columns, wrap
@@ -33,6 +34,8 @@ _FENCE: Final = re.compile(r"(`{3,})[^`]*$|(~{3,}).*$")
 _HEADING: Final = re.compile(r"(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$")
 _RULE: Final = re.compile(r"([-*_])(?:\s*\1){2,}\s*$")
 _ITEM: Final = re.compile(r"([-*+]|\d{1,9}[.)])(?:\s+|$)")
+_KINDS: Final = {"fence": _FENCE, "heading": _HEADING, "rule": _RULE, "table": re.compile(r"\|"), "item": _ITEM}
+"""Which kind of line is told by what; the first that fits counts."""
 _DELIMITERS: Final = re.compile(r"\|?(?:\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?\s*$")
 _COLUMN_END: Final = re.compile(r"(?<!\\)\|")
 
@@ -90,12 +93,11 @@ class Paragraph:
         return wrap(given, width - columns(self._first), width - columns(self._rest))
 
     def _painted(self, rows: Sequence[WrappedRow]) -> list[str]:
-        prefixes = [self._first, *[self._rest] * (len(rows) - 1)]
-        return [self._row(prefix, row.pieces) for prefix, row in zip(prefixes, rows, strict=False)]
-
-    def _row(self, prefix: str, row: Sequence[Piece]) -> str:
-        bars = 2 * self.quotes
-        return (self._theme.paint(prefix[:bars], "d") + prefix[bars:] + self._theme.row(row)).rstrip()
+        paint, bars, painted = self._theme.paint, 2 * self.quotes, []
+        for number, row in enumerate(rows):
+            prefix = self._rest if number else self._first
+            painted.append((paint(prefix[:bars], "d") + prefix[bars:] + self._theme.row(row.pieces)).rstrip())
+        return painted
 
 
 Cells = list[list[Piece]]
@@ -107,7 +109,8 @@ class MarkdownTable:
     def __init__(self, head: MarkdownLine, theme: Theme) -> None:
         self._theme, self._head, self._prefix = theme, head, _prefix(head)
         self._rows = [self._cells(head.body, "b")]
-        self._alignments: list[str] = []
+        self._alignments: list[tuple[bool, bool]] = []
+        """Of each column, whether its text keeps to the middle or the right: by the colons at both ends of its mark."""
         self._widths: list[int] = []
         """Of its columns, once rows were given away."""
         self.is_sure = False
@@ -120,16 +123,14 @@ class MarkdownTable:
 
     def delimit(self, line: str) -> None:
         """Its second line: how each column is aligned."""
-        self._alignments = [_alignment(cell) for cell in _split(line)]
+        self._alignments = [(cell.startswith(":"), cell.endswith(":")) for cell in _split(line)]
         self.is_sure = True
 
     def add(self, line: str, width: int) -> list[str]:
         """One more row; answers the rows of the terminal that are certain now."""
         self._rows.append(self._cells(line))
-        return self.take(width) if self._widths or len(self._rows) > TABLE_ROWS else []
-
-    def take(self, width: int) -> list[str]:
-        """All its rows of the terminal that were not given away yet."""
+        if not self._widths and len(self._rows) <= TABLE_ROWS:
+            return []
         out = self.rows(width)
         self._widths, self._rows = self._widths or self._column_widths(self._rows, width), []
         return out
@@ -177,14 +178,14 @@ class MarkdownTable:
         yield self._prefix + "─" * NARROWEST
 
     def _as_columns(self, row: Cells, widths: Sequence[int]) -> Iterator[str]:
-        cells = [wrap(cell, width, width) for cell, width in zip(row, widths, strict=False)]
-        for number in range(max(map(len, cells))):
+        cells = [[line.pieces for line in wrap(cell, width, width)] for cell, width in zip(row, widths, strict=False)]
+        cells += [[]] * (len(widths) - len(cells))
+        for line in zip_longest(*cells, fillvalue=[]):
             parts = []
-            for column, width in enumerate(widths):
-                lines = cells[column] if column < len(cells) else []
-                shown = lines[number].pieces if number < len(lines) else []
+            for shown, width, alignment in zip_longest(line, widths, self._alignments[: len(widths)]):
                 spare = width - sum(piece.width for piece in shown)
-                parts.append(_aligned(self._theme.row(shown), spare, self._alignments[column : column + 1]))
+                before = {(True, True): spare // 2, (False, True): spare}.get(alignment, 0)
+                parts.append(" " * before + self._theme.row(shown) + " " * (spare - before))
             yield (self._prefix + " │ ".join(parts)).rstrip()
 
 
@@ -234,13 +235,10 @@ class Markdown:
         """What is not certain yet, as rows."""
         if self._fence:
             return [self._theme.paint(row, "c") for row in chop(self._line[-SHOWN_LINE:], width)] if self._line else []
-        if isinstance(self._block, MarkdownTable) and self._block.is_sure:
-            if not self._line or self._line.lstrip().startswith("|"):
-                return self._block.rows(width, self._line[:SHOWN_LINE].strip())
-            return [*self._block.rows(width), *self._shown_line(width)]
-        if isinstance(self._block, MarkdownTable):
-            return [*self._filled(self._block.text).rows(width), *self._shown_line(width)]
-        rows = [] if self._block is None else self._block.rows(width)
+        block = self._sure_block()
+        if isinstance(block, MarkdownTable) and self._line.lstrip().startswith("|"):
+            return block.rows(width, self._line[:SHOWN_LINE].strip())
+        rows = [] if block is None else block.rows(width)
         return rows if self._flows else [*rows, *self._shown_line(width)]
 
     def end(self, width: int) -> list[Out]:
@@ -288,7 +286,7 @@ class Markdown:
         item = _ITEM.match(body)
         if whole:
             return MarkdownLine(self._kind(body, indent), quotes, indent, item[1] if item else "", body)
-        if not body or (body[0] in "`~" and set(body[:3]) == {body[0]}) or body[0] in "#|":
+        if not body or _may_be_fence(body) or body[0] in "#|":
             return None
         if indent >= 4 and not self._in_list and self._block is None:
             return None
@@ -299,7 +297,7 @@ class Markdown:
             return None
         if item is not None:
             content = body[item.end() :]
-            if not content or (content[0] in "`~" and set(content[:3]) == {content[0]}):
+            if not content or _may_be_fence(content):
                 return None
             return MarkdownLine("item", quotes, indent, item[1], body)
         return MarkdownLine("text", quotes, indent, "", body)
@@ -309,15 +307,7 @@ class Markdown:
             return "blank"
         if indent >= 4 and not self._in_list and self._block is None:
             return "code"
-        if _FENCE.match(body):
-            return "fence"
-        if _HEADING.match(body):
-            return "heading"
-        if _RULE.match(body):
-            return "rule"
-        if body.startswith("|"):
-            return "table"
-        return "item" if _ITEM.match(body) else "text"
+        return next((kind for kind, begins in _KINDS.items() if begins.match(body)), "text")
 
     def _take_line(self, line: MarkdownLine) -> None:
         """A line whose kind is known; of an item and of text perhaps only its beginning."""
@@ -339,9 +329,7 @@ class Markdown:
                 found = _HEADING.match(line.body)
                 assert found is not None
                 style = "bu" if len(found[1]) == 1 else "b"
-                heading = self._paragraph(line, style)
-                heading.feed(found[2] or "")
-                self._give(heading.rows(self._width))
+                self._give(self._paragraph(line, found[2] or "", style).rows(self._width))
                 self._out.append(Boundary.HERE)
             case "rule":
                 self._close()
@@ -358,7 +346,7 @@ class Markdown:
                 assert found is not None
                 content = line.body[found.end() :]
                 if _FENCE.match(content):
-                    self._give(self._paragraph(line).rows(self._width))
+                    self._give(self._paragraph(line, "").rows(self._width))
                     self._open_fence(line._replace(indent=line.indent + found.end(), body=content))
                 else:
                     self._open_paragraph(line, content)
@@ -390,19 +378,15 @@ class Markdown:
 
     def _open_paragraph(self, line: MarkdownLine, text: str) -> None:
         self._give([])
-        self._block = self._paragraph(line)
-        self._block.feed(text)
+        self._block = self._paragraph(line, text)
 
-    def _filled(self, line: MarkdownLine) -> Paragraph:
-        """A line of text as a paragraph."""
-        paragraph = self._paragraph(line)
-        paragraph.feed(line.body)
-        return paragraph
-
-    def _paragraph(self, line: MarkdownLine, style: str = "") -> Paragraph:
+    def _paragraph(self, line: MarkdownLine, text: str, style: str = "") -> Paragraph:
+        """A paragraph that begins with this text, placed and marked like the line."""
         prefix = _prefix(line)
         marker = f"{'•' if line.marker in ('-', '*', '+') else line.marker} " if line.kind == "item" else ""
-        return Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
+        begun = Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
+        begun.feed(text)
+        return begun
 
     def _open_fence(self, line: MarkdownLine) -> None:
         self._close()
@@ -431,13 +415,16 @@ class Markdown:
 
     def _close(self) -> None:
         """The open block is complete."""
-        block, self._block = self._block, None
-        if isinstance(block, MarkdownTable) and not block.is_sure:
-            block = self._filled(block.text)
-        if isinstance(block, MarkdownTable):
-            self._give(block.take(self._width))
-        elif isinstance(block, Paragraph):
+        block, self._block = self._sure_block(), None
+        if block is not None:
             self._give(block.rows(self._width))
+
+    def _sure_block(self) -> Paragraph | MarkdownTable | None:
+        """The open block. What is no table for sure is text."""
+        block = self._block
+        if isinstance(block, MarkdownTable) and not block.is_sure:
+            return self._paragraph(block.text, block.text.body)
+        return block
 
     def _give(self, rows: Sequence[str]) -> None:
         """Rows of a block, after the blank row that its text has before it."""
@@ -453,7 +440,12 @@ class Markdown:
             return []
         line = self._read(self._line, whole=True)
         assert line is not None
-        return self._filled(line._replace(kind="text", body=line.body[-SHOWN_LINE:])).rows(width)
+        return self._paragraph(line._replace(kind="text"), line.body[-SHOWN_LINE:]).rows(width)
+
+
+def _may_be_fence(text: str) -> bool:
+    """True of the beginning of a line that may open code."""
+    return text[0] in "`~" and set(text[:3]) == {text[0]}
 
 
 def _prefix(line: MarkdownLine) -> str:
@@ -464,14 +456,3 @@ def _split(line: str) -> list[str]:
     """The cells of a table's row."""
     cells = [cell.strip().replace("\\|", "|") for cell in _COLUMN_END.split(line.strip().removeprefix("|"))]
     return (cells[:-1] if len(cells) > 1 and not cells[-1] else cells)[:TABLE_COLUMNS]
-
-
-def _alignment(cell: str) -> str:
-    if cell.endswith(":"):
-        return "centre" if cell.startswith(":") else "right"
-    return "left"
-
-
-def _aligned(text: str, spare: int, alignment: Sequence[str]) -> str:
-    before = {"right": spare, "centre": spare // 2}.get(alignment[0] if alignment else "", 0)
-    return " " * before + text + " " * (spare - before)

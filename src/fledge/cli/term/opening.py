@@ -83,7 +83,7 @@ async def in_terminal(
         theme=Theme(colour=colour),
         history=None if history is None else FileHistory(str(history)),
         complete=complete,
-        folds=folds(os.environ),
+        folds=folds(),
     )
     running = asyncio.ensure_future(screen.run())
     try:
@@ -101,6 +101,6 @@ def terminal_size(descriptor: int) -> os.terminal_size:
     return os.terminal_size((found.columns or 80, found.lines or 24))
 
 
-def folds(environment: Mapping[str, str]) -> bool:
+def folds() -> bool:
     """True unless the terminal is known to cut rows at a new width instead of folding them."""
-    return environment.get("TERM", "") not in ("linux", "xterm-direct") and "XTERM_VERSION" not in environment
+    return os.environ.get("TERM", "") not in ("linux", "xterm-direct") and "XTERM_VERSION" not in os.environ

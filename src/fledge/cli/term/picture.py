@@ -30,10 +30,7 @@ class Painter:
     def __init__(self, *, folds: bool) -> None:
         self._folds = folds
         """True of a terminal that folds rows which a new width is too narrow for; xterm cuts them."""
-        self._rows: list[str] = []
-        self._cursor = ScreenCursor(0, 0)
-        self._is_parked = False
-        self._columns = 0
+        self.forget()
 
     @property
     def stands(self) -> bool:
@@ -42,7 +39,8 @@ class Painter:
 
     def forget(self) -> None:
         """Nothing of the region stands on the terminal; the cursor is where its first row shall be."""
-        self._rows, self._cursor, self._is_parked, self._columns = [], ScreenCursor(0, 0), False, 0
+        self._rows: list[str] = []
+        self._cursor, self._is_parked, self._columns = ScreenCursor(0, 0), False, 0
 
     def paint(
         self, above: Sequence[str], rows: Sequence[str], cursor: ScreenCursor, width: int, *, is_parked: bool = False
@@ -66,16 +64,14 @@ class Painter:
         for number, row in enumerate(rows):
             if number < len(known) and known[number] == row:
                 continue
-            out.append(_move(at, number))
-            out.append(f"\r{_CLEAR_ROW}\x1b[?7l{row}\x1b[?7h")
+            out.append(f"{_move(at, number)}\r{_CLEAR_ROW}\x1b[?7l{row}\x1b[?7h")
             at = number
         if is_fresh:
             out.append(_CLEAR_BELOW if rows else _CLEAR_ROW + _CLEAR_BELOW)
         out.append(_move(at, goal.y) + "\r")
-        if is_parked:
-            out.append(_END)
-        else:
-            out.append((f"\x1b[{goal.x}C" if goal.x else "") + "\x1b[?25h" + _END)
+        if not is_parked:
+            out.append((f"\x1b[{goal.x}C" if goal.x else "") + "\x1b[?25h")
+        out.append(_END)
         self._rows, self._cursor, self._is_parked, self._columns = list(rows), goal, is_parked, width
         return "".join(out)
 

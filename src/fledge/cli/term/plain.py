@@ -10,10 +10,10 @@ import io
 import signal
 import threading
 from contextlib import suppress
-from typing import Final, TextIO
+from typing import TextIO
 
 from fledge.cli.term.figures import ended_facts
-from fledge.cli.term.keys import READ_S, on_escape
+from fledge.cli.term.keys import ARMED_S, READ_S, on_escape
 from fledge.cli.term.shown import (
     AnswerItem,
     Called,
@@ -25,6 +25,7 @@ from fledge.cli.term.shown import (
     OpenQuestion,
     OpenQuestions,
     OutputItem,
+    PersonVerdict,
     PlanQuestion,
     QuestionAnswered,
     Screen,
@@ -37,8 +38,6 @@ from fledge.cli.term.shown import (
     WorkingChildren,
 )
 from fledge.core.printable import printable, quoted_lines
-
-ARMED_S: Final = 2.0
 
 
 class PlainScreen(Screen):
@@ -71,7 +70,7 @@ class PlainScreen(Screen):
         *lines, last = printable(text).split("\n")
         for line in lines:
             self._line += line
-            self._write(self._line[self._written :] + "\n")
+            self._write_line("\n")
             self._in_code ^= self._line.lstrip().startswith(("```", "~~~"))
             ends = not self._line.strip() and not self._in_code
             self._line, self._written = "", 0
@@ -79,13 +78,13 @@ class PlainScreen(Screen):
                 self._write_waiting()
         self._line += last
         if not self._by_line:
-            self._write(self._line[self._written :])
+            self._write_line()
             self._written = len(self._line)
 
     def complete(self) -> None:
         """The answer is complete."""
         if self._line:
-            self._write(self._line[self._written :] + "\n")
+            self._write_line("\n")
         self._line, self._written, self._in_code, self._has_begun = "", 0, False, False
         self._write_waiting()
 
@@ -164,16 +163,14 @@ class PlainScreen(Screen):
         if not self._asked or self.now() - self._asked_at[self._asked[0].id] < READ_S:
             return None
         question = self._asked[0]
-        is_plan = isinstance(question, PlanQuestion)
-        if letter == "n":
-            return QuestionAnswered(question.id, "reject" if is_plan else "no", words)
-        if words:
+        verdicts: dict[str, PersonVerdict] = {"y": "once", "n": "no"}
+        if isinstance(question, PlanQuestion):
+            verdicts = {"y": "carry out", "n": "reject"}
+        elif question.always:
+            verdicts["a"] = "always"
+        if letter not in verdicts or (words and letter != "n"):
             return None
-        if letter == "y":
-            return QuestionAnswered(question.id, "carry out" if is_plan else "once")
-        if letter == "a" and not isinstance(question, PlanQuestion) and question.always:
-            return QuestionAnswered(question.id, "always")
-        return None
+        return QuestionAnswered(question.id, verdicts[letter], words)
 
     def _interrupted(self) -> None:
         now = self.now()
@@ -202,6 +199,10 @@ class PlainScreen(Screen):
         for lines in self._waiting:
             self._write(f"{lines}\n")
         self._waiting.clear()
+
+    def _write_line(self, end: str = "") -> None:
+        """What does not stand there yet of the line that is coming."""
+        self._write(self._line[self._written :] + end)
 
     def _write(self, text: str) -> None:
         self._out.write(text)

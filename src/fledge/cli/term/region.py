@@ -51,7 +51,7 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
     """The rows above the input: at most `room`, none wider than `width`."""
     question = question_rows(view, width, theme)
     turn = [turn_row(view.turn, width, now, theme, view.reads_keys)] if view.turn else _at_work(view, width, theme)
-    notes = [theme.paint(fit(printable(note), width), "d") for note in view.notes]
+    notes = [theme.line(note, width, "d") for note in view.notes]
     left = room - len(question) - len(turn) - len(notes)
     queued = queued_rows(view.queued, width, max(0, min(QUEUED_ROWS, left - 2)), theme)
     left -= len(queued) + bool(view.tail)
@@ -63,20 +63,14 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
     return rows[max(0, len(rows) - room) :]
 
 
-def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: bool = True) -> str:
+def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: bool) -> str:
     """What the turn does, since when, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
     stops = "esc stops" if reads_keys else "ctrl-c leaves"
     tokens = [f"↓ {count_text(turn.tokens)} tok"] if turn.tokens else []
-    match turn.state:
-        case "retrying":
-            wait = next_try(turn.attempt, turn.retry_at, now)
-            return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, stops], width - 2)
-        case "waiting":
-            first = "waits for you"
-        case "tool":
-            first = printable(turn.tool)
-        case state:
-            first = state
+    if turn.state == "retrying":
+        wait = next_try(turn, now)
+        return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, stops], width - 2)
+    first = {"waiting": "waits for you", "tool": printable(turn.tool)}.get(turn.state, turn.state)
     spin = "·" if turn.state == "waiting" else SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
     since = elapsed(now - turn.since)
     if columns(" · ".join([first, since, *tokens, stops])) > width - 2:
@@ -93,7 +87,7 @@ def _at_work(view: View, width: int, theme: Theme) -> list[str]:
 
 
 def child_rows(
-    children: WorkingChildren, width: int, most: int, now: float, theme: Theme, reads_keys: bool = True
+    children: WorkingChildren, width: int, most: int, now: float, theme: Theme, reads_keys: bool
 ) -> list[str]:
     """One row for each child at work; if there are more, those that wait for the person come first."""
     chosen = sorted(range(len(children)), key=lambda number: (not children[number].waits, number))[:most]
@@ -165,13 +159,11 @@ def _call_rows(question: CallQuestion, width: int) -> list[str]:
 
 def queued_rows(queued: tuple[str, ...], width: int, most: int, theme: Theme) -> list[str]:
     """Words of the person that were not read yet, or wait for their place in the scrollback."""
-    if not queued or most <= 0:
+    if most <= 0:
         return []
-    if len(queued) > most:
-        older = len(queued) - most + 1
-        rows = [f"  queued: {older} earlier"] + [f"  queued › {printable(text)}" for text in queued[older:]]
-    else:
-        rows = [f"  queued › {printable(text)}" for text in queued]
+    older = len(queued) - most + 1 if len(queued) > most else 0
+    rows = [f"queued: {older} earlier"] if older else []
+    rows += [f"queued › {printable(text)}" for text in queued[older:]]
     return [theme.paint("  " + fit(row, width - 2), "d") for row in rows]
 
 

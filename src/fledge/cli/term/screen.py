@@ -9,6 +9,7 @@ import asyncio
 import base64
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,20 +84,18 @@ class TerminalScreen(Screen):
         pen: Pen,
         size: Callable[[], Size],
         *,
+        theme: Theme,
+        folds: bool,
         typed: Input | None = None,
-        theme: Theme | None = None,
         history: History | None = None,
         complete: CompleteWord = lambda _: (),
         folder: Path | None = None,
-        folds: bool = True,
     ) -> None:
         super().__init__()
         self._label = ""
-        self._theme = theme or Theme()
-        self._pen, self._size = pen, size
-        self._scrollback = Scrollback(self._theme)
+        self._pen, self._size, self._theme = pen, size, theme
+        self._scrollback = Scrollback(theme)
         self._painter = Painter(folds=folds)
-        self._above: list[str] = []
         self._children: WorkingChildren = ()
         self._queued: tuple[str, ...] = ()
         self._shows_all = self._shows_output = False
@@ -112,7 +111,6 @@ class TerminalScreen(Screen):
             history=history or InMemoryHistory(),
             completer=_Completer(complete, folder or Path.cwd(), self.now),
             complete_while_typing=True,
-            enable_history_search=False,
             tempfile_suffix=".md",
         )
         output = Vt100_Output(
@@ -184,7 +182,7 @@ class TerminalScreen(Screen):
 
     def clear(self) -> None:
         """Empty the terminal and its scrollback."""
-        self._above.clear()
+        self._scrollback.take()
         self._painter.forget()
         self._pen.put(_CLEAR_ALL)
         self._change()
@@ -222,7 +220,7 @@ class TerminalScreen(Screen):
     def written(self) -> None:
         """The terminal has taken everything: what was drawn can be read, and what has changed can be drawn."""
         self._questions.seen(self.now())
-        if self._changed.is_set() or self._above:
+        if self._changed.is_set():
             self.draw()
 
     # ---- pictures
@@ -233,7 +231,6 @@ class TerminalScreen(Screen):
         return max(1, self._size().columns - 1)
 
     def _change(self) -> None:
-        self._above += self._scrollback.take()
         self._changed.set()
 
     async def _frames(self) -> None:
@@ -279,8 +276,9 @@ class TerminalScreen(Screen):
             notes=tuple(notes),
         )
 
-    def picture(self, typed: list[str], cursor: ScreenCursor) -> tuple[str, str]:
-        """The bytes of the next picture around these rows of the input, and the question that it shows."""
+    def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
+        """What the renderer writes for a picture around these rows of the input; empty if there is nothing to draw."""
+        self._changed.clear()
         size, view, width = self._size(), self._view(), self._width
         menu = self._menu(width)
         room = max(0, size.rows - 1 - len(typed) - len(menu))
@@ -292,10 +290,13 @@ class TerminalScreen(Screen):
         elif hint := region.input_hint(view, bool(self._input.text)):
             spare = width - columns_of_row(typed[-1]) - columns(hint)
             typed[-1] += " " * spare + self._theme.paint(hint, "d") if spare > 1 else ""
-        above, self._above = self._above, []
         place = ScreenCursor(cursor.x, cursor.y + len(rows))
-        data = self._painter.paint(above, [*rows, *typed, *menu], place, size.columns, is_parked=is_parked)
-        return data, view.asked[0].id if view.asked else ""
+        whole = [*rows, *typed, *menu]
+        data = self._painter.paint(self._scrollback.take(), whole, place, size.columns, is_parked=is_parked)
+        self._questions.drawn(view.asked[0].id if view.asked else "")
+        if not data:
+            self._questions.seen(self.now())
+        return data
 
     def _menu(self, width: int) -> list[str]:
         state = self._input.complete_state
@@ -343,20 +344,10 @@ class TerminalScreen(Screen):
         """True while a picture is being written: the next one comes after it, with all that has changed until then."""
         return self._pen.is_busy
 
-    def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
-        """What the renderer writes for a picture; empty if there is nothing to draw."""
-        self._changed.clear()
-        data, question = self.picture(typed, cursor)
-        self._questions.drawn(question)
-        if not data:
-            self._questions.seen(self.now())
-        return data
-
     def erase_region(self) -> str:
         """What the renderer writes to take the region away; rows that were not written yet are."""
-        above, self._above = self._above, []
         self._questions.drawn("")
-        data = self._painter.paint(above, [], ScreenCursor(0, 0), self._size().columns)
+        data = self._painter.paint(self._scrollback.take(), [], ScreenCursor(0, 0), self._size().columns)
         self._painter.forget()
         return data
 
@@ -367,7 +358,7 @@ class TerminalScreen(Screen):
         self._key_before_at, self._key_at = self._key_at, self.now()
         if letter := self._questions.release():
             self._input.insert_text(letter)
-        self._changed.set()
+        self._change()
 
     def _may_answer(self, key_at: float | None = None) -> bool:
         questions = self._open_questions()
@@ -392,8 +383,8 @@ class TerminalScreen(Screen):
         for letter in "yane":
             bindings.add(letter, filter=answers, eager=True)(self._answer_key)
         bindings.add("escape")(lambda _: self._escape("esc"))
-        bindings.add("c-c")(lambda _: self._escape("ctrl-c"))
-        bindings.add("<sigint>")(lambda _: self._escape("ctrl-c"))
+        for key in ("c-c", "<sigint>"):
+            bindings.add(key)(lambda _: self._escape("ctrl-c"))
         bindings.add("c-d", filter=Condition(lambda: not self._input.text))(lambda _: self._wish(Leave()))
         bindings.add("c-t")(lambda _: self._toggle_children())
         bindings.add("c-o")(lambda _: self._toggle_output())
@@ -460,7 +451,7 @@ class TerminalScreen(Screen):
                 self._wish(Leave())
             case "nothing":
                 pass
-        self._changed.set()
+        self._change()
 
     def _toggle_children(self) -> None:
         self._shows_all = not self._shows_all
@@ -483,8 +474,7 @@ class TerminalScreen(Screen):
             self._answer_letter(question, letter)
             return
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(keys.PAUSE_S, self._held_letter_answers, question.id)
-        self._questions.hold(letter, timer)
+        self._questions.held = letter, loop.call_later(keys.PAUSE_S, self._held_letter_answers, question.id)
 
     def _held_letter_answers(self, question: str) -> None:
         letter = self._questions.release()
@@ -515,13 +505,13 @@ class TerminalScreen(Screen):
     def _answer(self, question: str, verdict: Any, words: str = "") -> None:
         self._questions.answered.add(question)
         self._wish(QuestionAnswered(question, verdict, words))
-        self._changed.set()
+        self._change()
 
     def _ask_reason(self, question: str, verdict: str) -> None:
         self._questions.reason_for = (question, verdict)
         self._questions.stash = self._input.document
         self._input.reset()
-        self._changed.set()
+        self._change()
 
     def _leave_reason(self, *, keeps_words: bool = False) -> None:
         """Back to the input as it was; words of a reason that nobody waits for any more are kept there."""
@@ -548,7 +538,7 @@ class TerminalScreen(Screen):
             self._pen.put(self._theme.paint(f"! {command}", "b") + "\r\n")
             ran = await run_here(command, lambda data: self._pen.put(data.decode("utf-8", "replace")))
         self._ran.append(ran)
-        self._changed.set()
+        self._change()
 
 
 class _Questions:
@@ -564,7 +554,8 @@ class _Questions:
         """The input as it was before the reason."""
         self._drawn = self._seen = ""
         self._seen_at = 0.0
-        self._held: tuple[str, asyncio.TimerHandle] | None = None
+        self.held: tuple[str, asyncio.TimerHandle] | None = None
+        """A letter, and the timer with which it answers."""
 
     def drawn(self, question: str) -> None:
         """A picture shows this question, or none."""
@@ -581,15 +572,11 @@ class _Questions:
         """Since when the question stands on the terminal."""
         return self._seen_at if question == self._seen else None
 
-    def hold(self, letter: str, timer: asyncio.TimerHandle) -> None:
-        """A letter answers when the timer fires."""
-        self._held = (letter, timer)
-
     def release(self) -> str:
         """The letter that was held; it answers nothing any more."""
-        if self._held is None:
+        if self.held is None:
             return ""
-        (letter, timer), self._held = self._held, None
+        (letter, timer), self.held = self.held, None
         timer.cancel()
         return letter
 
@@ -651,17 +638,17 @@ class _RegionRenderer(Renderer):
 
 def _row(cells: dict[int, Char], width: int) -> str:
     """A row of prompt_toolkit's as text; what is selected or found is shown reversed."""
-    out: list[str] = []
+    shown: list[Char] = []
     last = max((x for x, cell in cells.items() if cell.char != " " and x < width), default=-1)
-    x, is_marked = 0, False
+    x = 0
     while x <= last:
-        cell = cells[x]
-        if ("selected" in cell.style or "search" in cell.style) != is_marked:
-            is_marked = not is_marked
-            out.append("\x1b[7m" if is_marked else "\x1b[0m")
-        out.append(cell.char)
-        x += cell.width or 1
-    return "".join(out) + ("\x1b[0m" if is_marked else "") + (" " if not out or out[-1] in "›" else "")
+        shown.append(cells[x])
+        x += cells[x].width or 1
+    row = ""
+    for is_marked, run in groupby(shown, lambda cell: "selected" in cell.style or "search" in cell.style):
+        text = "".join(cell.char for cell in run)
+        row += f"\x1b[7m{text}\x1b[0m" if is_marked else text
+    return row + (" " if not shown or shown[-1].char in "›" else "")
 
 
 class _Completer(Completer):

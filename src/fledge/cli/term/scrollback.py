@@ -37,25 +37,22 @@ _TWO_COLUMNS: Final = re.compile(r"( *\S+(?: \S+)*)(  +)(\S.*)")
 Whole = ChatItem | CallQuestion | PlanQuestion
 OpensResult = Callable[[str], str]
 """From the label of a subagent to the command that shows its whole result."""
+IN_CHAT: Final[OpensResult] = "/open {}".format
 
 
 class Scrollback:
     """One conversation's rows. `take` answers those that are to be written now, each once."""
 
-    def __init__(self, theme: Theme, opens: OpensResult = lambda label: f"/open {label}") -> None:
+    def __init__(self, theme: Theme, opens: OpensResult = IN_CHAT) -> None:
         """`opens`: what shows the whole result of the subagent with this label."""
         self._theme, self._opens = theme, opens
         self._markdown = Markdown(theme)
-        self._waiting: list[Whole] = []
+        self.waiting: list[Whole] = []
+        """Items that wait for the end of a block."""
         self._out: list[str] = []
         self._last: Literal["nothing", "answer", "items", "calls", "blank"] = "nothing"
         self.shown: set[str] = set()
         """Questions and plans whose text stands in the scrollback."""
-
-    @property
-    def waiting(self) -> Sequence[Whole]:
-        """Items that wait for the end of a block."""
-        return self._waiting
 
     def words(self, text: str, width: int) -> None:
         """A piece of the answer."""
@@ -69,7 +66,7 @@ class Scrollback:
 
     def say(self, item: Whole, width: int) -> None:
         """An item; placed at once if no block is open."""
-        self._waiting.append(item)
+        self.waiting.append(item)
         if self._markdown.is_at_boundary:
             self._place([Boundary.HERE], width)
 
@@ -91,9 +88,9 @@ class Scrollback:
                 self._out.append(out)
                 self._last = "answer" if out else "blank"
             else:
-                for item in self._waiting:
+                for item in self.waiting:
                     self._place_item(item, width)
-                self._waiting = []
+                self.waiting = []
 
     def _place_item(self, item: Whole, width: int) -> None:
         follows: Literal["calls", "items"] = "calls" if isinstance(item, Called) else "items"
@@ -105,7 +102,7 @@ class Scrollback:
             self.shown.add(item.id)
 
 
-def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = lambda label: f"/open {label}") -> list[str]:
+def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHAT) -> list[str]:
     """An item as rows."""
     match item:
         case SpokenItem(text=text):
@@ -117,7 +114,7 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = lambda
         case ErrorItem(text=text):
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
         case Called(call=call):
-            return [theme.paint(fit(f"· {printable(call)}", width), "d")]
+            return [theme.line(f"· {call}", width, "d")]
         case EndedItem():
             return _card_rows(item, width, theme, opens)
         case AnswerItem(text=text):
@@ -126,14 +123,13 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = lambda
         case Verbatim(text=text):
             return printable(text).split("\n")
         case OutputItem(call=call, text=text):
-            head = theme.paint(fit(f"⎿ {printable(call)}", width), "d")
-            return [head, *(theme.paint(f"  {line}", "d") for line in printable(text.rstrip()).split("\n"))]
+            rows = printable(text.rstrip()).split("\n")
+            return [theme.line(f"⎿ {call}", width, "d"), *(theme.paint(f"  {row}", "d") for row in rows)]
         case PlanQuestion(who=who, text=text):
-            plan = item_rows(AnswerItem(text), width, theme)
-            return [theme.paint(fit(f"◇ {printable(who)}'s plan", width), "y"), *plan]
+            return [theme.line(f"◇ {who}'s plan", width, "y"), *item_rows(AnswerItem(text), width, theme)]
         case CallQuestion(who=who, text=text):
-            head = theme.paint(fit(f"? {printable(who)} wants to run", width), "y")
-            return [head, *(f"    {line}" for line in printable(text).split("\n"))]
+            rows = printable(text).split("\n")
+            return [theme.line(f"? {who} wants to run", width, "y"), *(f"    {row}" for row in rows)]
 
 
 def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) -> list[str]:
