@@ -274,7 +274,7 @@ def test_loops_of_several_threads_share_one_store(tmp_path: Path) -> None:
     assert stored(tmp_path) == Counts(200, 200)
 
 
-def test_jobs_of_several_turns_of_the_loop_that_come_while_the_writer_works_share_its_next_write(tmp_path: Path) -> None:
+def test_jobs_that_come_over_several_turns_of_the_loop_while_the_writer_works_share_one_write(tmp_path: Path) -> None:
     async def test(store: SqliteStore) -> None:
         before, tasks = store.commits, []
         async with writer_held(store):
