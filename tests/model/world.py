@@ -19,9 +19,8 @@ from fledge.core.progress import StepLimits
 from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
 from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import cluster, control, heartbeat, recover, spawn, steps, transcripts, turns
+from fledge.orchestrator import cluster, control, effects, heartbeat, recover, spawn, steps, transcripts, turns
 from fledge.orchestrator.commit import Commit, Rules
-from fledge.orchestrator.effects import run_job
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
 from fledge.store.unit import Unit
@@ -77,7 +76,14 @@ class World:
         self.open()
 
     def commit(self, decide: Callable[[Commit], T]) -> T:
-        return self.store.run(lambda tx: run_job(Commit(tx, self.clock.now(), self.ids, self.rules), decide))
+
+        def job(tx: Tx) -> T:
+            c = Commit(tx, self.clock.now(), self.ids, self.rules)
+            result = decide(c)
+            effects.settle(c)
+            return result
+
+        return self.store.run(job)
 
     def read(self, look: Callable[[Tx], T]) -> T:
         return self.store.run(look)

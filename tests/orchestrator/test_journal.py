@@ -181,7 +181,14 @@ def test_deferrals_are_counted_for_each_try_and_interrupts_by_step(scene: Scene)
     hints = scene.commit(lambda c: (effects.apply(c, o.session, _finished(c, o.session)), noted(c))[1])
     counters.note(hints)
     assert counters.shown()["deliveries"] == {"deferred:missing-requester": 1}
-    counters.note(Hints(interrupted=[("a", 1, 1), ("b", 2, 1)]))
+    counters.note(
+        Hints(
+            interrupted=(
+                ("a", 1, 1),
+                ("b", 2, 1),
+            )
+        )
+    )
     assert counters.shown()["interrupts"] == {"steps": 2}
 
 

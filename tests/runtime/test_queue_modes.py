@@ -319,7 +319,7 @@ def test_news_of_an_interrupt_that_its_driver_has_read_already_calls_off_nothing
         assert driver is not None
         assert driver.interrupts == 1
         # The commit that called the step off tells its driver late: it was read from the rows meanwhile.
-        await desk.engine.commit(lambda c: c.hints.interrupted.append((MAIN, driver.epoch, 1)))
+        await desk.engine.commit(lambda c: setattr(c.hints, "interrupted", ((MAIN, driver.epoch, 1),)))
         await at_rest(desk, MAIN)
         return await desk.heard(MAIN, "user")
 

@@ -157,7 +157,7 @@ class Conversation:
         """
         check_text("text", text)
         self._check_thinks()
-        return await self._engine.commit(lambda c: messages.post_event(c, self.key, text))
+        return await self._engine.commit(messages.post_event, self.key, text)
 
     async def request_heartbeat(self, reason: str = "") -> str:
         """Request a heartbeat: a turn in which the model checks what it was told to look after.
@@ -170,7 +170,7 @@ class Conversation:
         """
         check_text("reason", reason)
         self._check_thinks()
-        return await self._engine.commit(lambda c: messages.request_heartbeat(c, self.key, reason))
+        return await self._engine.commit(messages.request_heartbeat, self.key, reason)
 
     async def _say(
         self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
@@ -261,7 +261,7 @@ class Conversation:
         >>> run_id = await chat.post("Wait for me")
         >>> stopped = await chat.stop()
         """
-        return await self._engine.commit(lambda c: control.stop(c, self.key))
+        return await self._engine.commit(control.stop, self.key)
 
     async def delete(self) -> None:
         """Delete the conversation and its transcript. Results still to come from its subagents become undelivered.
@@ -270,7 +270,7 @@ class Conversation:
         >>> reply = await chat.send("Hello")
         >>> await chat.delete()
         """
-        await self._engine.commit(lambda c: control.delete_session(c, self.key))
+        await self._engine.commit(control.delete_session, self.key)
 
 
 def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:

@@ -197,7 +197,7 @@ class Fledge:
                 self._relay = Relay(parts.agent.feed, engine, self._store.cluster)
                 self._relay.start()
             if parts.drives:
-                await engine.commit(lambda c: open_program(c, self.program))
+                await engine.commit(open_program, self.program)
                 await self._program_came()
         except BaseException:
             await self._let_go()
@@ -233,7 +233,7 @@ class Fledge:
         after: str | None = ""
         while after is not None:
             seen, brings = after, self._parts.profiles.brings
-            after = await self.engine.commit(lambda c: turns.program_came(c, brings, seen))  # noqa: B023 (awaited here)
+            after = await self.engine.commit(turns.program_came, brings, seen)
 
     def _check_thinks(self, agent_id: str) -> None:
         """The same of whoever drives; what is decided here for another to do is that one's to check."""
@@ -660,7 +660,7 @@ class Fledge:
         if not always:
             if children:
                 raise BadInput("children", "needs always: it says whether the new rule covers subagents", children)
-            await self.engine.commit(lambda c: steps.answer(c, question_id, True, by, digest))
+            await self.engine.commit(steps.answer, question_id, True, by, digest)
             return None
         now, user = self.engine.clock.now(), self._parts.profiles.user
         asked = await self.engine.store.read(lambda tx: steps.open_question(tx, question_id, now, digest))
@@ -669,7 +669,7 @@ class Fledge:
         rule = permission(replace(asked.offer, children=asked.offer.children or children), now, by)
         is_new = keep(user, rule)
         try:
-            await self.engine.commit(lambda c: steps.answer(c, question_id, True, by, asked.digest, rule=rule.id))
+            await self.engine.commit(steps.answer, question_id, True, by, asked.digest, rule=rule.id)
         except BaseException:
             if is_new:
                 forget(user, rule)
@@ -685,7 +685,7 @@ class Fledge:
         if not isinstance(words, str) or len(words) > MOST_WORDS:
             raise BadInput("words", f"must be a text of at most {MOST_WORDS} characters", words)
         said = words.strip()
-        await self.engine.commit(lambda c: steps.answer(c, question_id, False, by, digest, words=said))
+        await self.engine.commit(steps.answer, question_id, False, by, digest, words=said)
 
     async def permissions(self) -> list[Permission]:
         """List the rules by which commands run without asking, of all folders and agents, oldest first.

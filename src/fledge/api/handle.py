@@ -184,7 +184,7 @@ class Handle(Generic[T]):
         >>> (await run).run_id == new_id
         True
         """
-        return (await self._engine.commit(lambda c: control.steer(c, self.session_key, message))).run_id
+        return (await self._engine.commit(control.steer, self.session_key, message)).run_id
 
     async def send(self, message: str) -> str:
         """Send the run a message without stopping it; return the message's id. It is read at the next step.
@@ -192,7 +192,7 @@ class Handle(Generic[T]):
         >>> run = await fl.spawn("Say hello")
         >>> message_id = await run.send("And goodbye")
         """
-        return await self._engine.commit(lambda c: control.send(c, self.session_key, message))
+        return await self._engine.commit(control.send, self.session_key, message)
 
     async def kill(self) -> Killing:
         """End the run and everything below it, without an announcement; return what has ended and what is stopping.
@@ -203,7 +203,7 @@ class Handle(Generic[T]):
         >>> (await run).status
         'killed'
         """
-        return await self._engine.commit(lambda c: control.kill(c, self.session_key))
+        return await self._engine.commit(control.kill, self.session_key)
 
     async def resume(self, words: str = "") -> str:
         """Let a killed run continue; return the run id of the new attempt.
@@ -240,4 +240,4 @@ async def consume(engine: Engine, key: str) -> None:
         return tx.runs.load(key).terms.program and any(row.announces for row in tx.inbox.of_run(key))
 
     if await engine.store.read(is_unread):
-        await engine.commit(lambda c: control.read_result(c, key))
+        await engine.commit(control.read_result, key)

@@ -48,7 +48,7 @@ async def inbound(
         raise BadInput("text", f"must have at most {MOST_CHARS} characters", len(text))
     if not 0 < len(message_id) <= 512:
         raise BadInput("id", "must have 1 to 512 characters", message_id)
-    return await engine.commit(lambda c: heard(c, address, text, message_id, agent_id))
+    return await engine.commit(heard, address, text, message_id, agent_id)
 
 
 def heard(c: Commit, address: Address, text: str, message_id: str, agent_id: str = "main") -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fledge.commands.login import LoginCodes
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 SHOWN_S: Final = 20.0
 """How long a session counts as shown after a client said so."""
@@ -83,9 +84,9 @@ class GatewayState:
         """What `look` finds in the rows, at one moment."""
         return await self.fl.engine.store.read(look)
 
-    async def commit(self, decide: Callable[[Commit], T]) -> T:
+    async def commit(self, act: Callable[Concatenate[Commit, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Commit a decision."""
-        return await self.fl.engine.commit(decide)
+        return await self.fl.engine.commit(act, *args, **kwargs)
 
     def subscribe(self, watch: Watch) -> None:
         """One more feed is watched. Refused: there are too many."""

@@ -213,4 +213,4 @@ class TakeIn(InWorkspace, frozen=True, kw_only=True):
 @method("documents.accept")
 async def documents_accept(gateway: GatewayState, params: TakeIn) -> list[str]:
     """Let these versions of documents speak in prompts; answers those that were left out until now."""
-    return await gateway.commit(lambda c: transcripts.accept_documents(c, params.workspace, params.digests))
+    return await gateway.commit(transcripts.accept_documents, params.workspace, params.digests)

@@ -254,7 +254,7 @@ async def sessions_patch(gateway: GatewayState, params: SessionsPatch) -> Sessio
     patch = {name: value for name, value in given.items() if isinstance(value, str)}
     if patch.get("model"):
         fl.check_model(patch["model"], patch.get("thinking") or None)
-    await gateway.commit(lambda c: control.patch_session(c, key, patch))
+    await gateway.commit(control.patch_session, key, patch)
     return await gateway.read(lambda tx: SessionReader(tx, gateway.now()).row(*_known(tx, key)))
 
 
@@ -283,9 +283,7 @@ async def sessions_delete(gateway: GatewayState, params: SessionsDelete) -> Done
     """Delete a session. What its children have yet to say goes to its requester, or is kept as undelivered."""
     key = params.key
     await gateway.commit(
-        lambda c: control.delete_session(
-            c, key, keep_transcript=not params.delete_transcript, hooks=params.emit_lifecycle_hooks
-        )
+        control.delete_session, key, keep_transcript=not params.delete_transcript, hooks=params.emit_lifecycle_hooks
     )
     return Done()
 
@@ -341,7 +339,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 async def sessions_focus(gateway: GatewayState, params: SessionsFocus) -> Bound:
     """Bind a place on a channel to a session: messages from there go to it from now on."""
     key = params.key
-    route = await gateway.commit(lambda c: bindings.focus(c, key, key, params.address, gateway.client))
+    route = await gateway.commit(bindings.focus, key, key, params.address, gateway.client)
     return Bound(session_key=route.session)
 
 
@@ -357,7 +355,7 @@ async def sessions_unfocus(gateway: GatewayState, params: SessionsUnfocus) -> Bo
     """End the binding of a place: messages from there go to the main conversation from now on."""
     key = params.key
     address = _checked(params.address)
-    route = await gateway.commit(lambda c: bindings.unfocus(c, key, address, gateway.client))
+    route = await gateway.commit(bindings.unfocus, key, address, gateway.client)
     return Bound(session_key=route.session)
 
 

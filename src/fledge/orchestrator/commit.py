@@ -91,31 +91,41 @@ class Hints(Struct):
 
     look: bool = False
     """Something became due or claimable, or a slot or result became free."""
-    stop: list[tuple[str, int]] = field(default_factory=list)
+    stop: tuple[tuple[str, int], ...] = ()
     """Sessions whose drivers, up to this epoch, should stop now."""
-    interrupted: list[tuple[str, int, int]] = field(default_factory=list)
+    interrupted: tuple[tuple[str, int, int], ...] = ()
     """Sessions and epochs whose driver should leave its step and read on, with the count of its cancelled steps: a
     driver that knows this count has left that step already."""
-    released: list[tuple[str, int]] = field(default_factory=list)
+    released: tuple[tuple[str, int], ...] = ()
     """Sessions and epochs whose driver is done."""
-    ended: list[str] = field(default_factory=list)
-    """Runs whose outcome was fixed, or whose delivery was decided."""
     moved: list[str] = field(default_factory=list)
-    """Sessions whose run has changed, or whose turn is over: callers may wait for that."""
+    """Sessions whose turn is over, or of which a caller may wait for something else than a change of the run."""
     moves: list[tuple[Run | None, Run, ev.Event]] = field(default_factory=list)
     """Changes of runs: the run before (None: just born), the run after, and the event."""
-    tries: list[DeliveryTrace] = field(default_factory=list)
+    tries: tuple[DeliveryTrace, ...] = ()
     """Tries at a delivery, with their results."""
     replied_at: Instant | None = None
     """When a model's reply was appended; None if none was."""
 
+    def all_moved(self) -> set[str]:
+        """Sessions whose run or turn has changed, or is to stop: callers may wait for that."""
+        return {
+            *self.moved,
+            *[run.key for before, run, _ in self.moves if before is not None],
+            *[session for session, _ in self.stop],
+        }
+
+    def ended(self) -> list[str]:
+        """Runs whose outcome was fixed, or whose delivery was decided."""
+        return [run.key for before, run, _ in self.moves if before is not None and run.phase.ended is not None]
+
 
 def news_of(hints: Hints) -> News | None:
     """What the engines of other processes should know of these; None if nothing."""
-    if not (hints.look or hints.stop or hints.interrupted or hints.ended or hints.moved):
+    moved = hints.all_moved()
+    if not (hints.look or hints.interrupted or moved):
         return None
-    moved = list({*hints.moved, *(session for session, _ in hints.stop)})
-    return News(hints.look, hints.stop, hints.interrupted, hints.ended, moved)
+    return News(hints.look, list(hints.stop), list(hints.interrupted), hints.ended(), list(moved))
 
 
 class Commit:
@@ -168,7 +178,7 @@ class Commit:
     def trace(self, run: str, trace: DeliveryTrace) -> None:
         """Record a try at delivering a row of this run."""
         self.tx.deliveries.note(trace.key, run, self.at, _encode(trace).decode())
-        self.hints.tries.append(trace)
+        self.hints.tries += (trace,)
 
     def release(self, session: str, epoch: int) -> None:
         """The driver with this epoch is done: its slot is free, and it writes nowhere any more."""
@@ -176,14 +186,14 @@ class Commit:
         if driver is not None and driver.works_in is not None and driver.works_since is not None:
             workspace = self.tx.workspaces.get(driver.works_in) or Workspace(driver.works_in)
             self.tx.workspaces.save(workspace.with_span((driver.works_since, self.at)))
-        self.hints.released.append((session, epoch))
+        self.hints.released += ((session, epoch),)
         self.hints.moved.append(session)
         self.hints.look = True
 
     def stop(self, session: str) -> None:
         """Let the drivers that this session has had until now stop."""
         known = self.tx.sessions.get(session)
-        self.hints.stop.append((session, 0 if known is None else known.epoch))
+        self.hints.stop += ((session, 0 if known is None else known.epoch),)
 
     def facts(self, key: str) -> Facts:
         """Children and unread rows of this session, as they stand in this commit."""

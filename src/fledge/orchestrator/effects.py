@@ -7,8 +7,7 @@ of a tree before any parent hears that its children have settled), first in, fir
 where possible; the doing itself lives with its noun.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeGuard, TypeVar, cast, get_args
+from typing import Final, TypeGuard, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -54,15 +53,6 @@ from fledge.core.turn import (
 from fledge.orchestrator import bindings, budget, exchanges, heartbeat, inbox, outbox, transcripts
 from fledge.orchestrator.commit import Commit
 
-T = TypeVar("T")
-
-
-def run_job(c: Commit, decide: Callable[[Commit], T]) -> T:
-    """Run one job: the decision, and all events that follow from it."""
-    result = decide(c)
-    settle(c)
-    return result
-
 
 def apply(c: Commit, key: str, event: ev.Event) -> Step:
     """Apply a command's event: decide, record the event, carry out its effects and all events that follow."""
@@ -81,12 +71,9 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
     run = step.run
     if not isinstance(run.phase, Gone):
         c.tx.runs.save(before, run, event)
-    c.hints.moved.append(key)
     c.hints.moves.append((before, run, event))
     if run.due_at is not None:
         c.hints.look = True
-    if run.ended is not None:
-        c.hints.ended.append(key)
     queue, waiting = c.queue, len(c.queue)
     for effect in step.effects:
         _apply_effect(c, run, effect)

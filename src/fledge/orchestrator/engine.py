@@ -11,8 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,6 +32,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.store.base import OutboxPost, QueuePlace, Store, Tx
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 CLAIMS_A_PASS = 64
 DUE_A_PASS = 256
@@ -90,19 +90,25 @@ class _Interruptible:
         del self._interrupts[self._lease]
 
 
-class _Decision(Generic[T]):
+class _Decision(Generic[P, T]):
     """A decision as a job of the store, and the hints of the last time that it was run; None: it has failed, or was not
     run. A batch may run it again."""
 
-    __slots__ = ("_decide", "_engine", "hints")
+    __slots__ = ("_act", "_args", "_engine", "_kwargs", "hints")
 
-    def __init__(self, engine: "Engine", decide: Callable[[Commit], T]) -> None:
-        self._engine, self._decide = engine, decide
+    def __init__(
+        self, engine: "Engine", act: Callable[Concatenate[Commit, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        self._engine, self._act, self._args, self._kwargs = engine, act, args, kwargs
         self.hints: Hints | None = None
 
     def __call__(self, tx: Tx) -> T:
         self.hints = None
-        result, self.hints = self._engine.decided(tx, self._decide)
+        c = self._engine.begun(tx)
+        result = self._act(c, *self._args, **self._kwargs)
+        effects.settle(c)
+        self._engine.tell_others(c)
+        self.hints = c.hints
         return result
 
 
@@ -230,9 +236,9 @@ class Engine:
         """True while a driver of this session runs in this process, also one that was told to stop and has not yet."""
         return session in self._drivers
 
-    async def commit(self, decide: Callable[[Commit], T]) -> T:
+    async def commit(self, act: Callable[Concatenate[Commit, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one decision in one transaction; afterwards the engine looks at what it changed."""
-        job = _Decision(self, decide)
+        job = _Decision(self, act, *args, **kwargs)
         begun = time.perf_counter()
         try:
             result = await self.store.transact(job)
@@ -248,14 +254,15 @@ class Engine:
             self._heed(job.hints)
         return result
 
-    def decided(self, tx: Tx, decide: Callable[[Commit], T]) -> tuple[T, Hints]:
-        """Run one decision with all that follows from it, and tell other processes."""
+    def begun(self, tx: Tx) -> Commit:
+        """A decision of this engine begins."""
         at = self.clock.now() if tx.at is None or not self._is_server_time else tx.at
-        commit = Commit(tx, at, self.ids, self.rules, "" if self._member is None else self.owner)
-        result = effects.run_job(commit, decide)
-        if self._member is not None and (news := news_of(commit.hints)) is not None:
-            tx.tell(news)
-        return result, commit.hints
+        return Commit(tx, at, self.ids, self.rules, "" if self._member is None else self.owner)
+
+    def tell_others(self, c: Commit) -> None:
+        """Tell other processes of it, once it is durable."""
+        if self._member is not None and (news := news_of(c.hints)) is not None:
+            c.tx.tell(news)
 
     def _give_up(self, lost: StoreLost) -> None:
         """Stop everything, and the program that has this engine open: another process has the folder now."""
@@ -267,7 +274,7 @@ class Engine:
             self._closing = True
             self._start(fail(), "fledge-lost")
 
-    async def _catch_up(self, job: "_Decision[T]") -> None:
+    async def _catch_up(self, job: "_Decision[P, T]") -> None:
         """Jobs are done in order: after this one, everything submitted before is on disk, or has failed."""
         with suppress(StoreError):  # this one may fail too, and says nothing of those before it
             await self.store.transact(lambda tx: None)
@@ -278,7 +285,7 @@ class Engine:
     def _tell(self, hints: Hints) -> None:
         self.counters.note(hints)
         journal.write(hints)
-        self._report(hints.ended, {*hints.moved, *[session for session, _ in hints.stop]})
+        self._report(hints.ended(), hints.all_moved())
 
     def _report(self, ended: Iterable[str], moved: Iterable[str]) -> None:
         for key in ended:
@@ -298,7 +305,8 @@ class Engine:
             self._interrupt(*called_off)
 
     def _heed(self, hints: Hints) -> None:
-        self._stop(hints.stop, hints.interrupted)
+        if hints.stop or hints.interrupted:
+            self._stop(hints.stop, hints.interrupted)
         for lease in hints.released:
             if lease[1] in self._drivers.get(lease[0], ()):
                 self._over.add(lease)
@@ -321,7 +329,9 @@ class Engine:
         elif (task := self._drivers.get(session, {}).get(epoch)) is not None:
             task.cancel()
 
-    async def commit_with_retry(self, decide: Callable[[Commit], T]) -> T | None:
+    async def commit_with_retry(
+        self, act: Callable[Concatenate[Commit, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
         """Commit something that has already happened: try until the store takes it, or the engine closes.
 
         None if a newer driver has taken over, so that it does not count any more. Raises `StoreLost`.
@@ -329,7 +339,7 @@ class Engine:
         delay_s = 0.1
         while True:
             try:
-                return await self.commit(decide)
+                return await self.commit(act, *args, **kwargs)
             except StaleWrite:
                 return None
             except StoreLost:
@@ -391,10 +401,10 @@ class Engine:
             self._left_at = None
         jobs = [self._claim(places)] if places else []
         jobs += [self._come_due(key) for key in keys]
-        jobs += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
-        jobs += [self.commit(partial(messages.time_out_request, run_id=run_id)) for run_id in overdue]
-        jobs += [self.commit(partial(turns.wait_passed, session=session)) for session in waits]
-        jobs += [self.commit(partial(bindings.come_due, session=key)) for key in unbound]
+        jobs += [self.commit(heartbeat.come_due, session) for session in beats]
+        jobs += [self.commit(messages.time_out_request, run_id) for run_id in overdue]
+        jobs += [self.commit(turns.wait_passed, session) for session in waits]
+        jobs += [self.commit(bindings.come_due, key) for key in unbound]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 self._note_trouble(outcome)
@@ -413,7 +423,7 @@ class Engine:
         again."""
         try:
             if self._member is None:
-                drives = await self.commit(lambda c: turns.claim_all(c, places, self.owner))
+                drives = await self.commit(turns.claim_all, places, self.owner)
             else:
                 drives = await self._claim_share(self._member, places)
         except Exception:
@@ -434,15 +444,15 @@ class Engine:
             return []
         now, among = self.clock.now(), {place.session for place in places} if len(places) == 1 else None
         is_greedy = self._left_at is not None and now >= self._left_at + PATIENCE_S
-        claims = await self.commit(lambda c: cluster.claim(c, member, limit, is_greedy, among))
+        claims = await self.commit(cluster.claim, member, limit, is_greedy, among)
         self._left_at = (self._left_at or now) if claims.left else None
         return claims.drives
 
     async def _come_due(self, key: str) -> bool:
-        leaves = await self.commit(lambda c: recover.files_to_remove(c, key))
+        leaves = await self.commit(recover.files_to_remove, key)
         if leaves:
             return self._errand(f"clean:{key}", self._clean(key, leaves))
-        return await self.commit(lambda c: recover.come_due(c, key))
+        return await self.commit(recover.come_due, key)
 
     # ---- what the performer does
 
@@ -479,7 +489,7 @@ class Engine:
         if lease in self._over:
             self._over.discard(lease)
         else:
-            await self.commit_with_retry(lambda c: turns.left(c, drive.session, drive.epoch))
+            await self.commit_with_retry(turns.left, drive.session, drive.epoch)
 
     async def _is_to_stop(self, drive: Drive) -> bool:
         """True if a stop came between the claim and the start of this driver, so that it was not told."""
@@ -495,7 +505,7 @@ class Engine:
         try:
             more = drive.more
             while more:
-                more = await self.commit(lambda c: turns.read_more(c, drive))
+                more = await self.commit(turns.read_more, drive)
             await self.performer.drive(self, drive)
         except (StaleWrite, Stopped, StoreLost):
             return  # the new driver, or the kill, decides
@@ -508,7 +518,7 @@ class Engine:
             log.exception("driver of %s failed", drive.session)
             error = f"internal error: {error_message(raised)}"
         if (drive.session, drive.epoch) not in self._over:
-            await self.commit_with_retry(lambda c: turns.fail(c, drive, error))
+            await self.commit_with_retry(turns.fail, drive, error)
 
     def _errand(self, name: str, errand: Coroutine[None, None, None]) -> bool:
         """Start something outside, unless it is under way; True if it was started."""
@@ -526,7 +536,7 @@ class Engine:
     async def _is_taken(self, errand: str) -> bool:
         """True if this engine is to do it, not another one."""
         member = self._member
-        return member is None or bool(await self.commit_with_retry(lambda c: cluster.take(c, member, errand)))
+        return member is None or bool(await self.commit_with_retry(cluster.take, member, errand))
 
     def _ends_errand(self, c: Commit, errand: str) -> bool:
         """This engine has done it, or could not; False if another one was to do it by now."""
@@ -567,7 +577,7 @@ class Engine:
             return
         if not await self._is_waiting(post):
             if self._member is not None:
-                await self.commit_with_retry(lambda c: self._ends_errand(c, errand))
+                await self.commit_with_retry(self._ends_errand, errand)
             return
         try:
             answer = await self.performer.call(post)
@@ -598,7 +608,7 @@ class Engine:
         if member is None or self._cluster is None:
             return
         await self._find_dead(member, await self.store.read(lambda tx: tx.engines.all()))
-        for words in await self.commit(lambda c: cluster.join(c, member, self._dead)):
+        for words in await self.commit(cluster.join, member, self._dead):
             log.warning("%s", words)
         self._cluster.join(self.owner, self._hear)
 
@@ -618,15 +628,13 @@ class Engine:
         self._closing = True
         await self._cluster.leave()
         with suppress(StoreLost):  # then the engines that have the store find out
-            await self.commit_with_retry(lambda c: cluster.leave(c, self.owner))
+            await self.commit_with_retry(cluster.leave, self.owner)
 
     async def _take_over(self) -> None:
         is_shared, up_at = self._member is not None, 0.0 if self._cluster is None else self._cluster.up_at
         taken: cluster.TakenOver | None = cluster.TakenOver(more=True)
         while taken is not None and taken.more:
-            taken = await self.commit_with_retry(
-                lambda c: cluster.take_over(c, self.owner, is_shared, self._dead, up_at)
-            )
+            taken = await self.commit_with_retry(cluster.take_over, self.owner, is_shared, self._dead, up_at)
         for one in () if taken is None else taken.gone:
             log.warning("%s has died: other processes go on with its work", one.shown)
 

@@ -492,7 +492,7 @@ def interrupt(c: Commit, session: str) -> bool:
         c.then(child, ev.Withdrawn(at=c.at, reason="interrupted"))
     c.tx.drivers.interrupt(session)
     consume_waiting(c, session, at_boundary=True)
-    c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))
+    c.hints.interrupted += ((session, driver.epoch, driver.interrupts + 1),)
     return True
 
 

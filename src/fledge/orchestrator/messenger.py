@@ -6,7 +6,7 @@ same id.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Concatenate, Final, Literal, ParamSpec
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ from fledge.orchestrator.engine import Changes, Engine
 from fledge.orchestrator.messages import Sending
 from fledge.orchestrator.spawn_params import Caller
 from fledge.store.base import Tx
+
+P = ParamSpec("P")
 
 WAIT_S: Final = 30.0
 """How long an answer is waited for unless the sender says otherwise."""
@@ -69,7 +71,7 @@ class Messenger:
     async def send(self, params: SendParams, caller: Caller) -> Sent:
         """Send, wait, and answer the sender. A refusal is an answer with its status."""
         try:
-            return await self._sent(lambda c: self._begin(c, params, caller))
+            return await self._sent(self._begin, params, caller)
         except (Refused, BadInput) as error:
             return Sent(status=_status(error), error=str(error))
 
@@ -78,10 +80,10 @@ class Messenger:
         sending = Sending(
             id=f"{session}#{self._engine.ids.unique()}", sender=session, target=target, message=message, wait_s=wait_s
         )
-        return await self._sent(lambda c: messages.begin_exchange(c, sending))
+        return await self._sent(messages.begin_exchange, sending)
 
-    async def _sent(self, begin: Callable[[Commit], Exchange]) -> Sent:
-        begun = await self._engine.commit(begin)
+    async def _sent(self, begin: Callable[Concatenate[Commit, P], Exchange], *args: P.args, **kwargs: P.kwargs) -> Sent:
+        begun = await self._engine.commit(begin, *args, **kwargs)
         found = await self._first_answer(begun)
         return await self._engine.store.read(lambda tx: _told(tx, found))
 

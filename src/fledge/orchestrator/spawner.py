@@ -110,7 +110,7 @@ class Spawner:
         def cap_of(agent_id: str) -> int:
             return limits_in(self._config, agent_id).max_children
 
-        return await self._engine.commit(lambda c: spawn.resume(c, key, words, limits, cap_of))
+        return await self._engine.commit(spawn.resume, key, words, limits, cap_of)
 
     async def again(self, key: str, idempotency_key: str = "", default_model: str = "") -> Spawned:
         """A new run with the task and the parameters of an earlier one, whatever its outcome, for the same requester,
@@ -153,17 +153,17 @@ class Spawner:
         """Spawn as a request says that has been read."""
         opening = open_caller or _is_open
         if not request.needs_preparing:
-            return await self._engine.commit(lambda c: _spawned(c, request, opening))
-        reserved = await self._engine.commit(lambda c: _reserve(c, request, opening))
+            return await self._engine.commit(_spawned, request, opening)
+        reserved = await self._engine.commit(_reserve, request, opening)
         run = reserved.run
         if not reserved.is_new:
             return run
         try:
             await self._prepare(run, request)
-            return await self._engine.commit(lambda c: spawn.prepared(c, run.key, request.generations))
+            return await self._engine.commit(spawn.prepared, run.key, request.generations)
         except BaseException as error:
             why = str(error) or type(error).__name__
-            await asyncio.shield(self._engine.commit_with_retry(lambda c: _withdraw(c, reserved, why)))
+            await asyncio.shield(self._engine.commit_with_retry(_withdraw, reserved, why))
             raise
 
     async def _prepare(self, run: Run, request: SpawnRequest) -> None:

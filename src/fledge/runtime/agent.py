@@ -149,7 +149,7 @@ class AgentLoop:
             await self._drive(engine, drive)
         except NeedsProgram as needs:
             reason = needs.reason
-            pause_s = await engine.commit(lambda c: turns.needs_program(c, drive, reason))
+            pause_s = await engine.commit(turns.needs_program, drive, reason)
             self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
 
     async def _drive(self, engine: Engine, drive: Drive) -> None:
@@ -166,11 +166,11 @@ class AgentLoop:
             raise
         except Refused as refused:
             reason = refused.reason
-            await engine.commit(lambda c: turns.fail(c, drive, reason))
+            await engine.commit(turns.fail, drive, reason)
             self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
             return
         if is_idle_round(drive.heartbeat, profile.checklist):
-            await engine.commit(lambda c: turns.let_go(c, drive))
+            await engine.commit(turns.let_go, drive)
             return
         await _Turn(self.feed, engine, drive, profile).run()
 
@@ -238,7 +238,7 @@ class _Turn:
         drive = self.drive
         while True:
             try:
-                return await self.engine.commit(lambda c: act(c, drive, *args, **kwargs))
+                return await self.engine.commit(act, drive, *args, **kwargs)
             except StoreError as error:
                 await self._wait_for_disk(error)
 

@@ -81,7 +81,7 @@ class Foreign:
             folder, env = self._places.work_place(session)
         except Refused as refused:
             reason = refused.reason
-            await engine.commit(lambda c: turns.fail(c, drive, reason))
+            await engine.commit(turns.fail, drive, reason)
             return
         look = self._places.handover(session, drive.run)
         await _Turn(self._feed, engine, drive, spec, runtime, folder, env, look).run()
@@ -117,7 +117,7 @@ class _Turn(Struct):
             return
         prompt = begun[0].call.arguments if begun else prompt_of(self.spec.task, lines)
         is_again = bool(begun)
-        self.last = await self.engine.commit(lambda c: _begin(c, self.drive, self.spec.runtime, prompt, is_again))
+        self.last = await self.engine.commit(_begin, self.drive, self.spec.runtime, prompt, is_again)
         try:
             await self._work(prompt)
         finally:
@@ -143,9 +143,9 @@ class _Turn(Struct):
                 await self._fail(error, aborted=aborted)
                 return
             self.tell("retry", error)
-            await self.engine.commit(lambda c: turns.falter(c, self.drive, error))  # noqa: B023 (awaited here)
+            await self.engine.commit(turns.falter, self.drive, error)
             await self._pass(RETRY_S)
-            await self.engine.commit(lambda c: turns.recovered(c, self.drive))
+            await self.engine.commit(turns.recovered, self.drive)
 
     def _describe(self, prompt: str) -> Work:
         run = self.drive.run
@@ -171,7 +171,7 @@ class _Turn(Struct):
 
     async def _write_sign_of_life(self) -> None:
         try:
-            await self.engine.commit(lambda c: _at_work(c, self.drive))
+            await self.engine.commit(_at_work, self.drive)
         except Exception as error:
             # The next line of progress, or the end, is stored regardless.
             log.info("progress of %s was not stored: %s", self.drive.session, error)
@@ -183,25 +183,25 @@ class _Turn(Struct):
         run = self.drive.run
         handover, last = await look_for_handover(self.look, finally_=True), 0
         try:
-            last = await self.engine.commit(lambda c: _finish(c, self.drive, text, handover))
+            last = await self.engine.commit(_finish, self.drive, text, handover)
         except StaleWrite:
             if run is None:
                 raise
             # The outcome was fixed meanwhile: record the result as late.
             attempt = run.attempt
-            await self.engine.commit_with_retry(lambda c: turns.completed_late(c, self.drive.session, attempt, text))
+            await self.engine.commit_with_retry(turns.completed_late, self.drive.session, attempt, text)
         self.tell("end", text, last)
 
     async def _fail(self, error: str, *, aborted: bool = False, provisional: bool = True) -> None:
         self.tell("error", error)
         if self.drive.run is None:
             # There is no run whose outcome could be an error: reply with the error to the message.
-            await self.engine.commit(lambda c: _finish(c, self.drive, f"[{self.spec.runtime} failed: {error}]"))
+            await self.engine.commit(_finish, self.drive, f"[{self.spec.runtime} failed: {error}]")
             return
         if not provisional:
-            await self.engine.commit(lambda c: turns.fail(c, self.drive, error))
+            await self.engine.commit(turns.fail, self.drive, error)
             return
-        await self.engine.commit(lambda c: turns.falter(c, self.drive, error, aborted))
+        await self.engine.commit(turns.falter, self.drive, error, aborted)
         await self._pass(2 * GRACE_S)  # the engine stops this driver when the grace period is over
 
 

@@ -455,7 +455,7 @@ class ConfiguredProfiles:
             raise Refused("forbidden", "thread: session.threadBindings.enabled is false")
         asked = await engine.store.read(lambda tx: outbox.spawning_event(tx, run))
         address = await self._outlet.bind(asked)
-        await engine.commit(lambda c: bindings.bind(c, run.key, address, asked.to))
+        await engine.commit(bindings.bind, run.key, address, asked.to)
 
     def rules(self) -> Rules:
         """The settings that commits need, and the hooks that listen in this process."""
@@ -533,7 +533,7 @@ class ConfiguredProfiles:
         known = await engine.store.read(lambda tx: transcripts.known_workspace(tx, place))
         left_out: frozenset[str] = frozenset()
         if any(known.document(name).accepted != version.digest for name, version in versions.items()):
-            left_out = await engine.commit(lambda c: transcripts.judge_documents(c, session.key, place, versions))
+            left_out = await engine.commit(transcripts.judge_documents, session.key, place, versions)
         names = document_names("main" if run is None else "child")
         return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
 

@@ -53,43 +53,43 @@ class Stage:
             limits=limits or policy.Limits(max_depth=5, max_children=100),
             generations=self.drive.generations,
         )
-        return (await self.engine.commit(lambda c: spawn.spawn(c, request))).key
+        return (await self.engine.commit(spawn.spawn, request)).key
 
     async def step(self, text: str = "") -> int:
         """Commit a step; return how many inbox rows it read."""
-        return await self.engine.commit(lambda c: turns.step(c, self.drive, [("tool", text)] if text else []))
+        return await self.engine.commit(turns.step, self.drive, [("tool", text)] if text else [])
 
     async def say(self, text: str) -> TurnContinues:
         """The final reply; `on` if completions had to be read first and the attempt goes on."""
-        goes = await self.engine.commit(lambda c: turns.finish(c, self.drive, text))
+        goes = await self.engine.commit(turns.finish, self.drive, text)
         self.over = goes == "over"
         return goes
 
     async def fail(self, error: str) -> None:
         """End with an error."""
-        await self.engine.commit(lambda c: turns.fail(c, self.drive, error))
+        await self.engine.commit(turns.fail, self.drive, error)
         self.over = True
 
     async def falter(self, error: str) -> None:
         """Report a provisional error."""
-        await self.engine.commit(lambda c: turns.falter(c, self.drive, error))
+        await self.engine.commit(turns.falter, self.drive, error)
 
     async def recover(self) -> None:
         """Go on after a provisional error."""
-        await self.engine.commit(lambda c: turns.recovered(c, self.drive))
+        await self.engine.commit(turns.recovered, self.drive)
 
     async def wait(self, asked: ev.YieldCondition | None = None, wait_s: float | None = None) -> None:
         """Yield; the turn goes on if what it would wait for was unread."""
         terms = policy.YieldTerms(asked, wait_s)
-        self.over = await self.engine.commit(lambda c: turns.wait(c, self.drive, terms)) == "over"
+        self.over = await self.engine.commit(turns.wait, self.drive, terms) == "over"
 
     async def steer(self, key: str, message: str) -> None:
         """Steer a child."""
-        await self.engine.commit(lambda c: control.steer(c, key, message))
+        await self.engine.commit(control.steer, key, message)
 
     async def kill(self, key: str) -> None:
         """Kill a child."""
-        await self.engine.commit(lambda c: control.kill(c, key))
+        await self.engine.commit(control.kill, key)
 
 
 Script = Callable[[Stage], Awaitable[None]]
