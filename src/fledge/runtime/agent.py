@@ -9,6 +9,7 @@ messages. Every task belongs to its turn and ends with it.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
 
@@ -103,6 +104,28 @@ def _gave_up(c: Commit, drive: Drive, error: str, handover: Handover | None, rep
     turns.fail(c, drive, error, "limit")
 
 
+def _started(c: Commit, drive: Drive, allowed: list[OpenCall], until_at: Instant, works_in: str) -> None:
+    steps.started(c, drive, allowed, max(0.0, until_at - c.at), works_in)
+
+
+def _resulted(
+    c: Commit,
+    drive: Drive,
+    results: list[Resulted],
+    last: int,
+    end: steps.StepEnd | None,
+    until_at: Instant,
+    handover: Handover | None,
+    in_doubt: bool,
+    place: str,
+    wrote: dict[str, str],
+) -> steps.StepOutcome:
+    """Append results. Documents of the workspace that the step wrote are accepted in the same commit."""
+    if wrote:
+        transcripts.accept_documents(c, place, wrote)
+    return steps.resulted(c, drive, results, last, end, max(0.0, until_at - c.at), handover, in_doubt)
+
+
 ApprovalsByCall = Mapping[tuple[int, int], Approval]
 """Questions to a person, by entry and index of the call."""
 
@@ -146,20 +169,25 @@ class AgentLoop:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
         runtime of a program that this process does not have."""
         try:
-            await self._drive(engine, drive)
+            profile = await self._prepare(engine, drive)
         except NeedsProgram as needs:
             reason = needs.reason
             pause_s = await engine.commit(turns.needs_program, drive, reason)
             self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
+            return
+        if profile is not None:
+            await _Turn(self.feed, engine, drive, profile).run()
 
-    async def _drive(self, engine: Engine, drive: Drive) -> None:
+    async def _prepare(self, engine: Engine, drive: Drive) -> Profile | None:
+        """What a turn with the model needs; None if there is none to run: the child's runtime has run it, it cannot
+        begin, or there is nothing to do."""
         if may_be_foreign(drive):
             spec = drive.snapshot.spec if drive.snapshot is not None else None
             if spec is None:
                 spec = await engine.store.read(lambda tx: tx.runs.spec(drive.session))
             if spec.runtime != NATIVE:
                 await self.foreign.drive(engine, drive, spec)
-                return
+                return None
         try:
             profile = await self.profiles.profile(engine, drive)
         except NeedsProgram:
@@ -168,11 +196,11 @@ class AgentLoop:
             reason = refused.reason
             await engine.commit(turns.fail, drive, reason)
             self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
-            return
+            return None
         if is_idle_round(drive.heartbeat, profile.checklist):
             await engine.commit(turns.let_go, drive)
-            return
-        await _Turn(self.feed, engine, drive, profile).run()
+            return None
+        return profile
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
         """Remove what a run left outside the database."""
@@ -262,14 +290,9 @@ class _Turn:
         return self.lines[-1].seq if self.lines else 0
 
     async def run(self) -> None:
-        if self.profile.images is None:
-            await self._drive()
-            return
-        with self.profile.images.holding() as self.hold:
-            await self._drive()
-
-    async def _drive(self) -> None:
-        with self.engine.interruptible(self.drive, self._leave_step):
+        images = self.profile.images
+        holding = nullcontext() if images is None else images.holding()
+        with holding as self.hold, self.engine.interruptible(self.drive, self._leave_step):
             known = None if self.drive.snapshot is None else self.drive.snapshot.lines
             if known is None:
                 await self._look()
@@ -303,7 +326,8 @@ class _Turn:
             await self._look()
         try:
             with self.step:
-                return await self._step()
+                calls = open_calls(self.lines)
+                return await self._work(calls) if calls else await self._think()
         except Interrupted:
             self.called_off = True
         return True
@@ -313,10 +337,6 @@ class _Turn:
             return  # this driver has already read the messages of that interrupt
         self.called_off = True
         self.step.leave()
-
-    async def _step(self) -> bool:
-        calls = open_calls(self.lines)
-        return await self._work(calls) if calls else await self._think()
 
     # ---- thinking
 
@@ -638,23 +658,47 @@ class _Turn:
 
     async def _work(self, calls: list[OpenCall]) -> bool:
         """Run the calls that need no approval any more, concurrently; False if the turn now waits for a person."""
-        answers: ApprovalsByCall = {}
-        if "asked" in [call.call.state for call in calls]:
-            answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
-        waiting = [call for call in calls if _state(call, answers) == "waiting"]
-        yields = {call.index: terms for call in calls if (terms := self._yield_terms(call, answers)) is not None}
+        answers = await self._answers(calls) if "asked" in [call.call.state for call in calls] else {}
+        ready, yields, is_asking = self._sorted_out(calls, answers)
         if len(yields) == len(calls):  # a yield comes after all other calls of its step
-            return await self._yield(calls, yields[calls[-1].index])
-        ready = [call for call in calls if call not in waiting and call.index not in yields]
-        started = [call for call in ready if _state(call, answers) == "allowed"]
+            return await self._yield(calls, yields[-1])
         until_at = self.engine.clock.now() + self._longest([call.call for call in ready])
-        if started or not self.own.issuperset([(call.entry, call.index) for call in ready]):
-            works_in = self._works_in()
-            await self.commit(lambda c, drive: steps.started(c, drive, started, max(0.0, until_at - c.at), works_in))
+        allowed = [call for call in ready if _state(call, answers) == "allowed"] if answers else []
+        if allowed or not self.own.issuperset([(call.entry, call.index) for call in ready]):
+            await self.commit(_started, allowed, until_at, self._works_in())
         if len(calls) == len(ready) == 1:  # a single call needs no task
             return await self._append([await self._alone(ready[0], answers)], True, 0.0)
+        goes_on = await self._run_all(ready, answers, len(calls), until_at)
+        if is_asking:
+            await self.commit(steps.ask)
+            return False
+        return goes_on
+
+    async def _answers(self, calls: list[OpenCall]) -> ApprovalsByCall:
+        return await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
+
+    def _sorted_out(
+        self, calls: list[OpenCall], answers: ApprovalsByCall
+    ) -> tuple[list[OpenCall], list[YieldTerms], bool]:
+        """The calls that run now, the terms of yields, and whether a person is still asked about a call."""
+        ready: list[OpenCall] = []
+        yields: list[YieldTerms] = []
+        is_asking = False
+        for call in calls:
+            terms = self._yield_terms(call, answers)
+            if terms is not None:
+                yields.append(terms)
+            elif _state(call, answers) == "waiting":
+                is_asking = True
+            else:
+                ready.append(call)
+        return ready, yields, is_asking
+
+    async def _run_all(self, ready: list[OpenCall], answers: ApprovalsByCall, missing: int, until_at: Instant) -> bool:
+        """Run calls concurrently and commit each result as it comes; False if the turn is over. `missing`: how many
+        results the step still lacks."""
         running = {asyncio.ensure_future(self._run(call, answers)) for call in ready}
-        missing, goes_on = len(calls), True
+        goes_on = True
         try:
             while running:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -665,9 +709,6 @@ class _Turn:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        if waiting:
-            await self.commit(steps.ask)
-            return False
         return goes_on
 
     def _yield_terms(self, call: OpenCall, answers: ApprovalsByCall) -> YieldTerms | None:
@@ -715,20 +756,16 @@ class _Turn:
                 longest = max(longest, tool.timeout_s)
         return longest
 
-    async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> bool:
+    async def _append(self, results: list[Resulted], complete: bool, until_at: Instant) -> bool:
         """Commit results; with the last result of a step, also end the step. False if the turn is over."""
-        last = self.last
         handover = await self._look_at_handover() if complete else None
         in_doubt = is_in_doubt([*self.lines, *[Line(0, result) for result in results]])
         wrote, self.wrote = self.wrote, {}
         end = self._step_end() if complete else None
-
-        def append(c: Commit, drive: Drive) -> steps.StepOutcome:
-            if wrote:
-                transcripts.accept_documents(c, self.profile.place, wrote)
-            return steps.resulted(c, drive, results, last, end, max(0.0, until_at - c.at), handover, in_doubt)
-
-        return self._goes_on(await self.commit(append), "")
+        goes = await self.commit(
+            _resulted, results, self.last, end, until_at, handover, in_doubt, self.profile.place, wrote
+        )
+        return self._goes_on(goes, "")
 
     def _works_in(self) -> str:
         """Where this turn can write, at the first call; empty afterwards. It is stored before the first tool runs."""
