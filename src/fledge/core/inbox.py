@@ -6,6 +6,7 @@ file does not know how rows are stored, how they are worded (`announce`), nor wh
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -130,6 +131,7 @@ def standing_of_turn(turn: Turn | None) -> RequesterState:
             return "idle"
 
 
+@lru_cache
 def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bool) -> DeliveryPlan:
     """How a completion reaches a requester in this state.
 

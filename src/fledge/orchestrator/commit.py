@@ -133,6 +133,10 @@ class Commit:
 
     def __init__(self, tx: Tx, at: Instant, ids: Ids, rules: Rules, owner: str = "") -> None:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
+        self.find = tx.runs.find
+        """The run of a session as this commit sees it, or None."""
+        self.run = tx.runs.load
+        """The run of a session; NotFound if there is none."""
         self.owner = owner
         """The engine that commits this, where several share the store."""
         self.queue: deque[tuple[str, ev.Event | TurnInput]] = deque()
@@ -145,14 +149,6 @@ class Commit:
         """Lines appended to transcripts in this commit, by session."""
         self.words = ""
         """The words of a command, for the message that its event posts."""
-
-    def find(self, key: str) -> Run | None:
-        """The run of this session as this commit sees it, or None."""
-        return self.tx.runs.find(key)
-
-    def run(self, key: str) -> Run:
-        """The run of this session; NotFound if there is none."""
-        return self.tx.runs.load(key)
 
     def session(self, key: str) -> Session:
         """The session; NotFound if there is none, or it was deleted."""

@@ -789,8 +789,8 @@ def traced(c: Commit, session: str, row: InboxRow, path: Path, form: Literal["wh
     """Record how a completion was delivered."""
     run = c.find(row.source or "")
     state: rules.RequesterState = "idle" if path == "direct" else "busy"
-    phases = rules.arbitrate(state, _mode_of(c, session, row), is_awaited(c, row.source)).phases
-    tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
+    phases = rules.arbitrate(state, "collect", run is None or run.terms.expects).phases
+    tried = tuple([Tried(phase, "deferred") for phase in phases[:-1]])
     if run is None or not run.terms.program:
         tried += (Tried(phases[-1], "delivered", path),)
     c.trace(row.source or "", _trace(c, row.key, session, tried, path, form, route=row.route))

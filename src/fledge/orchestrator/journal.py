@@ -113,10 +113,11 @@ class Counters:
         return round(took[int(part * (len(took) - 1))] * 1000, 3) if took else 0.0
 
     def _decided(self, before: Run, after: Run) -> None:
-        ended, phase, delivery = after.ended, after.phase, after.delivery
-        if ended is not None and before.ended is None:
+        phase, was = after.phase, before.phase
+        ended, delivery = phase.ended, phase.delivery
+        if ended is not None and was.ended is None:
             self.outcomes[ended.outcome.status] += 1
-        if delivery is not None and delivery != before.delivery:
+        if delivery is not None and delivery != was.delivery:
             match delivery:
                 case Delivered(path=path):
                     self.deliveries["delivered", path] += 1
@@ -143,7 +144,7 @@ def _wrong(before: Run | None, after: Run, event: Event) -> Wrong | None:
 
     Asked of every move, so by types: `isinstance` of a struct that does not fit takes as long as a call.
     """
-    phase, ended = after.phase, after.ended
+    phase, ended = after.phase, after.phase.ended
     if type(event) is LeaseLost and event.step_open:
         return _told(after, event, "crashed", reason(event))
     if type(event) is Paused:
@@ -152,7 +153,7 @@ def _wrong(before: Run | None, after: Run, event: Event) -> Wrong | None:
         return _told(after, event, "undelivered", phase.delivery.error)
     if type(phase) is Running and phase.stuck_at == event.at:
         return _told(after, event, "stuck", "nothing was committed for long")
-    if ended is not None and before is not None and before.ended is None and ended.outcome.status in _FAILED:
+    if ended is not None and before is not None and before.phase.ended is None and ended.outcome.status in _FAILED:
         return _told(after, event, "failed", ended.outcome.error or ended.outcome.status)
     return None
 

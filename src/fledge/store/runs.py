@@ -46,7 +46,7 @@ class StoredRun(Struct, frozen=True, gc=False):
 def _facets(row: StoredRun) -> tuple[Any, ...]:
     """The columns of most indexes: outcome, delivery, held, listed, failed, busy, silence_told."""
     run = row.run
-    phase, ended, delivery = run.phase.name, run.ended, run.delivery
+    phase, ended, delivery = run.phase.name, run.phase.ended, run.phase.delivery
     outcome = None if ended is None else ended.outcome.status
     return (
         outcome,
@@ -76,8 +76,9 @@ _UPDATES: Final = {
 
 def _update(before: StoredRun, after: StoredRun) -> tuple[str, tuple[Any, ...]]:
     run, facets = after.run, _facets(after)
-    due, other = run.due_at != before.run.due_at, facets != _facets(before)
-    changes = (*((run.due_at,) if due else ()), *(facets if other else ()))
+    due_at = run.due_at
+    due, other = due_at != before.run.due_at, facets != _facets(before)
+    changes = (*((due_at,) if due else ()), *(facets if other else ()))
     values = (run.phase.name, run.version, to_json(run), *changes, after.number, before.run.version)
     return _UPDATES[due, other], values
 
@@ -180,9 +181,9 @@ class Runs:
         if row.run.version != before.version:
             raise StaleWrite(f"{after.key} is not at version {before.version} any more")
         # A resumed run may end silently again.
-        saved = replace(row, run=after, silence_told=row.silence_told and after.delivery is not None)
+        saved = replace(row, run=after, silence_told=row.silence_told and after.phase.delivery is not None)
         self.rows.put(after.key, saved)
-        if after.ended is not before.ended or "archived" in (after.phase.name, before.phase.name):
+        if after.phase.ended is not before.phase.ended or "archived" in (after.phase.name, before.phase.name):
             self._count(row, saved)
         if "awaiting_approval" in (after.phase.name, before.phase.name):
             self._known.pop("awaiting", None)
@@ -353,7 +354,7 @@ def _counted(row: StoredRun | None) -> tuple[int, int]:
     """Whether a run is in lists, and whether it counts as failed."""
     if row is None or row.run.phase.name == "archived":
         return 0, 0
-    ended = row.run.ended
+    ended = row.run.phase.ended
     return 1, int(ended is not None and ended.outcome.status in ("error", "timeout", "unknown"))
 
 
