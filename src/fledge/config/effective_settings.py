@@ -151,14 +151,20 @@ def model_for_child(config: Config, requested: str | None, target_agent: str) ->
         if not requested.strip():
             raise BadInput("model", "must be a model's name", requested)
         return Chosen(requested.strip(), "model")
-    own = agent(config, target_agent)
+    return _model_for_children(config, target_agent)
+
+
+@_remembered
+def _model_for_children(config: Config, agent_id: str) -> Chosen | None:
+    own = agent(config, agent_id)
     order = (
         (own.subagents.model, f"agents.list.{own.id}.subagents.model"),
         (config.agents.defaults.subagents.model, "agents.defaults.subagents.model"),
     )
-    return _first_model(order) or model_for_conversation(config, target_agent)
+    return _first_model(order) or model_for_conversation(config, agent_id)
 
 
+@_remembered
 def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:
     """The model of the agent's own sessions: the agent's, else the defaults'; None if neither is set."""
     own = agent(config, agent_id)

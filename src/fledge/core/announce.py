@@ -47,6 +47,7 @@ PATH_CHARS = 400
 # ---- the completion --------------------------------------------------------------------------------------------------
 
 _NOTHING = Handover()
+_TEXTS = ("child_session_key", "run_id", "label", "task", "result")
 
 
 class Completion(
@@ -73,14 +74,9 @@ class Completion(
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        for name, text in (
-            ("child_session_key", self.child_session_key),
-            ("run_id", self.run_id),
-            ("label", self.label),
-            ("task", self.task),
-            ("result", self.result),
-        ):
-            if not text.isascii():
+        texts = (self.child_session_key, self.run_id, self.label, self.task, self.result)
+        if not "".join(texts).isascii():
+            for name, text in zip(_TEXTS, texts, strict=True):
                 force_setattr(self, name, to_valid_utf8(text))
         if self.handover != _NOTHING:
             force_setattr(self, "handover", self.handover.with_valid_utf8())
