@@ -107,25 +107,27 @@ class Hints(Struct):
     replied_at: Instant | None = None
     """When a model's reply was appended; None if none was."""
 
-    def all_moved(self) -> set[str]:
-        """Sessions whose run or turn has changed, or is to stop: callers may wait for that."""
-        return {
-            *self.moved,
-            *[run.key for before, run, _ in self.moves if before is not None],
-            *[session for session, _ in self.stop],
-        }
-
-    def ended(self) -> list[str]:
-        """Runs whose outcome was fixed, or whose delivery was decided."""
-        return [run.key for before, run, _ in self.moves if before is not None and run.phase.ended is not None]
+    def changed(self) -> tuple[list[str], set[str]]:
+        """Runs whose outcome was fixed or whose delivery was decided; and all sessions whose run or turn has changed or
+        is to stop: callers may wait for that."""
+        ended: list[str] = []
+        moved = set(self.moved)
+        for before, run, _ in self.moves:
+            if before is not None:
+                moved.add(run.key)
+                if run.phase.ended is not None:
+                    ended.append(run.key)
+        for session, _ in self.stop:
+            moved.add(session)
+        return ended, moved
 
 
 def news_of(hints: Hints) -> News | None:
     """What the engines of other processes should know of these; None if nothing."""
-    moved = hints.all_moved()
+    ended, moved = hints.changed()
     if not (hints.look or hints.interrupted or moved):
         return None
-    return News(hints.look, list(hints.stop), list(hints.interrupted), hints.ended(), list(moved))
+    return News(hints.look, list(hints.stop), list(hints.interrupted), ended, list(moved))
 
 
 class Commit:

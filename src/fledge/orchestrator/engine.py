@@ -284,8 +284,10 @@ class Engine:
 
     def _tell(self, hints: Hints) -> None:
         self.counters.note(hints)
-        journal.write(hints)
-        self._report(hints.ended(), hints.all_moved())
+        if hints.moves or hints.tries:
+            journal.write(hints)
+        if hints.moves or hints.moved or hints.stop:
+            self._report(*hints.changed())
 
     def _report(self, ended: Iterable[str], moved: Iterable[str]) -> None:
         for key in ended:

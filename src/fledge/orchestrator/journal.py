@@ -164,11 +164,11 @@ def _told(run: Run, event: Event, kind: WrongKind, words: str) -> Wrong:
 
 def write(hints: Hints) -> None:
     """Log the changes of one commit."""
-    if hints.moves and _runs.isEnabledFor(logging.INFO):
+    if _runs.isEnabledFor(logging.INFO):
         for before, after, event in hints.moves:
             if before is None or before.phase.name != after.phase.name or before.attempt != after.attempt:
                 _runs.info("%s", _move_line(before, after, event))
-    if hints.tries and _deliveries.isEnabledFor(logging.INFO):
+    if _deliveries.isEnabledFor(logging.INFO):
         for trace in hints.tries:
             _deliveries.info("%s", _try_line(trace))
 
