@@ -7,7 +7,7 @@ warnings. This file does not know where a document came from.
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct, convert
+from msgspec import convert
 from msgspec.inspect import (
     AnyType,
     BoolType,
@@ -36,6 +36,7 @@ from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struc
 from fledge.core.keys import AGENT_ID
 from fledge.core.route import TERMINAL, check_channel
 from fledge.core.schema import JsonObject, check_schema
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 SettingsDocument = Mapping[str, object]
@@ -64,7 +65,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,199})\}")
 _PLAIN_KEY = re.compile(r"[\w$+-]{1,64}")
 
 
-class Loaded(Struct, frozen=True):
+class Loaded(Value):
     """Settings as they apply, and what was read over."""
 
     config: Config
@@ -73,7 +74,7 @@ class Loaded(Struct, frozen=True):
     """The documents they were made of with their names, the weakest first; empty where that is not known."""
 
 
-class _Place(Struct, frozen=True):
+class _Place(Value):
     path: str = ""
     """As a person would write it in a setting: `agents.list.research.model`."""
     block: str = ""

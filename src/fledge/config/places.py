@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.config import trusted_text
@@ -21,6 +20,7 @@ from fledge.config.layers import layer_of, merge, with_settings
 from fledge.config.load import contents, document_of
 from fledge.config.profiles_md import SettingsFile, profile_files, profiles_of
 from fledge.config.untrusted_settings import tightened
+from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.plain_file import read_plain, write_private
 
@@ -29,7 +29,7 @@ AGENTS = "agents"
 TRUSTED = "trusted.json"
 
 
-class FoundSettings(Struct, frozen=True):
+class FoundSettings(Value):
     """The settings that apply in a folder, and where they came from."""
 
     loaded: Loaded
@@ -52,7 +52,7 @@ def user_folder(env: Mapping[str, str] | None = None) -> Path:
     return Path(base).expanduser() / "fledge"
 
 
-class Written(Struct, frozen=True):
+class Written(Value):
     """The settings files of one folder. They are read once: what is trusted or not is what is parsed."""
 
     folder: Path

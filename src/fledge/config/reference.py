@@ -3,10 +3,11 @@
 A test fails when the page in the repository is not what this file makes.
 """
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT
 
 from fledge.config.foreign import UNUSED
 from fledge.config.shape import allowed, rows
+from fledge.core.value import Value
 
 _INTRODUCTION = """# Settings
 
@@ -30,7 +31,7 @@ A file of OpenClaw can be pasted. These keys are read over, each with a warning.
 """
 
 
-class Setting(Struct, frozen=True):
+class Setting(Value):
     """One line of the reference."""
 
     key: str

@@ -29,9 +29,10 @@ from msgspec.inspect import (
 from fledge.config.forms import FORMS
 from fledge.config.schema import WORDS, ChannelQueue, Config, ModelChoice, ToolPolicy, ToolRule
 from fledge.core.params import choices, described, near
+from fledge.core.value import Value
 
 
-class Shape(Struct, frozen=True):
+class Shape(Value):
     """A type without its wrappings: what remains says how a value is read."""
 
     kind: Type
@@ -47,7 +48,7 @@ SHORT: Mapping[type, str] = {
 """Blocks for which a plain word is enough in a file, in words that follow "must be"."""
 
 
-class SettingRow(Struct, frozen=True):
+class SettingRow(Value):
     """One setting: where it stands, what it may hold and what it is if nobody sets it."""
 
     key: str

@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.freeze import REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
+from fledge.core.value import Value
 
 Role = Literal["orchestrator", "leaf"]
 Visibility = Literal["self", "tree", "agent", "all"]
@@ -65,7 +64,7 @@ def why_asked(tool: str, because: AsksBecause, is_boxed: bool) -> str:
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 
-class ToolRules(Struct, frozen=True, gc=False, kw_only=True):
+class ToolRules(Value, kw_only=True):
     """`tools.subagents.tools`: names and `*` globs, letter case aside. No `allow` at all is not allow-only."""
 
     deny: tuple[str, ...] = ()
@@ -153,7 +152,7 @@ def _globbed(text: str, pattern: str) -> bool:
 # ---- seeing ----------------------------------------------------------------------------------------------------------
 
 
-class Sight(Struct, frozen=True, gc=False, kw_only=True):
+class Sight(Value, kw_only=True):
     """Who looks at whom, and how the two are related."""
 
     caller: str
@@ -273,7 +272,7 @@ def _near_agents(wanted: str, known: Collection[str]) -> str:
 # ---- agent to agent --------------------------------------------------------------------------------------------------
 
 
-class AgentToAgent(Struct, frozen=True, gc=False, kw_only=True):
+class AgentToAgent(Value, kw_only=True):
     """`tools.agentToAgent`, with `session.agentToAgent.maxPingPongTurns`. An empty `allow` names every agent."""
 
     enabled: bool = False

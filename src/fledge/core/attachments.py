@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from fledge.core.images import Image, ImageEntry, read_image, sent
+from fledge.core.value import Value
 from fledge.errors import BadInput, Refused
 
 SETTING: Final = "tools.sessions_spawn.attachments"
@@ -58,7 +59,7 @@ _TYPES: Final = {
 """Media types by the end of a name. A table of our own: the standard library's depends on the machine."""
 
 
-class Attachment(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class Attachment(Value, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A file for a message or a subagent; `content` is its text, or its bytes in base64.
 
     >>> notes = fledge.Attachment("notes.txt", "Bees sleep at night.")
@@ -73,7 +74,7 @@ class Attachment(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tr
     encoding: Literal["utf8", "base64"] = "utf8"
 
 
-class SpawnFile(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class SpawnFile(Value, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A file of a spawn as it stands on the wire: its content or, in a model's call, its path."""
 
     name: Annotated[str, Meta(description="a plain file name")]
@@ -82,14 +83,14 @@ class SpawnFile(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
     path: Annotated[str, Meta(description="instead of content: the path of a file that came with a message")] = ""
 
 
-class File(Struct, frozen=True, gc=False):
+class File(Value):
     """A file that was checked."""
 
     name: str
     data: bytes
 
 
-class Receipt(Struct, frozen=True, gc=False, omit_defaults=True):
+class Receipt(Value, omit_defaults=True):
     """The answer about a file that was taken."""
 
     name: str
@@ -97,7 +98,7 @@ class Receipt(Struct, frozen=True, gc=False, omit_defaults=True):
     sha256: str
 
 
-class AttachmentLimits(Struct, frozen=True, gc=False):
+class AttachmentLimits(Value):
     """How many, how large, how large together."""
 
     max_files: int = 50
@@ -105,7 +106,7 @@ class AttachmentLimits(Struct, frozen=True, gc=False):
     max_total_bytes: int = 5 * 1024 * 1024
 
 
-class FileEntry(Struct, frozen=True, gc=False, omit_defaults=True):
+class FileEntry(Value, omit_defaults=True):
     """A file that came with a message, as a transcript holds it."""
 
     name: str

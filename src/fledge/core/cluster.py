@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from fledge.core.run import Instant
+from fledge.core.value import Value
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ MOST_BYTES: Final = 7900
 """The size of a message: PostgreSQL takes less than 8000 bytes."""
 
 
-class Member(Struct, frozen=True, gc=False):
+class Member(Value):
     """An engine that works with the store, or a gateway that only reads and commits."""
 
     id: str

@@ -10,8 +10,6 @@ makes texts printable.
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.asking import retry_text
 from fledge.core.figures import duration
 from fledge.core.freeze import one_line
@@ -35,6 +33,7 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
+from fledge.core.value import Value
 
 if TYPE_CHECKING:  # a listing needs no turns
     from fledge.core.turn import Wait
@@ -104,7 +103,7 @@ _MOVED_BY_A_DRIVER: Final = (Spawning, Queued, Running, Ending)
 """Phases that only go on while a process drives the folder, whatever else happens."""
 
 
-class Doing(Struct, frozen=True, gc=False, kw_only=True):
+class Doing(Value, kw_only=True):
     """The current activity of a run."""
 
     kind: DoingKind
@@ -116,14 +115,14 @@ class Doing(Struct, frozen=True, gc=False, kw_only=True):
     """When it ends by itself, at the latest."""
 
 
-class OpenToolCall(Struct, frozen=True, gc=False):
+class OpenToolCall(Value):
     """A tool call."""
 
     tool: str
     arguments: str
 
 
-class DoingFacts(Struct, frozen=True, gc=False, kw_only=True):
+class DoingFacts(Value, kw_only=True):
     """Facts about a run besides its phase."""
 
     is_driven: bool

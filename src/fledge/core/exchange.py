@@ -9,7 +9,6 @@ never more than `MAX_HOPS`, so that no ring of agents goes round for ever.
 import re
 from typing import Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.access import AgentToAgent, is_announced, next_speaker
@@ -18,6 +17,7 @@ from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
 from fledge.core.route import ANNOUNCED, APART
 from fledge.core.run import Instant, Queued, Run, Running, Waiting
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 ExchangeKind = Literal["tell", "ask", "talk"]
@@ -32,21 +32,21 @@ _PLAN_ANSWER: Final = re.compile(r"\s*(APPROVED|REJECTED)\s*(?::(.*))?", re.DOTA
 # ---- stages: where an exchange is ------------------------------------------------------------------------------------
 
 
-class Asked(Struct, frozen=True, gc=False, tag="asked"):
+class Asked(Value, tag="asked"):
     """The message waits for the target's answer."""
 
 
-class Talking(Struct, frozen=True, gc=False, tag="talking"):
+class Talking(Value, tag="talking"):
     """The two take turns; so many have been taken."""
 
     turns: int
 
 
-class Closing(Struct, frozen=True, gc=False, tag="closing"):
+class Closing(Value, tag="closing"):
     """The target may say something in its own conversation, or nothing."""
 
 
-class Over(Struct, frozen=True, gc=False, tag="over"):
+class Over(Value, tag="over"):
     """The exchange has ended."""
 
     why: str
@@ -55,7 +55,7 @@ class Over(Struct, frozen=True, gc=False, tag="over"):
 ExchangeStage = Asked | Talking | Closing | Over
 
 
-class Exchange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Exchange(Value, kw_only=True, omit_defaults=True):
     """One message, with all that followed from it."""
 
     id: str
@@ -128,7 +128,7 @@ def _takes_a_turn(run: Run | None) -> bool:
 # ---- what follows ----------------------------------------------------------------------------------------------------
 
 
-class Move(Struct, frozen=True, gc=False):
+class Move(Value):
     """The exchange afterwards, and the words of the next message, if there is one."""
 
     exchange: Exchange
@@ -216,7 +216,7 @@ def _framed(speaker: str, words: str, instruction: str) -> str:
 # ---- answers to plans ------------------------------------------------------------------------------------------------
 
 
-class PlanAnswer(Struct, frozen=True, gc=False):
+class PlanAnswer(Value):
     """An answer to a plan."""
 
     approves: bool

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Final, Literal, assert_never
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core.freeze import one_line
 from fledge.core.redact import TextSpan, hidden, redacted, secrets
 from fledge.core.run import Instant
 from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told, joined, shown_arguments
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 HISTORY_BYTES: Final = 79 * 1024
@@ -30,7 +30,7 @@ PAGE_CHARS: Final = 20_000
 _encode = msgspec.json.Encoder().encode
 
 
-class ShownMessage(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class ShownMessage(Value, rename="camel", omit_defaults=True):
     """One message of a transcript, fit to be shown."""
 
     role: Literal["user", "assistant", "tool", "event", "note"]
@@ -44,7 +44,7 @@ class ShownMessage(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     """The tools a reply called, each with its arguments on one line."""
 
 
-class History(Struct, frozen=True, gc=False, rename="camel"):
+class History(Value, rename="camel"):
     """The messages of a transcript that are shown, oldest first, and whether any were dropped, cut or redacted."""
 
     messages: tuple[ShownMessage, ...]
@@ -80,7 +80,7 @@ def history(said: Iterable[tuple[Instant, Body]], limit: int, include_tools: boo
     )
 
 
-class _Part(Struct, frozen=True, gc=False):
+class _Part(Value):
     shown: ShownMessage
     cut: bool
     redacted: bool
@@ -117,7 +117,7 @@ def _clean(shown: ShownMessage) -> _Part:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-class ResultPage(Struct, frozen=True, gc=False, omit_defaults=True):
+class ResultPage(Value, omit_defaults=True):
     """A part of a result. Offsets count characters of the frozen text; a secret in it is shown as a mark."""
 
     text: str

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Final, Literal, Protocol
 
-from msgspec import Struct
-
 from fledge.core.freeze import one_line
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 ImageKind = Literal["png", "jpeg", "gif", "webp"]
@@ -41,7 +40,7 @@ _PNG_END: Final = b"IEND\xaeB`\x82"
 _SHOWN_KIND: Final[dict[ImageKind, str]] = {"png": "PNG", "jpeg": "JPEG", "gif": "GIF", "webp": "WebP"}
 
 
-class Image(Struct, frozen=True, forbid_unknown_fields=True):
+class Image(Value, forbid_unknown_fields=True):
     """An image that a tool returns or a program sends: PNG, JPEG, GIF or WebP, recognised by its bytes.
 
     >>> @fledge.tool(read_only=True)
@@ -54,7 +53,7 @@ class Image(Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
 
 
-class ImageEntry(Struct, frozen=True, gc=False, omit_defaults=True):
+class ImageEntry(Value, omit_defaults=True):
     """An image as a transcript holds it."""
 
     sha256: str

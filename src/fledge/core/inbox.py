@@ -8,13 +8,12 @@ file does not know how rows are stored, how they are worded (`announce`), nor wh
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
 from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
 from fledge.core.turn import AskingPerson, Driven, Due, Turn, Wait
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 ItemKind = Literal["completion", "task", "steer", "wake", "approval", "send", "notice"]
@@ -40,7 +39,7 @@ _LIVE_MODES: Final = ("steer", "steer-backlog", "interrupt")
 _ONE_BY_ONE: Final = ("followup", "steer-backlog")
 
 
-class WaitingItem(Struct, frozen=True, gc=False):
+class WaitingItem(Value):
     """What scheduling needs to know of one waiting row."""
 
     key: str
@@ -54,7 +53,7 @@ class WaitingItem(Struct, frozen=True, gc=False):
     """Its beginning, for a line that stands in for it."""
 
 
-class QueueSettings(Struct, frozen=True, gc=False, kw_only=True):
+class QueueSettings(Value, kw_only=True):
     """How a busy session treats what arrives (`messages.queue`), on one channel or without any."""
 
     mode: QueueMode = "collect"
@@ -79,7 +78,7 @@ class QueueSettings(Struct, frozen=True, gc=False, kw_only=True):
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
 
 
-class DeliveryPlan(Struct, frozen=True, gc=False):
+class DeliveryPlan(Value):
     """How a completion will reach its requester, and what the trace says was tried."""
 
     how: How
@@ -231,7 +230,7 @@ def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------
 
 
-class Kept(Struct, frozen=True, gc=False):
+class Kept(Value):
     """What stays of the waiting messages. `dropped` rows leave the queue, `refused` ones never entered it."""
 
     kept: tuple[WaitingItem, ...]

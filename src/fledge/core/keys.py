@@ -8,8 +8,7 @@ import re
 import unicodedata
 from typing import Final, Literal
 
-from msgspec import Struct
-
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 SessionKeyKind = Literal["main", "named", "subagent", "acp"]
@@ -22,7 +21,7 @@ FOLDER_CHARS: Final = 32
 """How much of a folder's name the name of its conversation has."""
 
 
-class SessionKey(Struct, frozen=True, gc=False):
+class SessionKey(Value):
     """A key taken apart. `str()` puts it together again."""
 
     agent_id: str

@@ -8,8 +8,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
-
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 MAX_CHARS: Final = 500
@@ -28,7 +27,7 @@ _AMBIGUOUS: Final = re.compile(r"\[|--|&&|\|\||~~")
 """In a class: other engines read set operations into these."""
 
 
-class Part(Struct, frozen=True, gc=False):
+class Part(Value):
     """One character of some kind, at least and at most so many times; no most is no limit."""
 
     one: str
@@ -36,7 +35,7 @@ class Part(Struct, frozen=True, gc=False):
     most: int | None
 
 
-class Pattern(Struct, frozen=True, gc=False):
+class Pattern(Value):
     """A pattern that was read."""
 
     parts: tuple[Part, ...]

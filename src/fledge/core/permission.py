@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from msgspec import Struct
-
 from fledge.core.run import Instant
+from fledge.core.value import Value
 
 MOST_CHARS: Final = 1000
 MOST_WORDS: Final = 32
@@ -83,7 +82,7 @@ NO_RULES_FOR: Final[Mapping[str, str]] = {
 """Subcommands of other programs that do one of these things, or change what the program runs."""
 
 
-class Offer(Struct, frozen=True, gc=False, omit_defaults=True):
+class Offer(Value, omit_defaults=True):
     """The rule that an *always* would make of a question, as the person is shown it."""
 
     words: tuple[str, ...]
@@ -95,7 +94,7 @@ class Offer(Struct, frozen=True, gc=False, omit_defaults=True):
     """Subagents that run as this agent are covered, too."""
 
 
-class Permission(Struct, frozen=True, kw_only=True):
+class Permission(Value, kw_only=True):
     """A rule made by a person: some commands of an agent run in a folder without asking.
 
     >>> await fl.permissions()
@@ -114,7 +113,7 @@ class Permission(Struct, frozen=True, kw_only=True):
     made_by: str
 
 
-class Asker(Struct, frozen=True, gc=False):
+class Asker(Value):
     """Who wants to run commands, and where."""
 
     folder: str

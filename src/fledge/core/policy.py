@@ -8,8 +8,6 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
-
 from fledge.core.events import YieldCondition
 from fledge.core.run import (
     Archived,
@@ -26,6 +24,7 @@ from fledge.core.run import (
     Stopping,
     Waiting,
 )
+from fledge.core.value import Value
 from fledge.errors import Refused
 
 RESERVATION_S = 30.0
@@ -46,7 +45,7 @@ WARN_SHARE = 0.8
 _SETTING = "agents.defaults.subagents"
 
 
-class Refusal(Struct, frozen=True, gc=False):
+class Refusal(Value):
     """A rule that forbids it: `forbidden` is policy, `error` is bad input, `done` and `rate_limited` are about now."""
 
     status: Literal["forbidden", "error", "done", "rate_limited"]
@@ -62,7 +61,7 @@ def enforce(refusal: Refusal | None) -> None:
 # ---- admission -------------------------------------------------------------------------------------------------------
 
 
-class Limits(Struct, frozen=True, gc=False):
+class Limits(Value):
     """The limits that hold for one spawning session."""
 
     max_depth: int = 1
@@ -71,7 +70,7 @@ class Limits(Struct, frozen=True, gc=False):
     """0 is off."""
 
 
-class Occupancy(Struct, frozen=True, gc=False):
+class Occupancy(Value):
     """The children and limits of a spawning session, counted in the admitting commit."""
 
     depth: int
@@ -202,7 +201,7 @@ def _lost_for_resume(run: Run) -> str | None:
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
-class YieldTerms(Struct, frozen=True, gc=False):
+class YieldTerms(Value):
     """What `sessions_yield` was called with; None: not given."""
 
     asked: YieldCondition | None = None
@@ -286,7 +285,7 @@ def is_suspect(crashes: int) -> bool:
 # ---- retention -------------------------------------------------------------------------------------------------------
 
 
-class Remains(Struct, frozen=True, gc=False):
+class Remains(Value):
     """What still hangs on a settled run, counted in the sweeping commit."""
 
     rows: int
@@ -322,7 +321,7 @@ def outlived(
 # ---- budgets ---------------------------------------------------------------------------------------------------------
 
 
-class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
+class Budget(Value, omit_defaults=True):
     """Limits for a run and everything below it; None means no limit. A run ends when it reaches one.
 
     >>> run = await fl.spawn("Say hello", budget=fledge.Budget(tokens=50_000, usd=0.50))
@@ -336,7 +335,7 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
     seconds: float | None = None
 
 
-class Spent(Struct, frozen=True, gc=False, omit_defaults=True):
+class Spent(Value, omit_defaults=True):
     """Used amounts, together with the reservations of open model steps."""
 
     tokens: int = 0

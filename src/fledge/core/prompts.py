@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
-from msgspec import Struct
-
 from fledge.core.access import Role
 from fledge.core.announce import guarded
 from fledge.core.asking import CUT, retry_text
@@ -19,6 +17,7 @@ from fledge.core.attachments import FileEntry
 from fledge.core.freeze import NO_REPLY, one_line
 from fledge.core.keys import short_id
 from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Queued, Retry, Run, Running, Stopping
+from fledge.core.value import Value
 
 LiveStatus = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
 FinishedStatus = Literal["done", "failed", "timeout", "killed", "unknown"]
@@ -53,7 +52,7 @@ _FENCES: Final = re.compile("`{3,}")
 # ---- what a child is told --------------------------------------------------------------------------------------------
 
 
-class Brief(Struct, frozen=True, gc=False, kw_only=True):
+class Brief(Value, kw_only=True):
     """The facts about a child that its prompt needs."""
 
     key: str
@@ -112,7 +111,7 @@ def child_prompt(brief: Brief) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-class _ModeWords(Struct, frozen=True, gc=False):
+class _ModeWords(Value):
     """Where the prompt of a run and that of a session that stays open differ."""
 
     purpose: str
@@ -294,14 +293,14 @@ def accepted_note(mode: Mode, requester: str) -> str | None:
 # ---- what a parent sees of its children ------------------------------------------------------------------------------
 
 
-class NamedRun(Struct, frozen=True, gc=False):
+class NamedRun(Value):
     """A child by its key and its label."""
 
     key: str
     label: str = ""
 
 
-class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
+class ChildRow(Value, kw_only=True):
     """One child as lists show it."""
 
     key: str
@@ -553,7 +552,7 @@ READING_TOOLS: Final = frozenset({"read", "grep", "exec"})
 """Tools with which a model can read an attached file by its path."""
 
 
-class FilesShown(Struct, frozen=True):
+class FilesShown(Value):
     """How a model is shown the files of messages: where it can read them, or what small texts say."""
 
     folder: str = ""

@@ -7,8 +7,6 @@ an older attempt never counts. This file judges; it does not change phases.
 
 from typing import assert_never
 
-from msgspec import Struct
-
 from fledge.core.events import (
     AttemptEnded,
     AttemptFaltered,
@@ -38,6 +36,7 @@ from fledge.core.run import (
     TimedOut,
     Unknown,
 )
+from fledge.core.value import Value
 
 GRACE_S = 15.0
 """How long a provisional error waits for a start or an end."""
@@ -45,57 +44,57 @@ STOP_S = 5.0
 """How long a driver that was stopped or superseded may keep its slot."""
 
 
-class Complete(Struct, frozen=True, gc=False):
+class Complete(Value):
     """The attempt finished; `running` is how it was being driven."""
 
     end: Finished
     running: Running
 
 
-class BreakOff(Struct, frozen=True, gc=False):
+class BreakOff(Value):
     """The attempt is over without a reply."""
 
     end: Errored | RanOut
 
 
-class DecideKilled(Struct, frozen=True, gc=False):
+class DecideKilled(Value):
     """The kill stands."""
 
     named: bool
 
 
-class LateWin(Struct, frozen=True, gc=False):
+class LateWin(Value):
     """A complete end inside the stopping window wins over the kill that named this run."""
 
     end: Finished
 
 
-class Late(Struct, frozen=True, gc=False):
+class Late(Value):
     """A complete end after another outcome was fixed."""
 
     end: Finished
 
 
-class Hold(Struct, frozen=True, gc=False):
+class Hold(Value):
     """Provisional: wait for a start or an end until then."""
 
     until_at: Instant
     grace: Grace
 
 
-class Resume(Struct, frozen=True, gc=False):
+class Resume(Value):
     """The executor recovered: the run goes on."""
 
     running: Running
 
 
-class Requeue(Struct, frozen=True, gc=False):
+class Requeue(Value):
     """The lease is lost without an end: the run is driven again."""
 
     running: Running
 
 
-class Ignore(Struct, frozen=True, gc=False):
+class Ignore(Value):
     """It changes nothing; the reason says why."""
 
     reason: str

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core.freeze import one_line
 from fledge.core.patterns import Pattern
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 Schema = Mapping[str, Any]
@@ -132,7 +132,7 @@ def _referred(said: object) -> str | None:
 # ---- the answer ------------------------------------------------------------------------------------------------------
 
 
-class Fit(Struct, frozen=True, gc=False):
+class Fit(Value):
     """An answer held against a schema: its JSON, or its own words where none was found, and what is wrong with it."""
 
     text: str

@@ -8,8 +8,6 @@ with the entry before its reply, so its start is approximate. Pure: rows and ent
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace
 from fledge.core.doing import call_line
@@ -28,6 +26,7 @@ from fledge.core.run import (
     Run,
     Waiting,
 )
+from fledge.core.value import Value
 
 SpanLane = Literal["phase", "attempts", "model", "tools", "children", "waits", "delivery"]
 MOST_SPANS: Final = 2000
@@ -42,7 +41,7 @@ _CHILDREN: Final = {
 _OVER: Final = (Completed, CompletedGiveup, Archived)
 
 
-class Span(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class Span(Value, kw_only=True, omit_defaults=True):
     """Something that took a while, or still does."""
 
     lane: SpanLane
@@ -61,7 +60,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Of a model or tool call: the entry of the reply."""
 
 
-class Mark(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class Mark(Value, kw_only=True, omit_defaults=True):
     """A moment at which something was done to the run."""
 
     at: Instant
@@ -69,7 +68,7 @@ class Mark(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     reason: str = ""
 
 
-class Spans(Struct, frozen=True, kw_only=True, gc=False):
+class Spans(Value, kw_only=True):
     """The spans of a run in a time, by lane and start, and its marks."""
 
     spans: tuple[Span, ...]
@@ -78,7 +77,7 @@ class Spans(Struct, frozen=True, kw_only=True, gc=False):
     """How many older spans there was no room for."""
 
 
-class SpanChild(Struct, frozen=True, kw_only=True, gc=False):
+class SpanChild(Value, kw_only=True):
     """A child of the run, as its span needs it."""
 
     session_key: str

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.models.base import Thinking, Usage
 
@@ -23,7 +24,7 @@ REMEMBERED = 256
 _SHIPPED = Path(__file__).with_name("catalog.json")
 
 
-class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class LongPrice(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What a request costs whose input is longer than `above` tokens, all of it."""
 
     above: Tokens
@@ -33,7 +34,7 @@ class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
     cache_write: Dollars | None = None
 
 
-class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class Price(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """US dollars per million tokens. What the cache serves or stores costs as input where nothing is said."""
 
     input: Dollars
@@ -51,7 +52,7 @@ WireName = Literal["openai-chat", "openai-responses", "anthropic"]
 _EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 
-class Card(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Card(Value, rename="camel", forbid_unknown_fields=True):
     """One model's figures and abilities. The defaults are the assumptions about a model that is not listed."""
 
     window: Tokens = 32_000

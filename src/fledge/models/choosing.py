@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from fledge.core.value import Value
 from fledge.egress import Environment, Headers, is_loopback
 from fledge.errors import FledgeError
 from fledge.models.catalog import Catalog
@@ -32,7 +33,7 @@ _MAX_BYTES = 1024 * 1024
 Data = TypeVar("Data")
 
 
-class ServiceStanding(Struct, frozen=True):
+class ServiceStanding(Value):
     """Whether a service can be used now."""
 
     provider: Provider
@@ -178,7 +179,7 @@ async def first_model(
     return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
 
 
-class ServiceModels(Struct, frozen=True):
+class ServiceModels(Value):
     """The models of a service."""
 
     standing: ServiceStanding

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.clock import Clock, SystemClock
+from fledge.core.value import Value
 from fledge.egress import Environment, Headers, is_http_address, proxy_for
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
@@ -36,7 +37,7 @@ _PROXY_REFUSES = 407
 _NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
-class HttpLimits(Struct, frozen=True, kw_only=True):
+class HttpLimits(Value, kw_only=True):
     """How patient we are, and how much we take."""
 
     connect_s: float = 15.0

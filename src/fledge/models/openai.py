@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
+from fledge.core.value import Value
 from fledge.models.adapter import HttpModel, Service, TokenDetails, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
@@ -53,7 +54,7 @@ _NEW_TOKEN_FIELD = re.compile(r"o\d|gpt-5")
 _STOPS: Mapping[str, StopReason] = {"length": "length", "max_tokens": "length", "content_filter": "refused"}
 
 
-class Quirks(Struct, frozen=True, kw_only=True):
+class Quirks(Value, kw_only=True):
     """Demands of a service beyond the protocol."""
 
     token_field: TokenField = "max_tokens"
