@@ -5,7 +5,7 @@ ends it, what a crash in it does, how long it is kept; `docs/lifecycle.md` is ge
 This file does not know how phases follow each other, nor anything of stores and clocks.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from fledge.core.value import Value
 
@@ -69,19 +69,18 @@ WireStatus = Literal["ok", "error", "timeout", "unknown"]
 EndedReason = Literal["complete", "error", "timeout", "killed", "unknown"]
 
 
+_ON_WIRE: dict[str, tuple[WireStatus, EndedReason]] = {
+    "ok": ("ok", "complete"),
+    "error": ("error", "error"),
+    "timeout": ("timeout", "timeout"),
+    "killed": ("error", "killed"),
+    "unknown": ("unknown", "unknown"),
+}
+
+
 def on_wire(outcome: Outcome) -> tuple[WireStatus, EndedReason]:
     """Status and `endedReason` as they stand on the wire: a kill is an error whose reason is `killed`."""
-    match outcome:
-        case Ok():
-            return "ok", "complete"
-        case Failed():
-            return "error", "error"
-        case TimedOut():
-            return "timeout", "timeout"
-        case Killed():
-            return "error", "killed"
-        case _:
-            return "unknown", "unknown"
+    return _ON_WIRE[outcome.status]
 
 
 class Ended(Value):
@@ -130,7 +129,14 @@ Delivery = Delivered | Skipped | Undelivered
 # ---- phases: where a run is in its life ------------------------------------------------------------------------------
 
 
-class Spawning(Value, tag="spawning", omit_defaults=True):
+class _Unended(Value):
+    """What all phases before the end have in common."""
+
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
+
+
+class Spawning(_Unended, tag="spawning", omit_defaults=True):
     """Means: admitted, its place reserved; session, attachments and binding are being prepared.
     Ends by: prepared; failed; withdrawn with its caller's call; 30 s.
     After a crash: a reservation without an answer is deleted with all it prepared; the resumed call prepares again.
@@ -138,8 +144,6 @@ class Spawning(Value, tag="spawning", omit_defaults=True):
     """
 
     name: ClassVar[str] = "spawning"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     owner: str = ""
     """The engine that prepares it, where several share the store."""
@@ -157,7 +161,7 @@ class Retry(Value, omit_defaults=True):
     waits_for: WaitsFor = "model"
 
 
-class Queued(Value, tag="queued", omit_defaults=True):
+class Queued(_Unended, tag="queued", omit_defaults=True):
     """Means: accepted, waits for a slot in its lane; or it pauses without a slot, because no model could answer or what
     only a program can bring is missing.
     Ends by: claimed, after a pause not before its time; steered; killed; the queue timeout or the run's own deadline. A
@@ -167,8 +171,6 @@ class Queued(Value, tag="queued", omit_defaults=True):
     """
 
     name: ClassVar[str] = "queued"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant | None = None
     """The queue timeout, where one is set and the run has never run."""
     serving: "Waiting | None" = None
@@ -177,7 +179,7 @@ class Queued(Value, tag="queued", omit_defaults=True):
     """Set while it pauses."""
 
 
-class Running(Value, tag="running"):
+class Running(_Unended, tag="running"):
     """Means: an attempt holds the lease and a slot.
     Ends by: the attempt's end; yield; final text while descendants are unsettled; steer; kill; the deadline.
     After a crash: back to queued under a new epoch, resumed from the transcript; the third crash without a committed
@@ -186,8 +188,6 @@ class Running(Value, tag="running"):
     """
 
     name: ClassVar[str] = "running"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant | None
     """When to look whether it is stuck; None once that was told."""
     serving: "Waiting | None" = None
@@ -195,7 +195,7 @@ class Running(Value, tag="running"):
     """When it was reported as stuck; it shows as such until its driver commits a step again."""
 
 
-class Waiting(Value, tag="waiting"):
+class Waiting(_Unended, tag="waiting"):
     """Means: it yielded, or its text was final while descendants were unsettled; it holds no slot.
     Ends by: its condition (all children settled, or `until_settled` of them); the yield's deadline; send; steer; kill;
     the run's deadline.
@@ -204,8 +204,6 @@ class Waiting(Value, tag="waiting"):
     """
 
     name: ClassVar[str] = "waiting"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     until_settled: int | None
     """Woken as soon as this many children have settled; None waits for all. All settled always wakes."""
     due_at: Instant | None
@@ -214,7 +212,7 @@ class Waiting(Value, tag="waiting"):
     """The condition as it was asked for (`all`, `any`, a number, or `final text`), for people."""
 
 
-class Asking(Value, tag="asking"):
+class Asking(_Unended, tag="asking"):
     """Means: a tool call of the turn waits for a person's approval; shown as `waiting`. It holds no slot, and the run's
     own clock stands still.
     Ends by: every question answered or expired; steer; kill.
@@ -223,8 +221,6 @@ class Asking(Value, tag="asking"):
     """
 
     name: ClassVar[str] = "waiting"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     left_s: float | None = None
     """What is left of the run's own time, if it has a limit."""
@@ -250,7 +246,7 @@ class Stopping(Value, tag="stopping"):
     may_win: bool = False
 
 
-class Ending(Value, tag="ending"):
+class Ending(_Unended, tag="ending"):
     """Means: a terminal signal was seen and is not yet decided: a provisional error in its 15 s grace (driver and slot
     kept), or stopping after a kill (at most 5 s; no new step, no send, no steer).
     Ends by: start (back to running), end, the grace running out; for stopping the driver's acknowledgement, a complete
@@ -260,8 +256,6 @@ class Ending(Value, tag="ending"):
     """
 
     name: ClassVar[str] = "ending"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     cause: Grace | Stopping
 
@@ -298,7 +292,7 @@ class AnnounceDeferred(Value, tag="announce_deferred"):
     """When it is tried again; None while only descendants can end the deferral."""
 
 
-class AwaitingApproval(Value, tag="awaiting_approval"):
+class AwaitingApproval(_Unended, tag="awaiting_approval"):
     """Means: the plan is written and a person or the requester must answer it. Holds no slot, takes a child place, is
     settled for its parent.
     Ends by: approved; rejected; expired after `plan.approvalHours`, which is told; killed.
@@ -307,8 +301,6 @@ class AwaitingApproval(Value, tag="awaiting_approval"):
     """
 
     name: ClassVar[str] = "awaiting_approval"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     plan: TextId | None
 
@@ -374,7 +366,7 @@ class Archived(Value, tag="archived"):
     """When the timeline goes, where the session goes first."""
 
 
-class Gone(Value, tag="gone"):
+class Gone(_Unended, tag="gone"):
     """Means: the reservation failed or was withdrawn; the caller got no run.
     Ends by: nothing; the row is deleted in the same commit.
     After a crash: is not there.
@@ -382,8 +374,6 @@ class Gone(Value, tag="gone"):
     """
 
     name: ClassVar[str] = "gone"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: ClassVar[Instant | None] = None
     reason: str
 
@@ -405,22 +395,7 @@ Phase = (
     | Gone
 )
 
-PHASES: tuple[type[Phase], ...] = (
-    Spawning,
-    Queued,
-    Running,
-    Waiting,
-    Asking,
-    Ending,
-    Announcing,
-    AnnounceDeferred,
-    AwaitingApproval,
-    CleanupPending,
-    Completed,
-    CompletedGiveup,
-    Archived,
-    Gone,
-)
+PHASES: tuple[type[Phase], ...] = get_args(Phase)
 """All phases in the order of a life."""
 
 ENDED = (Announcing, AnnounceDeferred, CleanupPending, Completed, CompletedGiveup, Archived)
