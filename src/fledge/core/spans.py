@@ -13,7 +13,7 @@ from fledge.core.announce import DeliveryTrace
 from fledge.core.doing import call_line
 from fledge.core.entries import HistoryEntry, LineEntry, LineKind, ReplyEntry, lines
 from fledge.core.freeze import one_line
-from fledge.core.lifecycle import born, transition
+from fledge.core.lifecycle import states
 from fledge.core.run import (
     Archived,
     Asking,
@@ -77,17 +77,6 @@ class Spans(Value, kw_only=True):
     """How many older spans there was no room for."""
 
 
-class SpanChild(Value, kw_only=True):
-    """A child of the run, as its span needs it."""
-
-    session_key: str
-    run_id: str
-    label: str
-    status: str
-    created_at: Instant
-    ended_at: Instant | None
-
-
 def marks(timeline: Sequence[ev.Event]) -> tuple[Mark, ...]:
     """The marks of a whole life."""
     return tuple(Mark(at=one.at, name=one.kind, reason=one.reason) for one in lines(timeline, "", ""))
@@ -96,19 +85,19 @@ def marks(timeline: Sequence[ev.Event]) -> tuple[Mark, ...]:
 def spans(
     timeline: Sequence[ev.Event],
     entries: Iterable[HistoryEntry],
-    children: Iterable[SpanChild],
+    children: Iterable[Span],
     tries: Iterable[tuple[Instant, DeliveryTrace]],
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> Spans:
     """The spans of a run that touch the time from `since` to `until`; without those, of its whole life."""
-    states = list(_states(timeline))
+    lived = list(states(timeline))
     made = [
-        *_phases(states),
-        *_attempts(states),
+        *_phases(lived),
+        *_attempts(lived),
         *_calls(entries),
-        *(_child(one) for one in children),
-        *_waits(states),
+        *children,
+        *_waits(lived),
         *(_delivery(at, trace) for at, trace in tries),
     ]
     found = [one for one in made if _touches(one.started_at, one.ended_at, since, until)]
@@ -121,24 +110,15 @@ def _touches(start: Instant, end: Instant | None, since: Instant | None, until: 
     return (since is None or end is None or end >= since) and (until is None or start <= until)
 
 
-def _states(timeline: Sequence[ev.Event]) -> Iterator[tuple[Instant, Run]]:
-    """The run after each of its events."""
-    run: Run | None = None
-    for event in timeline:
-        run = born(event) if isinstance(event, ev.Admitted) else run if run is None else transition(run, event).run
-        assert run is not None
-        yield event.at, run
-
-
-def _phases(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+def _phases(lived: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
     """One span for each stretch in one phase; phases after the end have none."""
-    for start, end, run, _ in _stretches(states, lambda run: run.phase.name):
+    for start, end, run, _ in _stretches(lived, lambda run: run.phase.name):
         if not isinstance(run.phase, _OVER):
             yield Span(lane="phase", started_at=start, ended_at=end, name=run.phase.name, status=run.phase.name)
 
 
-def _attempts(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
-    for start, end, run, after in _stretches(states, lambda run: (run.attempt, run.ended is None)):
+def _attempts(lived: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+    for start, end, run, after in _stretches(lived, lambda run: (run.attempt, run.ended is None)):
         if run.ended is None:
             status = "running" if after is None else _came_out(after)
             yield Span(
@@ -151,8 +131,8 @@ def _attempts(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
             )
 
 
-def _waits(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
-    for start, end, run, _ in _stretches(states, lambda run: _wait(run.phase)):
+def _waits(lived: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+    for start, end, run, _ in _stretches(lived, lambda run: _wait(run.phase)):
         if (told := _wait(run.phase)) is not None:
             yield Span(lane="waits", started_at=start, ended_at=end, name=told[0], short=told[1], status="waiting")
 
@@ -180,16 +160,16 @@ def _came_out(after: Run) -> str:
 
 
 def _stretches(
-    states: Sequence[tuple[Instant, Run]], of: Callable[[Run], object]
+    lived: Sequence[tuple[Instant, Run]], of: Callable[[Run], object]
 ) -> Iterator[tuple[Instant, Instant | None, Run, Run | None]]:
     """From when until when a value of the run stayed the same, the run then and the run afterwards. It still is the
     same where the end and the run afterwards are None."""
     first = 0
-    for at in range(1, len(states)):
-        if of(states[at][1]) != of(states[first][1]):
-            yield states[first][0], states[at][0], states[first][1], states[at][1]
+    for at in range(1, len(lived)):
+        if of(lived[at][1]) != of(lived[first][1]):
+            yield lived[first][0], lived[at][0], lived[first][1], lived[at][1]
             first = at
-    yield states[first][0], None, states[first][1], None
+    yield lived[first][0], None, lived[first][1], None
 
 
 def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:
@@ -221,18 +201,6 @@ def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:
                 )
         if not isinstance(entry, LineEntry):
             before = entry.at
-
-
-def _child(one: SpanChild) -> Span:
-    return Span(
-        lane="children",
-        started_at=one.created_at,
-        ended_at=one.ended_at,
-        name=one.label,
-        status=one.status,
-        run_id=one.run_id,
-        session_key=one.session_key,
-    )
 
 
 def _delivery(at: Instant, trace: DeliveryTrace) -> Span:
