@@ -25,7 +25,6 @@ from fledge.core.run import (
     Archived,
     Ended,
     Ending,
-    Failed,
     Grace,
     Instant,
     Killed,
@@ -33,8 +32,6 @@ from fledge.core.run import (
     Run,
     Running,
     Stopping,
-    TimedOut,
-    Unknown,
 )
 from fledge.core.value import Value
 
@@ -115,7 +112,7 @@ def judge(run: Run, signal: Signal) -> Verdict:
             return _while_stopping(phase.cause, signal)
         return _within_grace(phase.cause, signal)
     if isinstance(phase, ENDED):
-        return _after_the_end(run, signal)
+        return _after_the_end(run, phase.ended, signal)
     return Ignore(f"no attempt is running ({phase.name})")
 
 
@@ -163,19 +160,15 @@ def _while_stopping(stopping: Stopping, signal: Signal) -> Verdict:
             assert_never(signal)
 
 
-def _after_the_end(run: Run, signal: Signal) -> Verdict:
-    match run.ended, signal:
-        case Ended(), AttemptEnded(end=Finished(said=said)) if said != "text":
-            return Ignore("a late end without words")
-        case Ended(outcome=Killed(named=False)), AttemptEnded(end=Finished()):
-            return Ignore("suppressed: below a kill")
-        case Ended(result=known), AttemptEnded(end=Finished(text=text)) if text == known:
-            return Ignore("a known end, repeated")
-        case Ended(outcome=Ok()), AttemptEnded(end=Finished() as end) if isinstance(run.phase, UNREAD):
-            return Late(end)
-        case Ended(outcome=Failed() | TimedOut() | Killed() | Unknown()), AttemptEnded(end=Finished() as end) if (
-            not isinstance(run.phase, Archived)
-        ):
-            return Late(end)
-        case _:
-            return Ignore("already ended")
+def _after_the_end(run: Run, ended: Ended, signal: Signal) -> Verdict:
+    if not isinstance(signal, AttemptEnded) or not isinstance(signal.end, Finished):
+        return Ignore("already ended")
+    end, phase = signal.end, run.phase
+    if end.said != "text":
+        return Ignore("a late end without words")
+    if ended.outcome == Killed(named=False):
+        return Ignore("suppressed: below a kill")
+    if end.text == ended.result:
+        return Ignore("a known end, repeated")
+    counts = isinstance(phase, UNREAD) if isinstance(ended.outcome, Ok) else not isinstance(phase, Archived)
+    return Late(end) if counts else Ignore("already ended")
