@@ -295,14 +295,14 @@ def refuse_agents(rules: AgentToAgent, from_agent: str, to_agent: str) -> Refusa
     return None
 
 
-def next_speaker(rules: AgentToAgent, turns: int, reply: str, requester: str, target: str) -> str | None:
+def next_speaker(max_turns: int, turns: int, reply: str, requester: str, target: str) -> str | None:
     """Who takes the next turn of a ping-pong after `turns` of them; the requester begins. None: it is over.
 
     It ends with an empty or silent reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A
     session does not talk with itself.
     """
     silent = classify_reply(reply) != "text" or reply.strip() == REPLY_SKIP
-    if silent or turns >= min(rules.max_turns, MAX_PING_PONG) or requester == target:
+    if silent or turns >= min(max_turns, MAX_PING_PONG) or requester == target:
         return None
     return requester if turns % 2 == 0 else target
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from fledge.core.access import AgentToAgent, is_announced, next_speaker
+from fledge.core.access import is_announced, next_speaker
 from fledge.core.announce import guarded
 from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
@@ -151,14 +151,13 @@ def answered(exchange: Exchange, reply: str, made: int) -> Move:
         exchange = replace(exchange, reply=words)
     if exchange.kind != "talk" or classify_reply(words) in ("empty", "silent"):
         return Move(_over(exchange, "answered"))
-    rules = AgentToAgent(max_turns=exchange.max_turns)
-    speaker = next_speaker(rules, turns, words, exchange.requester, exchange.target)
+    speaker = next_speaker(exchange.max_turns, turns, words, exchange.requester, exchange.target)
     refusal = refuse_hop(exchange, made)
     if refusal is not None:
         return Move(_over(exchange, refusal.reason))
     moved = replace(exchange, stage=Closing() if speaker is None else Talking(turns))
     moved = replace(moved, path=(*exchange.path, moved.speaker or ""))
-    return Move(moved, _closing_words() if speaker is None else _talk_words(moved, words, turns + 1))
+    return Move(moved, _CLOSING_WORDS if speaker is None else _talk_words(moved, words, turns + 1))
 
 
 def dropped(exchange: Exchange, why: str) -> Exchange:
@@ -180,6 +179,11 @@ def refuse_hop(exchange: Exchange, made: int) -> Refusal | None:
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
+_CLOSING_WORDS: Final = (
+    "[Agent to agent] The exchange is over. If your own user should hear of it, say so now in one or two sentences;"
+    f" else reply {ANNOUNCE_SKIP} alone."
+)
+
 
 def first_words(exchange: Exchange, message: str) -> str:
     """The first message as its target reads it: in a talk it says who speaks and where the answer goes."""
@@ -196,13 +200,6 @@ def _talk_words(exchange: Exchange, reply: str, turn: int) -> str:
         reply,
         f"This is turn {turn} of at most {exchange.max_turns}. Your final text is sent back to it, not to your user. "
         f"Reply {REPLY_SKIP} alone to end the exchange.",
-    )
-
-
-def _closing_words() -> str:
-    return (
-        "[Agent to agent] The exchange is over. If your own user should hear of it, say so now in one or two sentences;"
-        f" else reply {ANNOUNCE_SKIP} alone."
     )
 
 

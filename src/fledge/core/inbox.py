@@ -12,6 +12,7 @@ from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
 from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
+from fledge.core.transcript import BEGINS
 from fledge.core.turn import AskingPerson, Driven, Due, Turn, Wait
 from fledge.core.value import Value
 from fledge.errors import BadInput
@@ -31,7 +32,6 @@ BACKOFF_MAX_S: Final = 60.0
 UNANSWERED_S: Final = 30 * 60.0
 """After this long without a reply, drained rows are shown as unanswered."""
 
-_BEGIN_ATTEMPT: Final = ("task", "steer", "wake", "approval")
 _NOWHERE: Final = {"", INTERNAL}
 """Origins that are no place on a channel."""
 _CAPPED: Final = ("send", "notice")
@@ -78,6 +78,23 @@ class QueueSettings(Value, kw_only=True):
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
 
 
+_PATHS: Final[dict[How, Path]] = {
+    "direct": "direct",
+    "handle": "direct",
+    "queued": "queued",
+    "hold": "queued",
+    "steered": "steered",
+    "interrupt": "steered",
+}
+_WHILE_BUSY: Final[dict[QueueMode, How]] = {
+    "steer": "steered",
+    "steer-backlog": "steered",
+    "interrupt": "interrupt",
+    "followup": "queued",
+    "collect": "queued",
+}
+
+
 class DeliveryPlan(Value):
     """How a completion will reach its requester, and what the trace says was tried."""
 
@@ -92,15 +109,7 @@ class DeliveryPlan(Value):
     @property
     def path(self) -> Path | None:
         """The path a delivery reports; None while no session receives it."""
-        match self.how:
-            case "direct" | "handle":
-                return "direct"
-            case "queued" | "hold":
-                return "queued"
-            case "steered" | "interrupt":
-                return "steered"
-            case _:
-                return None
+        return _PATHS.get(self.how)
 
 
 def standing_of_run(run: Run) -> RequesterState:
@@ -144,23 +153,13 @@ def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bo
         case "idle":
             return DeliveryPlan("direct", ("queue-primary", "direct-fallback"))
         case "busy":
-            return DeliveryPlan(_how_busy(mode), queue)
+            return DeliveryPlan(_WHILE_BUSY[mode], queue)
         case "waiting":
             return DeliveryPlan("hold", queue)
         case "gone":
             return DeliveryPlan("missing", queue if expects_completion else ("queue-primary", "direct-fallback"))
         case _:
             return DeliveryPlan("handle", ())
-
-
-def _how_busy(mode: QueueMode) -> How:
-    match mode:
-        case "steer" | "steer-backlog":
-            return "steered"
-        case "interrupt":
-            return "interrupt"
-        case _:
-            return "queued"
 
 
 # ---- drains: which rows enter, and when ------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     if not items:
         raise BadInput("items", "must hold at least one waiting row")
     lead = _lead(items)
-    if lead.kind in _BEGIN_ATTEMPT or any(item.mode != "collect" for item in items):
+    if lead.kind in BEGINS or any(item.mode != "collect" for item in items):
         return now
     arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
     return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
@@ -216,7 +215,7 @@ def _turn_rows(items: Sequence[WaitingItem]) -> list[WaitingItem]:
     together = [item for item in items if item.origin == lead.origin]
     if any(item.kind == "wake" for item in together):
         return together
-    if lead.kind in _BEGIN_ATTEMPT:
+    if lead.kind in BEGINS:
         return [item for item in together if item.kind != "completion" or item.mode not in _ONE_BY_ONE]
     if lead.mode in _ONE_BY_ONE:
         return [lead]
@@ -224,7 +223,7 @@ def _turn_rows(items: Sequence[WaitingItem]) -> list[WaitingItem]:
 
 
 def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
-    return next((item for item in items if item.kind in _BEGIN_ATTEMPT), items[0])
+    return next((item for item in items if item.kind in BEGINS), items[0])
 
 
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------

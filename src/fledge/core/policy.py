@@ -6,7 +6,7 @@ setting; nothing here knows where the facts come from or what is done about them
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fledge.core.events import YieldCondition
 from fledge.core.run import (
@@ -43,6 +43,7 @@ STEER_EVERY_S = 2.0
 STEER_CHARS = 4000
 WARN_SHARE = 0.8
 _SETTING = "agents.defaults.subagents"
+N = TypeVar("N", int, float)
 
 
 class Refusal(Value):
@@ -139,9 +140,7 @@ def refuse_steer(run: Run, message: str, at: Instant) -> Refusal | None:
 def steerable(run: Run) -> bool:
     """Live work that can be redirected: waiting, queued, running, or in the grace of a provisional error."""
     match run.phase:
-        case Queued() | Running() | Waiting() | Asking():
-            return True
-        case Ending(cause=Grace()):
+        case Queued() | Running() | Waiting() | Asking() | Ending(cause=Grace()):
             return True
         case _:
             return False
@@ -256,12 +255,16 @@ def expiry_s(expects: bool) -> float:
 
 def retry_s(tries: int) -> float:
     """Seconds until the next try after `tries` of them: 1, 2, 4, 8, 8 …"""
-    return float(min(8, 2 ** max(0, tries - 1)))
+    return _doubled(tries, 8)
 
 
 def cleanup_retry_s(tries: int) -> float:
     """Seconds until a failed cleanup is tried again: 1, 2, 4 … at most a minute, for ever."""
-    return float(min(60, 2 ** max(0, tries - 1)))
+    return _doubled(tries, 60)
+
+
+def _doubled(tries: int, most: int) -> float:
+    return float(min(most, 2 ** max(0, tries - 1)))
 
 
 def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> bool:
@@ -274,7 +277,7 @@ def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> 
 
 def crashes_after(crashes: int, step_open: bool) -> int:
     """The count after a lost lease: only an open step adds to it. A committed step has reset it before."""
-    return crashes + (1 if step_open else 0)
+    return crashes + step_open
 
 
 def is_suspect(crashes: int) -> bool:
@@ -395,17 +398,16 @@ def reached_ceilings(budget: Budget, spent: Spent) -> str:
 
 def inherit(parent: Budget, asked: Budget) -> Budget:
     """A child's budget: the one asked for, within its parent's."""
-
-    def tighter(a: float | None, b: float | None) -> float | None:
-        return min(x for x in (a, b) if x is not None) if a is not None or b is not None else None
-
-    tokens, turns = tighter(parent.tokens, asked.tokens), tighter(parent.turns, asked.turns)
     return Budget(
-        None if tokens is None else int(tokens),
-        tighter(parent.usd, asked.usd),
-        None if turns is None else int(turns),
-        tighter(parent.seconds, asked.seconds),
+        _tighter(parent.tokens, asked.tokens),
+        _tighter(parent.usd, asked.usd),
+        _tighter(parent.turns, asked.turns),
+        _tighter(parent.seconds, asked.seconds),
     )
+
+
+def _tighter(one: N | None, other: N | None) -> N | None:
+    return min((ceiling for ceiling in (one, other) if ceiling is not None), default=None)
 
 
 # ---- lanes -----------------------------------------------------------------------------------------------------------
