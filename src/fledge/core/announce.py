@@ -20,7 +20,19 @@ from fledge.core.events import RowKind
 from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, stats_line, summary, to_valid_utf8, without
 from fledge.core.handover import Artifact, Handover, Worktree
 from fledge.core.history import largest
-from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
+from fledge.core.run import (
+    DeferReason,
+    Delivered,
+    Failed,
+    Killed,
+    Ok,
+    Outcome,
+    Path,
+    PlanState,
+    Skipped,
+    TimedOut,
+    Unknown,
+)
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -278,18 +290,14 @@ def _section(completion: Completion, number: int, style: Style, nonce: str, inli
 
 def _heading(number: int, completion: Completion) -> str:
     match completion.outcome:
-        case Ok(cut=True):
-            word = f"completed, {CUT}"
-        case Ok():
+        case Ok(cut=False):
             word = "completed"
-        case TimedOut():
-            word = "timed out"
         case Failed():
             word = "failed"
-        case Killed():
-            word = "killed"
-        case _:
+        case Unknown():
             word = "unknown"
+        case outcome:
+            word = status_label(outcome)
     return f"--- Task {number}: {_title(completion)} ({word}) ---"
 
 

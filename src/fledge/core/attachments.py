@@ -189,7 +189,7 @@ def decode_file(given: Attachment, limits: AttachmentLimits, field: str) -> File
     most = limits.max_file_bytes
     if len(given.content) > _most_chars(most):
         raise too_large(field, most)
-    data = _encoded(given.content) if given.encoding == "utf8" else _decoded(given.content, most)
+    data = _content(given, most)
     if data is None and given.content:
         raise BadInput(f"{field}.content", f"must be {given.encoding}", given.content)
     return File(given.name, data or b"")
@@ -280,7 +280,7 @@ def _name(given: str) -> str:
 
 
 def _data(given: Attachment, name: str, most: int) -> bytes:
-    data = _encoded(given.content) if given.encoding == "utf8" else _decoded(given.content, most)
+    data = _content(given, most)
     if data is None:
         words = f"{name!r} must be {given.encoding} of at most {most} bytes: {SETTING}.maxFileBytes"
         raise _refused("invalid_base64_or_too_large", words)
@@ -289,17 +289,16 @@ def _data(given: Attachment, name: str, most: int) -> bytes:
     return data
 
 
-def _encoded(content: str) -> bytes | None:
-    try:
-        return content.encode()
-    except UnicodeEncodeError:
+def _content(given: Attachment, most: int) -> bytes | None:
+    """The bytes of a file; None if its content is not what `encoding` says, or base64 that is far too long."""
+    if given.encoding == "utf8":
+        try:
+            return given.content.encode()
+        except UnicodeEncodeError:
+            return None
+    if len(given.content) > _most_chars(most):
         return None
-
-
-def _decoded(content: str, most: int) -> bytes | None:
-    if len(content) > _most_chars(most):
-        return None
-    packed = "".join(content.split())
+    packed = "".join(given.content.split())
     if len(packed) % 4 or not _BASE64.fullmatch(packed):
         return None
     return binascii.a2b_base64(packed)

@@ -6,6 +6,7 @@ rows, cut into messages that PostgreSQL takes. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
@@ -137,13 +138,17 @@ def merged(news: Sequence[News]) -> News:
         return news[0]
     return News(
         look=any(one.look for one in news),
-        stop=list(dict.fromkeys(stop for one in news for stop in one.stop)),
-        interrupted=list(dict.fromkeys(called_off for one in news for called_off in one.interrupted)),
-        ended=list(dict.fromkeys(key for one in news for key in one.ended)),
-        moved=list(dict.fromkeys(key for one in news for key in one.moved)),
+        stop=_each_once(one.stop for one in news),
+        interrupted=_each_once(one.interrupted for one in news),
+        ended=_each_once(one.ended for one in news),
+        moved=_each_once(one.moved for one in news),
         everything=any(one.everything for one in news),
-        watched=list(dict.fromkeys(key for one in news for key in one.watched)),
+        watched=_each_once(one.watched for one in news),
     )
+
+
+def _each_once(lists: Iterable[list[T]]) -> list[T]:
+    return list(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def to_messages(news: News) -> list[str]:

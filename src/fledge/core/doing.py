@@ -167,7 +167,8 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
         case Running():
             return _working(facts, now)
         case Waiting(until_settled=until, due_at=due_at):
-            return Doing(kind="children", text=_children(facts, until), since_at=facts.entered_at, until_at=due_at)
+            words = _children(facts.spawned, facts.unsettled, until)
+            return Doing(kind="children", text=words, since_at=facts.entered_at, until_at=due_at)
         case Asking(due_at=due_at):
             return Doing(kind="you", text="waits for your approval", since_at=facts.entered_at, until_at=due_at)
         case Ending(due_at=due_at, cause=Grace(error=error)):
@@ -180,16 +181,16 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
         case Announcing(ended=ended):
             return Doing(kind="delivery", text="its result is not read yet", since_at=ended.ended_at)
         case AnnounceDeferred(reason="missing-requester", since_at=since_at, due_at=due_at, tries=tries):
-            times = "once" if tries == 1 else f"{tries} times"
-            text = (
-                f"no requester is left to receive it, tried {times}" if tries else "no requester is left to receive it"
-            )
+            text = "no requester is left to receive it"
+            if tries:
+                text += ", tried once" if tries == 1 else f", tried {tries} times"
             return Doing(kind="delivery", text=text, since_at=since_at, until_at=due_at)
         case CompletedGiveup(delivery=delivery, settled_at=settled_at):
             text = f"its result was not delivered: {one_line(delivery.error, REASON_CHARS)}"
             return Doing(kind="lost", text=text, since_at=settled_at)
         case _:
-            return Doing(kind="children", text=_children(facts, None)) if facts.unsettled else None
+            words = _children(facts.spawned, facts.unsettled, None)
+            return Doing(kind="children", text=words) if facts.unsettled else None
 
 
 def _working(facts: DoingFacts, now: Instant) -> Doing:
@@ -203,15 +204,15 @@ def _working(facts: DoingFacts, now: Instant) -> Doing:
     return Doing(kind="tool" if line else "model", text=line or "thinking", since_at=facts.stepped_at)
 
 
-def _children(facts: DoingFacts, until_settled: int | None) -> str:
-    settled = facts.spawned - facts.unsettled
-    missing = facts.unsettled if until_settled is None else min(facts.unsettled, max(0, until_settled - settled))
-    return f"waits for {missing} of {facts.spawned} {'child' if facts.spawned == 1 else 'children'}"
+def _children(spawned: int, unsettled: int, until_settled: int | None) -> str:
+    settled = spawned - unsettled
+    missing = unsettled if until_settled is None else min(unsettled, max(0, until_settled - settled))
+    return f"waits for {missing} of {spawned} {'child' if spawned == 1 else 'children'}"
 
 
 def waits_for(wait: "Wait", spawned: int, unsettled: int, now: Instant) -> str:
     """The condition that a conversation waits for after a yield, and how much longer, in words."""
-    text = _children(DoingFacts(is_driven=True, spawned=spawned, unsettled=unsettled), wait.until_settled)
+    text = _children(spawned, unsettled, wait.until_settled)
     return text if wait.due_at is None else f"{text}, {duration(max(0.0, wait.due_at - now))} at most"
 
 

@@ -49,7 +49,7 @@ def project_key(folder: str, agent_id: str = "main") -> str:
     """The key of an agent's main conversation in a project folder, given by its real path: the folder's name in letters
     a to z, digits and dashes, and four digits of the path's digest, so that folders of the same name differ."""
     plain = unicodedata.normalize("NFKD", folder_name(folder)).encode("ascii", "ignore").decode().lower()
-    name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:FOLDER_CHARS].rstrip("-") or "folder"
+    name = _dashed(plain) or "folder"
     digest = hashlib.sha256(folder.encode()).hexdigest()[:4]
     return f"agent:{check_agent_id(agent_id)}:{name}-{digest}"
 
@@ -57,8 +57,13 @@ def project_key(folder: str, agent_id: str = "main") -> str:
 def attached_folder(key: str) -> str:
     """The name of the folder with the files that came with messages of a session: its name in letters a to z, digits
     and dashes, and twelve digits of the key's digest, so that no two sessions share one."""
-    plain = re.sub("[^a-z0-9]+", "-", parse_key(key).name.lower()).strip("-")[:FOLDER_CHARS].rstrip("-")
-    return f"{plain or 'session'}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    plain = _dashed(parse_key(key).name.lower()) or "session"
+    return f"{plain}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def _dashed(text: str) -> str:
+    """The beginning of a text in lower case, in letters a to z, digits and dashes."""
+    return re.sub("[^a-z0-9]+", "-", text).strip("-")[:FOLDER_CHARS].rstrip("-")
 
 
 def conversation_name(key: str) -> str:

@@ -14,6 +14,7 @@ from fledge.core.access import Role
 from fledge.core.announce import guarded
 from fledge.core.asking import CUT, retry_text
 from fledge.core.attachments import FileEntry
+from fledge.core.figures import duration
 from fledge.core.freeze import NO_REPLY, one_line
 from fledge.core.keys import short_id
 from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Queued, Retry, Run, Running, Stopping
@@ -503,11 +504,7 @@ def _elapsed(row: ChildRow, now: Instant) -> str:
     if row.started_at is None:
         return "not started"
     ended_at = now if row.ended_at is None else row.ended_at
-    minutes, seconds = divmod(int(max(0.0, ended_at - row.started_at) + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes}m"
-    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+    return duration(ended_at - row.started_at)
 
 
 def flattened(text: str, limit: int) -> str:

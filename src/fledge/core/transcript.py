@@ -237,8 +237,9 @@ def joined(entries: Iterable[tuple[T, Body]]) -> list[tuple[T, Body]]:
     return found
 
 
-def _joined_bodies(lines: Sequence[Line]) -> list[Body]:
-    return [body for _, body in joined((line.seq, line.body) for line in lines)]
+def joined_bodies(bodies: Iterable[Body]) -> list[Body]:
+    """As `joined`, where places do not matter."""
+    return [body for _, body in joined((None, body) for body in bodies)]
 
 
 SPAWN = "sessions_spawn"
@@ -326,7 +327,7 @@ DIRECTING = ("sessions_", "session_", "subagents", "agents_list")
 
 def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
     """What stands in the transcript of the present attempt, the newest first."""
-    for body in reversed(_joined_bodies(lines)):
+    for body in reversed(joined_bodies(line.body for line in lines)):
         if isinstance(body, Spoken) and body.kind in BEGINS:
             return
         yield body
@@ -335,7 +336,7 @@ def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
 def last_said(lines: Sequence[Line]) -> str:
     """The last words of the present attempt; empty if it had none. Answers to messages beside its task are not its."""
     replies = (body for body in _of_attempt(lines) if isinstance(body, Replied) and not body.aside)
-    return next((reply.text for reply in replies if classify_reply(reply.text) == "text"), "")
+    return _first_words(replies)
 
 
 def last_output(lines: Sequence[Line]) -> str:
@@ -413,8 +414,10 @@ def completions_read(bodies: Sequence[Body]) -> list[str]:
 
 def last_visible(bodies: Sequence[Body]) -> str:
     """The last words for people among these entries; empty if there are none."""
-    whole = [body for _, body in joined((None, body) for body in bodies)]
-    replies = (body for body in reversed(whole) if isinstance(body, Replied))
+    return _first_words(body for body in reversed(joined_bodies(bodies)) if isinstance(body, Replied))
+
+
+def _first_words(replies: Iterable[Replied]) -> str:
     return next((reply.text for reply in replies if classify_reply(reply.text) == "text"), "")
 
 
