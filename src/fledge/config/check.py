@@ -32,8 +32,9 @@ from fledge.config.schema import (
     ToolRule,
     WebSearch,
 )
-from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
+from fledge.config.shape import Shape, allowed, fields_of, nearest, shape
 from fledge.core.keys import AGENT_ID
+from fledge.core.params import is_number, struct_type
 from fledge.core.route import TERMINAL, check_channel
 from fledge.core.schema import JsonObject, check_schema
 from fledge.core.value import Value
@@ -96,7 +97,7 @@ def check(document: object, source: str = "fledge.json5") -> Loaded:
     """
     sized(document, source)
     warnings: list[str] = []
-    clean = _fit_block(struct_shape(Config), document, _Place(), warnings)
+    clean = _fit_block(struct_type(Config), document, _Place(), warnings)
     config = convert(clean, Config)
     first: dict[str, int] = {}
     for index, agent in enumerate(config.agents.list):
@@ -196,15 +197,11 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
 
 
 def _fit_number(kind: IntType | FloatType, value: object, place: _Place, of: Shape) -> int | float:
-    whole = isinstance(kind, IntType)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or (whole and value % 1):
-        raise _wrong(of, value, place)
-    below = (kind.ge is not None and value < kind.ge) or (kind.gt is not None and value <= kind.gt)
-    if below or (kind.le is not None and value > kind.le):
+    if not is_number(value, kind):
         raise _wrong(of, value, place)
     if abs(value) > LARGEST:
         raise BadInput(place.path, f"must be {allowed(of)}, no further from 0 than {LARGEST}", value)
-    return int(value) if whole else float(value)
+    return int(value) if isinstance(kind, IntType) else float(value)
 
 
 def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[str]) -> JsonObject:
@@ -228,7 +225,7 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
         elif is_unused(place.block, key):
             warnings.append(warning(at.path, key))
         elif issubclass(kind.cls, ToolPolicy) and _is_tool_rule(key, one):
-            rules[check_text(key, at.path)] = _fit_block(struct_shape(ToolRule), one, at, warnings)
+            rules[check_text(key, at.path)] = _fit_block(struct_type(ToolRule), one, at, warnings)
         else:
             raise BadInput(at.path, f"unknown key ({nearest(key, known, place.block)})")
     for key, field in known.items():
