@@ -222,7 +222,7 @@ def after_failure(
         wish = f"its provider asks to wait {asked_s:.0f} s, {left_s:.0f} s of models.patienceSeconds are left"
         return Falter(f"{failure.error} ({wish})")
     pauses = 0 if failing is None else failing.pauses
-    own_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
+    own_s = _doubled_s(pauses, LONGEST_PAUSE_S)
     # A quarter of it is the session's own: children that broke together come back apart.
     own_s *= 1.0 - _share(session, pauses) / 4
     pause_s = min(left_s, max(own_s, asked_s))
@@ -231,8 +231,11 @@ def after_failure(
 
 def program_pause_s(failing: Failing | None) -> float:
     """How long a run pauses before it looks again whether its program is here. It never gives up."""
-    pauses = 0 if failing is None else failing.pauses
-    return min(LONGEST_PROGRAM_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
+    return _doubled_s(0 if failing is None else failing.pauses, LONGEST_PROGRAM_PAUSE_S)
+
+
+def _doubled_s(pauses: int, longest_s: float) -> float:
+    return min(longest_s, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
 
 
 def _share(session: str, pauses: int) -> float:

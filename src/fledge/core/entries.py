@@ -256,9 +256,9 @@ def _entry(
     output: int,
 ) -> HistoryEntry:
     seq, at = place.seq, place.at
+    text, size = cut(body.text, words if isinstance(body, Spoken | Replied) else output)
     match body:
         case Spoken():
-            text, size = cut(body.text, words)
             return MessageEntry(
                 seq=seq,
                 at=at,
@@ -272,10 +272,8 @@ def _entry(
                 attachments=attachments(body.files),
             )
         case Told():
-            text, size = cut(body.text, output)
             return CompletionsEntry(seq=seq, at=at, completions=completions(body), text=text, size=size)
         case Replied():
-            text, size = cut(body.text, words)
             return ReplyEntry(
                 seq=seq,
                 at=at,
@@ -292,7 +290,6 @@ def _entry(
                 is_cut=body.cut,
             )
         case Resulted():
-            text, size = cut(body.text, output)
             return ResultEntry(
                 seq=seq,
                 at=at,
@@ -306,7 +303,6 @@ def _entry(
                 images=_images(body.images),
             )
         case Noted():
-            text, size = cut(body.text, output)
             return NoteEntry(seq=seq, at=at, text=text, size=size, covers=body.covers)
         case _:
             assert_never(body)
@@ -319,10 +315,7 @@ def _by(spoken: Spoken) -> By:
 
 
 def _images(images: tuple[ImageEntry, ...]) -> tuple[ImageShown, ...]:
-    return tuple(
-        ImageShown(name=one.name, media_type=one.media_type, bytes=one.bytes, width=one.width, height=one.height)
-        for one in images
-    )
+    return msgspec.convert(images, tuple[ImageShown, ...], from_attributes=True)
 
 
 def attachments(files: tuple[FileEntry, ...]) -> tuple[AttachmentShown, ...]:

@@ -109,14 +109,15 @@ def kind_of(run: Run | None, own: bool, waits: bool) -> ExchangeKind:
     A live run reads it with its work and reports to its requester, so there is nothing to wait for; one that waits for
     its children takes a turn for it. A conversation, or another session's child that has ended, talks back.
     """
-    live = run is not None and run.ended is None
-    if live or own:
-        return "ask" if waits and (not live or _takes_a_turn(run)) else "tell"
+    if run is not None and run.ended is None:
+        return "ask" if waits and _takes_a_turn(run) else "tell"
+    if own:
+        return "ask" if waits else "tell"
     return "talk"
 
 
-def _takes_a_turn(run: Run | None) -> bool:
-    match None if run is None else run.phase:
+def _takes_a_turn(run: Run) -> bool:
+    match run.phase:
         case Waiting():
             return True
         case Queued(serving=serving) | Running(serving=serving):

@@ -87,17 +87,17 @@ class _Part(Value):
 
 
 def _part(at: Instant, body: Body, include_tools: bool) -> _Part | None:
-    when = int(at * 1000)
+    when, text = int(at * 1000), body.text
     match body:
-        case Spoken(text=text, source=source):
+        case Spoken(source=source):
             return _clean(ShownMessage("user", text, when, source))
-        case Told(text=text):
+        case Told():
             return _clean(ShownMessage("event", text, when))
-        case Noted(text=text):
+        case Noted():
             return _clean(ShownMessage("note", text, when))
-        case Resulted(name=name, text=text):
+        case Resulted(name=name):
             return _clean(ShownMessage("tool", text, when, tool=name)) if include_tools else None
-        case Replied(text=text, calls=calls):
+        case Replied(calls=calls):
             named = tuple(_call(call) for call in calls[:CALLS]) if include_tools else ()
             return _clean(ShownMessage("assistant", text, when, calls=named)) if text.strip() or named else None
         case _:

@@ -5,7 +5,7 @@ Four moments of a run's life. Two are news (`spawned`, `ended`), two are questio
 not know the listeners.
 """
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from fledge.core.params import read_params
 from fledge.core.route import Address, check_address
@@ -14,12 +14,7 @@ from fledge.core.value import Value
 from fledge.errors import BadInput, FledgeError, Refused
 
 HookName = Literal["subagent_spawning", "subagent_spawned", "subagent_delivery_target", "subagent_ended"]
-HOOKS: Final[tuple[HookName, ...]] = (
-    "subagent_spawning",
-    "subagent_spawned",
-    "subagent_delivery_target",
-    "subagent_ended",
-)
+HOOKS: Final[tuple[HookName, ...]] = get_args(HookName)
 Left = Literal["completed", "deleted", "swept", "released"]
 """Why a context engine need not keep a run's context any more: done and kept; done and deleted; archived in its time;
 taken off the lists."""

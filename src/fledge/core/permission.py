@@ -167,10 +167,8 @@ def covering(rules: Iterable[Permission], asker: Asker, command: str) -> Permiss
 
 def permission(offer: Offer, at: Instant, by: str) -> Permission:
     """The rule that was offered. Its id is a digest of what it grants, so the same rule is never stored twice."""
-    parts = (offer.folder, offer.agent, str(offer.children), *offer.words)
-    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
     return Permission(
-        id=name,
+        id=_rule_id(offer),
         words=offer.words,
         folder=offer.folder,
         agent=offer.agent,
@@ -182,10 +180,13 @@ def permission(offer: Offer, at: Instant, by: str) -> Permission:
 
 def is_sound(rule: Permission) -> bool:
     """True of a rule as `permission` makes one; False of what only looks like one."""
-    if rule_words(" ".join(rule.words)) != rule.words or not rule.folder.isprintable():
-        return False
-    offered = Offer(rule.words, rule.folder, rule.agent, rule.children)
-    return permission(offered, rule.made_at, rule.made_by).id == rule.id
+    is_offered = rule_words(" ".join(rule.words)) == rule.words and rule.folder.isprintable()
+    return is_offered and _rule_id(rule) == rule.id
+
+
+def _rule_id(rule: Offer | Permission) -> str:
+    parts = (rule.folder, rule.agent, str(rule.children), *rule.words)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def _is_for(rule: Permission, asker: Asker) -> bool:
