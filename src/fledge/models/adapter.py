@@ -10,7 +10,7 @@ from typing import ClassVar, Required, TypedDict
 
 from msgspec import Struct
 
-from fledge.clock import Clock
+from fledge.clock import Clock, SystemClock
 from fledge.core.schema import JsonObject
 from fledge.models.base import Broke, Call, ModelEvent, Request, StopReason, Usage
 from fledge.models.catalog import Card
@@ -70,8 +70,8 @@ class Service(TypedDict, total=False):
     provider: str
     card: Callable[[str], Card | None]
     """Finds a model's card by its provider's name for it."""
-    limits: HttpLimits | None
-    clock: Clock | None
+    limits: HttpLimits
+    clock: Clock
     access: Access
 
 
@@ -89,8 +89,8 @@ class HttpModel(ABC):
         self._key, self._key_name = service["key"], service.get("key_name", self.vendor_key)
         self._provider = service.get("provider", self.vendor)
         self._card: Callable[[str], Card | None] = service.get("card", lambda _: None)
-        given = service.get("limits"), service.get("clock"), service.get("access")
-        self._endpoint = Endpoint(base_url, self.path, self._key, *given)
+        limits, clock = service.get("limits", HttpLimits()), service.get("clock", SystemClock())
+        self._endpoint = Endpoint(base_url, self.path, self._key, limits, clock, service.get("access", Access()))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._endpoint!r})"
