@@ -139,15 +139,16 @@ def _blamed(error: BadInput, places: Sequence[Written]) -> BadInput:
 
 def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSettings:
     project, user = theirs.folder, own.folder
-    base, single = (str(user / FILE), own.document), ("--set", layer_of(settings))
+    name, place, held, single = str(user / FILE), str(project / FILE), own.document, ("--set", layer_of(settings))
     if project.resolve() == user.resolve():
-        return FoundSettings(replace(with_settings(base[1], settings), layers=(base, single)), own.sources, True)
+        loaded = replace(with_settings(held, settings), layers=((name, held), single))
+        return FoundSettings(loaded, own.sources, True)
     over, sources = theirs.document, (*own.sources, *theirs.sources)
     left_out: tuple[str, ...] = ()
     counts = not over or is_trusted(project, user, theirs)
     if not counts:
-        over, left_out = tightened(check(base[1], base[0]).config, over, str(project / FILE))
-    loaded = with_settings(merge(base[1], over), settings)
+        over, left_out = tightened(check(held, name).config, over, place)
+    loaded = with_settings(merge(held, over), settings)
     changed = not counts and str(project.resolve()) in _trusted(user)
     warnings = loaded.warnings
     if left_out:
@@ -156,7 +157,7 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
         how = "`fledge trust --show` shows " + ("the difference" if changed else "what that lets in")
         words = f"{project}: {why}, so these settings of it do not count: {shown}. {how}, `fledge trust` trusts it"
         warnings = (*warnings, words)
-    layers = (base, (str(project / FILE), over), single)
+    layers = ((name, held), (place, over), single)
     return FoundSettings(Loaded(loaded.config, warnings, layers), sources, counts, left_out, changed)
 
 

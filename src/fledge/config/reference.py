@@ -59,10 +59,10 @@ def page() -> str:
     lines = [_INTRODUCTION]
     block = ""
     for one in describe():
-        if one.key.partition(".")[0] != block:
-            block = one.key.partition(".")[0]
-            heading = block.removesuffix("[]")
-            lines += [f"\n## {heading}\n", "| key | default | may be | means |", "|---|---|---|---|"]
+        top = one.key.partition(".")[0]
+        if top != block:
+            block = top
+            lines += [f"\n## {block.removesuffix('[]')}\n", "| key | default | may be | means |", "|---|---|---|---|"]
         lines.append(f"| `{one.key}` | {one.default} | {one.allowed} | {one.meaning} |")
     lines.append(_IGNORED)
     lines += [f"- {f'`{block}`' if block else 'at the top'}: {', '.join(keys)}" for block, keys in UNUSED.items()]

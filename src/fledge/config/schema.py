@@ -271,6 +271,8 @@ class AgentsBlock(SettingsBlock):
 
 # ---- models ----------------------------------------------------------------------------------------------------------
 
+KeyFile = Annotated[str, _means("the file with its key; only its owner may open it")]
+
 
 class CatalogRow(SettingsBlock):
     """What is known of one model; a field that is not set stays as the built-in catalogue has it."""
@@ -310,7 +312,7 @@ class ModelProvider(SettingsBlock):
     api_key_env: (
         Annotated[str, _means("the environment variable with its key (or with _FILE behind it: a file's path)")] | None
     ) = None
-    api_key_file: Annotated[str, _means("the file with its key; only its owner may open it")] | None = None
+    api_key_file: KeyFile | None = None
     headers: Annotated[Mapping[str, str], _means("headers of every request; never a key")] = {}
     query: Annotated[Mapping[str, str], _means("added to the address of every request; never a key")] = {}
     timeout_seconds: (
@@ -408,7 +410,7 @@ class WebSearch(SettingsBlock):
         ]
         | None
     ) = None
-    api_key_file: Annotated[str, _means("the file with its key; only its owner may open it")] | None = None
+    api_key_file: KeyFile | None = None
     base_url: Annotated[str, _means("its address; required of searxng, such as http://127.0.0.1:8888")] | None = None
 
 
