@@ -282,15 +282,15 @@ class AgentToAgent(Value, kw_only=True):
 
 def refuse_agents(rules: AgentToAgent, from_agent: str, to_agent: str) -> Refusal | None:
     """None if one agent may speak with another: the same always; others if enabled and both ends are allowed."""
-    ends = [from_agent.strip().lower(), to_agent.strip().lower()]
-    if ends[0] == ends[1]:
+    sender, receiver = from_agent.strip().lower(), to_agent.strip().lower()
+    if sender == receiver:
         return None
     if not rules.enabled:
-        return Refusal("forbidden", f'"{ends[0]}" to "{ends[1]}": tools.agentToAgent.enabled is false')
-    for end in ends:
+        return Refusal("forbidden", f'"{sender}" to "{receiver}": tools.agentToAgent.enabled is false')
+    for end in (sender, receiver):
         if rules.allow and not any(_globbed(end, pattern.strip().lower()) for pattern in rules.allow):
             return Refusal(
-                "forbidden", f'"{ends[0]}" to "{ends[1]}": "{end}" is not listed in tools.agentToAgent.allow'
+                "forbidden", f'"{sender}" to "{receiver}": "{end}" is not listed in tools.agentToAgent.allow'
             )
     return None
 

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fledge.core.run import Instant
 from fledge.core.value import Value
@@ -112,19 +112,19 @@ class News(Struct, array_like=True, omit_defaults=True):
 
     look: bool = False
     """Something became due or claimable."""
-    stop: list[tuple[str, int]] = field(default_factory=list)
+    stop: list[tuple[str, int]] = []
     """Sessions whose drivers, up to this epoch, should stop."""
-    interrupted: list[tuple[str, int, int]] = field(default_factory=list)
+    interrupted: list[tuple[str, int, int]] = []
     """Sessions and epochs whose driver should leave its step, and how many of its steps are called off by now."""
-    ended: list[str] = field(default_factory=list)
+    ended: list[str] = []
     """Runs whose outcome or delivery was decided."""
-    moved: list[str] = field(default_factory=list)
+    moved: list[str] = []
     """Sessions of which anything changed."""
     everything: bool = False
     """Look at all rows: news was lost, or there is too much of it."""
     expelled: bool = False
     """The others count the engine that hears this as dead."""
-    watched: list[str] = field(default_factory=list)
+    watched: list[str] = []
     """Sessions that clients of another process watch: it wants to hear the words of their turns."""
 
 

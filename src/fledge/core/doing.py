@@ -20,17 +20,13 @@ from fledge.core.run import (
     AwaitingApproval,
     CompletedGiveup,
     Ending,
-    Failed,
     Grace,
     Instant,
-    Killed,
     Outcome,
     Queued,
     Run,
     Running,
     Spawning,
-    TimedOut,
-    Unknown,
     Waiting,
 )
 from fledge.core.value import Value
@@ -216,16 +212,10 @@ def waits_for(wait: "Wait", spawned: int, unsettled: int, now: Instant) -> str:
     return text if wait.due_at is None else f"{text}, {duration(max(0.0, wait.due_at - now))} at most"
 
 
+_WHY: Final = {"timeout": "its time was up", "unknown": "how it ended is not known"}
+"""By status, where the outcome has no words of its own."""
+
+
 def error_words(outcome: Outcome) -> str:
     """Why a run failed, for people; empty if it did not."""
-    match outcome:
-        case Failed(error=error):
-            return error
-        case TimedOut():
-            return "its time was up"
-        case Killed():
-            return "killed"
-        case Unknown():
-            return "how it ended is not known"
-        case _:
-            return ""
+    return outcome.error or _WHY.get(outcome.status, "")

@@ -225,11 +225,10 @@ def plan_words(approves: bool, reason: str) -> str:
     """The message that answers a plan; the reason may be that message itself. Refused: a rejection that does not say
     why."""
     said = plan_answer(reason)
-    if said is not None and said.approves == approves:
-        reason = said.reason
-    if not approves and not reason.strip():
+    why = reason.strip() if said is None or said.approves != approves else said.reason
+    if not approves and not why:
         raise BadInput("message", "must say why the plan is rejected")
-    return f"APPROVED: {reason.strip() or 'proceed'}" if approves else f"REJECTED: {reason.strip()}"
+    return f"APPROVED: {why or 'proceed'}" if approves else f"REJECTED: {why}"
 
 
 def plan_answer(message: str) -> PlanAnswer | None:

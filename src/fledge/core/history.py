@@ -134,12 +134,14 @@ def page(result: str, offset: int, limit: int) -> ResultPage:
     No page ends inside a secret, and one that is asked for from there on begins with the mark. Refused: an offset
     beyond the end.
     """
-    if offset > len(result):
-        raise BadInput("offset", f"must be at most {len(result)}, the length of the result", offset)
+    total = len(result)
+    if offset > total:
+        raise BadInput("offset", f"must be at most {total}, the length of the result", offset)
     found = secrets(result)
-    end = min(len(result), offset + limit)
-    end = _after_secret(found, largest(offset, end, lambda at: _fits(_between(result, found, offset, at))))
-    return ResultPage(_between(result, found, offset, end), offset, len(result), end if end < len(result) else None)
+    end = min(total, offset + limit)
+    end = largest(offset, end, lambda at: len(_encode(_between(result, found, offset, at))) <= HISTORY_BYTES)
+    end = _after_secret(found, end)
+    return ResultPage(_between(result, found, offset, end), offset, total, end if end < total else None)
 
 
 def largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
@@ -150,10 +152,6 @@ def largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _fits(text: str) -> bool:
-    return len(_encode(text)) <= HISTORY_BYTES
 
 
 def _between(result: str, found: list[TextSpan], start: int, end: int) -> str:

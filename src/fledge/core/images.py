@@ -113,13 +113,13 @@ def read_image(image: Image, field: str = "image") -> ImageEntry:
     data = image.data
     if not isinstance(data, bytes):
         raise BadInput(field, "must be bytes", type(data).__name__)
-    kind = kind_of(data)
+    kind, size = kind_of(data), len(data)
     name = one_line(image.name, NAME_CHARS).replace("[", "(").replace("]", ")").strip()
-    shown = name or f"{len(data)} bytes"
+    shown = name or f"{size} bytes"
     if kind is None:
         raise BadInput(field, f"must be a {KINDS} image", shown)
-    if len(data) > MAX_BYTES:
-        raise BadInput(field, f"must have at most {MAX_BYTES} bytes, not {len(data)}: make it smaller", shown)
+    if size > MAX_BYTES:
+        raise BadInput(field, f"must have at most {MAX_BYTES} bytes, not {size}: make it smaller", shown)
     try:
         width, height = _HEADERS[kind](data)
     except (IndexError, ValueError):
@@ -127,7 +127,7 @@ def read_image(image: Image, field: str = "image") -> ImageEntry:
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE):
         wrong = f"must have sides of 1 to {MAX_SIDE} pixels, not {width}×{height}"
         raise BadInput(field, wrong, shown)
-    return ImageEntry(hashlib.sha256(data).hexdigest(), kind, len(data), width, height, name)
+    return ImageEntry(hashlib.sha256(data).hexdigest(), kind, size, width, height, name)
 
 
 def read_images(images: Sequence[Image], field: str = "images") -> tuple[ImageEntry, ...]:

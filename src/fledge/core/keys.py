@@ -100,14 +100,15 @@ def parse_key(text: str, default_agent: str = "main") -> SessionKey:
     agent, _, name = rest.partition(":")
     if head.lower() != "agent" or not AGENT_ID.fullmatch(agent) or not _NAME.fullmatch(name):
         raise BadInput("sessionKey", "must look like agent:<id>:main or agent:<id>:subagent:<uuid>", text)
+    agent_id = agent.lower()
     first, _, tail = name.partition(":")
     match first.lower():
         case "main" if not tail:
-            return SessionKey(agent.lower(), "main", "main")
+            return SessionKey(agent_id, "main", "main")
         case "subagent" | "acp" as kind if tail:
-            return SessionKey(agent.lower(), "subagent" if kind == "subagent" else "acp", tail)
+            return SessionKey(agent_id, kind, tail)
         case _:
-            return SessionKey(agent.lower(), "named", name)
+            return SessionKey(agent_id, "named", name)
 
 
 def agent_of(key: str) -> str:

@@ -209,11 +209,12 @@ def _fit_object(
                 raise BadInput(at, f"is not a parameter{_hint(str(key), names)}")
             clean[key] = one
             continue
-        if one is None and not fields[name].required and not _takes_null(fields[name].type):
+        field = fields[name]
+        if one is None and not field.required and not _takes_null(field.type):
             continue
         if name in written:
             raise BadInput(at, f"is another name of {written[name]}, which was given too: leave one of them out")
-        clean[name], written[name] = _fit(fields[name].type, one, at), key
+        clean[name], written[name] = _fit(field.type, one, at), key
     for shown, name in names.items():
         if fields[name].required and name not in clean:
             raise BadInput(_below(place, shown), f"is required: {described(fields[name].type)}")

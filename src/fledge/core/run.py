@@ -25,13 +25,17 @@ Path = Literal["direct", "queued", "steered"]
 # ---- outcomes: how a run came out ------------------------------------------------------------------------------------
 
 
-class Ok(Value, tag="ok", omit_defaults=True):
+class _Wordless(Value):
+    """What outcomes have in common that have no words of their own for people."""
+
+    error: ClassVar[str | None] = None
+
+
+class Ok(_Wordless, tag="ok", omit_defaults=True):
     """The attempt finished its task. `cut`: its last words were cut at the token limit."""
 
     cut: bool = False
-
     status: ClassVar[str] = "ok"
-    error: ClassVar[str | None] = None
 
 
 class Failed(Value, tag="error"):
@@ -41,11 +45,10 @@ class Failed(Value, tag="error"):
     status: ClassVar[str] = "error"
 
 
-class TimedOut(Value, tag="timeout"):
+class TimedOut(_Wordless, tag="timeout"):
     """Its time was up; its work so far was kept."""
 
     status: ClassVar[str] = "timeout"
-    error: ClassVar[str | None] = None
 
 
 class Killed(Value, tag="killed"):
@@ -56,11 +59,10 @@ class Killed(Value, tag="killed"):
     error: ClassVar[str | None] = "killed"
 
 
-class Unknown(Value, tag="unknown"):
+class Unknown(_Wordless, tag="unknown"):
     """Nothing else can be said."""
 
     status: ClassVar[str] = "unknown"
-    error: ClassVar[str | None] = None
 
 
 Outcome = Ok | Failed | TimedOut | Killed | Unknown

@@ -38,6 +38,8 @@ _CHILDREN: Final = {
     "final text": "has its answer, waits for its children",
 }
 """Waits in words, by condition."""
+_Lived = Sequence[tuple[Instant, Run]]
+"""The run after each of its events, with their times."""
 _OVER: Final = (Completed, CompletedGiveup, Archived)
 
 
@@ -110,14 +112,15 @@ def _touches(start: Instant, end: Instant | None, since: Instant | None, until: 
     return (since is None or end is None or end >= since) and (until is None or start <= until)
 
 
-def _phases(lived: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+def _phases(lived: _Lived) -> Iterator[Span]:
     """One span for each stretch in one phase; phases after the end have none."""
     for start, end, run, _ in _stretches(lived, lambda run: run.phase.name):
         if not isinstance(run.phase, _OVER):
-            yield Span(lane="phase", started_at=start, ended_at=end, name=run.phase.name, status=run.phase.name)
+            name = run.phase.name
+            yield Span(lane="phase", started_at=start, ended_at=end, name=name, status=name)
 
 
-def _attempts(lived: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+def _attempts(lived: _Lived) -> Iterator[Span]:
     for start, end, run, after in _stretches(lived, lambda run: (run.attempt, run.ended is None)):
         if run.ended is None:
             status = "running" if after is None else _came_out(after)
@@ -131,7 +134,7 @@ def _attempts(lived: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
             )
 
 
-def _waits(lived: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+def _waits(lived: _Lived) -> Iterator[Span]:
     for start, end, run, _ in _stretches(lived, lambda run: _wait(run.phase)):
         if (told := _wait(run.phase)) is not None:
             yield Span(lane="waits", started_at=start, ended_at=end, name=told[0], short=told[1], status="waiting")
@@ -159,17 +162,15 @@ def _came_out(after: Run) -> str:
     return "superseded" if after.ended is None else after.ended.outcome.status
 
 
-def _stretches(
-    lived: Sequence[tuple[Instant, Run]], of: Callable[[Run], object]
-) -> Iterator[tuple[Instant, Instant | None, Run, Run | None]]:
+def _stretches(lived: _Lived, of: Callable[[Run], object]) -> Iterator[tuple[Instant, Instant | None, Run, Run | None]]:
     """From when until when a value of the run stayed the same, the run then and the run afterwards. It still is the
     same where the end and the run afterwards are None."""
-    first = 0
-    for at in range(1, len(lived)):
-        if of(lived[at][1]) != of(lived[first][1]):
-            yield lived[first][0], lived[at][0], lived[first][1], lived[at][1]
-            first = at
-    yield lived[first][0], None, lived[first][1], None
+    start, run = lived[0]
+    for at, after in lived[1:]:
+        if of(after) != of(run):
+            yield start, at, run, after
+            start, run = at, after
+    yield start, None, run, None
 
 
 def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:

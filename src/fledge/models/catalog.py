@@ -156,10 +156,10 @@ class Catalog:
         if card is None or card.price is None:
             return None
         price: Price | LongPrice = card.price
-        searched = usage.searches * card.price.searches / 1000
+        long, searched = card.price.long, usage.searches * card.price.searches / 1000
         given = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-        if card.price.long is not None and given > card.price.long.above:
-            price = card.price.long
+        if long is not None and given > long.above:
+            price = long
         read = price.input if price.cache_read is None else price.cache_read
         write = price.input if price.cache_write is None else price.cache_write
         return (
