@@ -7,10 +7,11 @@ rows, cut into messages that PostgreSQL takes. Pure.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from fledge.core.run import Instant
 from fledge.core.value import Value
@@ -156,21 +157,12 @@ def to_messages(news: News) -> list[str]:
     message = _encode(news)
     if len(message) <= MOST_BYTES:
         return [message.decode()]
-    if max(len(news.stop), len(news.interrupted), len(news.ended), len(news.moved), len(news.watched)) < 2:
+    lists: dict[str, Any] = {name: items for name, items in asdict(news).items() if isinstance(items, list)}
+    if max(map(len, lists.values())) < 2:
         return [_encode(News(look=True, everything=True)).decode()]
-    stop, rest_stop = _halves(news.stop)
-    interrupted, rest_interrupted = _halves(news.interrupted)
-    ended, rest_ended = _halves(news.ended)
-    moved, rest_moved = _halves(news.moved)
-    watched, rest_watched = _halves(news.watched)
-    first = News(news.look, stop, interrupted, ended, moved, news.everything, watched=watched)
-    rest = News(False, rest_stop, rest_interrupted, rest_ended, rest_moved, watched=rest_watched)
-    return [*to_messages(first), *to_messages(rest)]
-
-
-def _halves(items: list[T]) -> tuple[list[T], list[T]]:
-    middle = len(items) // 2
-    return items[:middle], items[middle:]
+    first = {name: items[: len(items) // 2] for name, items in lists.items()}
+    rest = {name: items[len(items) // 2 :] for name, items in lists.items()}
+    return [*to_messages(News(news.look, everything=news.everything, **first)), *to_messages(News(**rest))]
 
 
 def from_message(message: str) -> News:
