@@ -8,13 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar, Required, TypedDict
 
-from msgspec import Struct
-
 from fledge.clock import Clock, SystemClock
 from fledge.core.schema import JsonObject
 from fledge.models.base import Broke, Call, ModelEvent, Request, StopReason, Usage
 from fledge.models.catalog import Card
-from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, ReplyReading, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, ReplyReading, Wire, without_key
 from fledge.models.images import for_model
 from fledge.models.keys import SecretKey, bearer
 from fledge.models.native_search import is_refused
@@ -39,7 +37,7 @@ def settled_calls(
     return stop, kept, dropped
 
 
-class TokenDetails(Struct, gc=False):
+class TokenDetails(Wire):
     """What a count of tokens is made of, in the protocols of OpenAI."""
 
     cached_tokens: int | None = None

@@ -79,6 +79,10 @@ def broken_stream(fault: ErrorBody, words: str) -> BrokenReply:
     return BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
 
 
+class Wire(Struct, gc=False):
+    """A part of what a service sends, as far as it is read."""
+
+
 class ReplyReading(ABC):
     """Makes model events of one reply's server-sent events. May raise `BrokenReply` or a msgspec error."""
 
