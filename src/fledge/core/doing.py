@@ -24,6 +24,7 @@ from fledge.core.run import (
     Instant,
     Outcome,
     Queued,
+    Retry,
     Run,
     Running,
     Spawning,
@@ -153,13 +154,12 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
     match phase:
         case Spawning(due_at=due_at):
             return Doing(kind="preparing", text="being prepared", until_at=due_at)
-        case Queued(retry=None, due_at=due_at):
+        case Queued(retry=Retry(at=at, reason=reason)):
+            text = retry_text(at, one_line(reason, REASON_CHARS), now)
+            return Doing(kind="retry", text=text, since_at=facts.entered_at, until_at=at)
+        case Queued(due_at=due_at):
             place = "next in its lane" if not facts.ahead else f"queued behind {facts.ahead}"
             return Doing(kind="queue", text=place, since_at=facts.entered_at, until_at=due_at)
-        case Queued(retry=retry):
-            assert retry is not None
-            text = retry_text(retry.at, one_line(retry.reason, REASON_CHARS), now)
-            return Doing(kind="retry", text=text, since_at=facts.entered_at, until_at=retry.at)
         case Running():
             return _working(facts, now)
         case Waiting(until_settled=until, due_at=due_at):

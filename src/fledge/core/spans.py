@@ -23,6 +23,7 @@ from fledge.core.run import (
     Instant,
     Phase,
     Queued,
+    Retry,
     Run,
     Waiting,
 )
@@ -149,8 +150,8 @@ def _wait(phase: Phase) -> tuple[str, str] | None:
             return "person", "a tool call waits for a person"
         case AwaitingApproval():
             return "plan", "its plan waits for an answer"
-        case Queued(retry=retry) if retry is not None:
-            return "model", one_line(retry.reason, SHORT_CHARS)
+        case Queued(retry=Retry(reason=reason)):
+            return "model", one_line(reason, SHORT_CHARS)
         case Queued():
             return "slot", "waits for a free slot"
         case _:

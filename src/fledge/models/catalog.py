@@ -124,11 +124,13 @@ class Catalog:
         """Every `provider/name`, sorted."""
         return tuple(sorted(self._cards))
 
+    def names_of(self, provider: str) -> list[str]:
+        """The full names of a provider's models, sorted."""
+        return [name for name in self.names() if name.startswith(f"{provider}/")]
+
     def default_of(self, provider: str) -> str | None:
         """The model that stands for the provider; None if none is marked."""
-        return next(
-            (name for name in self.names() if self._cards[name].default and name.startswith(f"{provider}/")), None
-        )
+        return next((name for name in self.names_of(provider) if self._cards[name].default), None)
 
     def full_names(self, bare: str) -> tuple[str, ...]:
         """Every `provider/name` for a name without a provider."""
