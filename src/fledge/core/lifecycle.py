@@ -257,10 +257,11 @@ def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | N
         # What a send's turn says is neither result nor fallback; the waiting period goes on.
         return _wait(run, serving, event, "earlier")
     text = end.text if end.said == "text" else None
-    if (event.unsettled or event.unread) and run.terms.wakeable:
+    if event.unsettled and run.terms.wakeable:
         run = replace(run, fallback=text or run.fallback)
-        if event.unsettled:
-            return _wait(run, Waiting(until_settled=None, due_at=None, asked="final text"), event, "nothing")
+        return _wait(run, Waiting(until_settled=None, due_at=None, asked="final text"), event, "nothing")
+    if event.unread and run.terms.wakeable:
+        run = replace(run, fallback=text or run.fallback)
         return move(run, _running(run, event.at), fx.Drain())
     if run.plan == "planning":
         return _planned(run, event, text or run.fallback)

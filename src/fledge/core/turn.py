@@ -408,7 +408,8 @@ def _stopped(turn: Turn, event: TurnStopped, facts: TurnFacts) -> TurnStep:
     close = CloseTurn(event.end, "nothing" if wait is None else "earlier")
     if turn.open is None:
         return _rest(Turn(turn.at, wait), facts, close, wishes=True)
-    return _over(wait, facts, CutCalls(event.end.told), close, SupersedeDriver(facts.at + reconcile.STOP_S))
+    cut = (CutCalls(event.end.told), close, SupersedeDriver(facts.at + reconcile.STOP_S))
+    return _rest(Turn(Idle(), wait), facts, *cut, wishes=True, paced=True)
 
 
 def _driven(
