@@ -20,19 +20,7 @@ from fledge.core.events import RowKind
 from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, stats_line, summary, to_valid_utf8, without
 from fledge.core.handover import Artifact, Handover, Worktree
 from fledge.core.history import largest
-from fledge.core.run import (
-    DeferReason,
-    Delivered,
-    Failed,
-    Killed,
-    Ok,
-    Outcome,
-    Path,
-    PlanState,
-    Skipped,
-    TimedOut,
-    Unknown,
-)
+from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -288,16 +276,15 @@ def _section(completion: Completion, number: int, style: Style, nonce: str, inli
     return f"{_heading(number, completion)}\n{_body(completion, style, nonce, inline_chars)}"
 
 
+_ENDED = {"ok": "completed", "timeout": "timed out", "error": "failed", "killed": "killed", "unknown": "unknown"}
+"""How it ended in a word, by status."""
+
+
 def _heading(number: int, completion: Completion) -> str:
-    match completion.outcome:
-        case Ok(cut=False):
-            word = "completed"
-        case Failed():
-            word = "failed"
-        case Unknown():
-            word = "unknown"
-        case outcome:
-            word = status_label(outcome)
+    outcome = completion.outcome
+    word = _ENDED[outcome.status]
+    if isinstance(outcome, Ok) and outcome.cut:
+        word = f"{word}, {CUT}"
     return f"--- Task {number}: {_title(completion)} ({word}) ---"
 
 
