@@ -408,8 +408,7 @@ def test_sessions_of_one_agent_need_no_agent_to_agent_rule() -> None:
     ],
 )
 def test_ping_pong_alternates_from_the_requester_and_ends(turns: int, max_turns: int, speaker: str | None) -> None:
-    rules = AgentToAgent(enabled=True, max_turns=max_turns)
-    assert next_speaker(rules, turns, "and you?", "requester", "target") == speaker
+    assert next_speaker(max_turns, turns, "and you?", "requester", "target") == speaker
 
 
 @pytest.mark.parametrize(
@@ -425,11 +424,11 @@ def test_ping_pong_alternates_from_the_requester_and_ends(turns: int, max_turns:
     ],
 )
 def test_an_empty_or_silent_reply_or_reply_skip_alone_ends_the_ping_pong(reply: str, speaker: str | None) -> None:
-    assert next_speaker(AgentToAgent(), 0, reply, "r", "t") == speaker
+    assert next_speaker(MAX_PING_PONG, 0, reply, "r", "t") == speaker
 
 
 def test_a_session_does_not_talk_with_itself() -> None:
-    assert next_speaker(AgentToAgent(), 0, "hello", "r", "r") is None
+    assert next_speaker(MAX_PING_PONG, 0, "hello", "r", "r") is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace, Tried
 from fledge.core.entries import CallValue, EntryUsage, HistoryEntry, LineEntry, MessageEntry, ReplyEntry
-from fledge.core.spans import MOST_SPANS, Mark, Span, SpanChild, SpanLane, spans
+from fledge.core.spans import MOST_SPANS, Mark, Span, SpanLane, spans
 from tests.core.samples import AT, KEY, terms
 from tests.statements import proves
 
@@ -133,16 +133,16 @@ def test_a_model_call_lasts_from_the_entry_before_it_and_a_tool_call_until_its_r
 
 
 def test_children_and_tries_have_their_lanes() -> None:
-    child = SpanChild(session_key=CHILD, run_id="r2", label="digger", status="ok", created_at=AT, ended_at=AT + 4)
+    child = Span(
+        lane="children", started_at=AT, ended_at=AT + 4, name="digger", status="ok", run_id="r2", session_key=CHILD
+    )
     failed = Tried("direct-primary", "failed", "gone")
     trace = DeliveryTrace(
         key="k", requester="agent:main:main", depth="main", route="fallback", tried=(failed,), why="gone"
     )
     found = spans([admitted()], [], [child], [(AT + 5, trace), (AT + 6, replace(trace, tried=(), why=""))]).spans
     assert [one for one in found if one.lane in ("children", "delivery")] == [
-        Span(
-            lane="children", started_at=AT, ended_at=AT + 4, name="digger", status="ok", run_id="r2", session_key=CHILD
-        ),
+        child,
         Span(
             lane="delivery",
             started_at=AT + 5,

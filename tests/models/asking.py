@@ -49,6 +49,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(bounded())
 
 
+PATIENT = HttpLimits()
+
+
 class Protocol(Struct, frozen=True):
     """One of the wire protocols: its server and its adapter."""
 
@@ -60,13 +63,13 @@ class Protocol(Struct, frozen=True):
         """A server that is not yet started."""
         return self.server(script, piece_chars=piece_chars)
 
-    def model(self, server: Server, limits: HttpLimits | None = None, key: str = KEY) -> Model:
+    def model(self, server: Server, limits: HttpLimits = PATIENT, key: str = KEY) -> Model:
         """An adapter that asks the server."""
         return self.adapter(key=SecretKey(key), base_url=server.base_url, limits=limits)
 
     @asynccontextmanager
     async def talk(
-        self, script: Script | Sequence[Answer], limits: HttpLimits | None = None, key: str = KEY
+        self, script: Script | Sequence[Answer], limits: HttpLimits = PATIENT, key: str = KEY
     ) -> AsyncIterator[tuple[Server, Model]]:
         """A started server, and an adapter that asks it and is closed before it."""
         async with self.server(script, key=key) as server:

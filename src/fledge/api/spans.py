@@ -8,7 +8,7 @@ from typing import Final
 from fledge.api.entries import AHEAD, asked_about, placed
 from fledge.core import entries as core
 from fledge.core.run import Instant
-from fledge.core.spans import SpanChild, Spans
+from fledge.core.spans import Span, Spans
 from fledge.core.spans import spans as spans_of
 from fledge.orchestrator.views import tries
 from fledge.store.base import Tx
@@ -41,13 +41,14 @@ def _number_at(tx: Tx, key: str, at: Instant) -> int:
     return bisect_right(range(1, tx.transcripts.last(key) + 1), at, key=time_of) + 1
 
 
-def _child(tx: Tx, key: str) -> SpanChild:
+def _child(tx: Tx, key: str) -> Span:
     run, spec = tx.runs.load(key), tx.runs.spec(key)
-    return SpanChild(
-        session_key=key,
-        run_id=run.run_id,
-        label=spec.label or spec.task[:80],
-        status=run.phase.name if run.ended is None else run.ended.outcome.status,
-        created_at=tx.events.of(key)[0].at,
+    return Span(
+        lane="children",
+        started_at=tx.events.of(key)[0].at,
         ended_at=None if run.ended is None else run.ended.ended_at,
+        name=spec.label or spec.task[:80],
+        status=run.phase.name if run.ended is None else run.ended.outcome.status,
+        run_id=run.run_id,
+        session_key=key,
     )

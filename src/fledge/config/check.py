@@ -7,7 +7,7 @@ warnings. This file does not know where a document came from.
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct, convert
+from msgspec import convert
 from msgspec.inspect import (
     AnyType,
     BoolType,
@@ -32,10 +32,12 @@ from fledge.config.schema import (
     ToolRule,
     WebSearch,
 )
-from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
+from fledge.config.shape import Shape, allowed, fields_of, nearest, shape
 from fledge.core.keys import AGENT_ID
+from fledge.core.params import is_number, struct_type
 from fledge.core.route import TERMINAL, check_channel
 from fledge.core.schema import JsonObject, check_schema
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 SettingsDocument = Mapping[str, object]
@@ -64,7 +66,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,199})\}")
 _PLAIN_KEY = re.compile(r"[\w$+-]{1,64}")
 
 
-class Loaded(Struct, frozen=True):
+class Loaded(Value):
     """Settings as they apply, and what was read over."""
 
     config: Config
@@ -73,7 +75,7 @@ class Loaded(Struct, frozen=True):
     """The documents they were made of with their names, the weakest first; empty where that is not known."""
 
 
-class _Place(Struct, frozen=True):
+class _Place(Value):
     path: str = ""
     """As a person would write it in a setting: `agents.list.research.model`."""
     block: str = ""
@@ -95,7 +97,7 @@ def check(document: object, source: str = "fledge.json5") -> Loaded:
     """
     sized(document, source)
     warnings: list[str] = []
-    clean = _fit_block(struct_shape(Config), document, _Place(), warnings)
+    clean = _fit_block(struct_type(Config), document, _Place(), warnings)
     config = convert(clean, Config)
     first: dict[str, int] = {}
     for index, agent in enumerate(config.agents.list):
@@ -195,15 +197,11 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
 
 
 def _fit_number(kind: IntType | FloatType, value: object, place: _Place, of: Shape) -> int | float:
-    whole = isinstance(kind, IntType)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or (whole and value % 1):
-        raise _wrong(of, value, place)
-    below = (kind.ge is not None and value < kind.ge) or (kind.gt is not None and value <= kind.gt)
-    if below or (kind.le is not None and value > kind.le):
+    if not is_number(value, kind):
         raise _wrong(of, value, place)
     if abs(value) > LARGEST:
         raise BadInput(place.path, f"must be {allowed(of)}, no further from 0 than {LARGEST}", value)
-    return int(value) if whole else float(value)
+    return int(value) if isinstance(kind, IntType) else float(value)
 
 
 def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[str]) -> JsonObject:
@@ -227,7 +225,7 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
         elif is_unused(place.block, key):
             warnings.append(warning(at.path, key))
         elif issubclass(kind.cls, ToolPolicy) and _is_tool_rule(key, one):
-            rules[check_text(key, at.path)] = _fit_block(struct_shape(ToolRule), one, at, warnings)
+            rules[check_text(key, at.path)] = _fit_block(struct_type(ToolRule), one, at, warnings)
         else:
             raise BadInput(at.path, f"unknown key ({nearest(key, known, place.block)})")
     for key, field in known.items():

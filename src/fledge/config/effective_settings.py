@@ -25,6 +25,7 @@ from fledge.core.heartbeat import HeartbeatSettings, active_hours
 from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
 from fledge.core.progress import StepLimits
+from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.models.base import Thinking
 
@@ -37,7 +38,7 @@ DEFAULT_MODEL = "agents.defaults.model"
 """The setting that names a model where nothing closer does."""
 
 
-class Chosen(Struct, frozen=True, gc=False):
+class Chosen(Value):
     """What holds, and the setting (or the parameter of the spawn) that said so."""
 
     name: str
@@ -113,7 +114,7 @@ def agent_to_agent(config: Config) -> AgentToAgent:
     return AgentToAgent(enabled=rules.enabled, allow=rules.allow, max_turns=turns)
 
 
-class AgentView(Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentView(Value, rename="camel", omit_defaults=True):
     """One agent, as lists show it."""
 
     id: str

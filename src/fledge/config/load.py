@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fledge.config.check import Loaded, SettingsDocument, check, sized
 from fledge.config.layers import merge, with_settings
-from fledge.config.text import MAX_CHARS, decoded
+from fledge.config.text import MAX_CHARS, decoded, utf8
 from fledge.confine import Confined, IsFolder, NoSuchFile
 from fledge.errors import BadInput
 from fledge.plain_file import read_plain
@@ -39,7 +39,7 @@ def read(path: Path, in_workspace: bool = False) -> SettingsDocument | None:
     return None if raw is None else document_of(raw, path)
 
 
-def contents(path: Path, in_workspace: bool = False) -> bytes | None:
+def contents(path: Path, in_workspace: bool) -> bytes | None:
     """The bytes of this file, as far as they are ever read; None if there is no such file.
 
     Refused: it cannot be read, or is no regular file; `in_workspace`, also a link that leads out of its folder.
@@ -61,11 +61,7 @@ def document_of(raw: bytes, path: Path) -> SettingsDocument:
     """The object in these bytes of a file. Refused: too many of them, no UTF-8, and what `parse_document` refuses."""
     if len(raw) > MAX_BYTES:
         raise BadInput(str(path), f"must be at most {MAX_CHARS} characters")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(str(path), f"must be UTF-8 text, byte {error.start} is not") from None
-    return parse_document(text, str(path))
+    return parse_document(utf8(raw, path), str(path))
 
 
 def load(paths: Sequence[Path], settings: Sequence[str] = ()) -> Loaded:

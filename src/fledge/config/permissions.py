@@ -77,7 +77,7 @@ def keep(user: Path, rule: Permission) -> bool:
     if len(held) >= MOST_RULES:
         raise Refused("forbidden", f"there are {MOST_RULES} rules already: revoke some (fledge permissions)")
     try:
-        write_private(user / FOLDER / f"{rule.id}{_ENDING}", msgspec.json.encode(rule).decode())
+        write_private(_path(user, rule), msgspec.json.encode(rule).decode())
     except OSError as error:
         raise Refused("error", f"the rule cannot be kept in {user / FOLDER}: {error.strerror or error}") from None
     return True
@@ -95,11 +95,15 @@ def revoke(user: Path, word: str) -> Permission:
 
 def forget(user: Path, rule: Permission) -> None:
     """Remove a rule that was kept. BadInput: its file cannot be removed."""
-    path = user / FOLDER / f"{rule.id}{_ENDING}"
+    path = _path(user, rule)
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise BadInput(str(path), "must be a file that can be removed", error.strerror) from None
+
+
+def _path(user: Path, rule: Permission) -> Path:
+    return user / FOLDER / f"{rule.id}{_ENDING}"
 
 
 def _read(folder: int, name: str) -> Permission:

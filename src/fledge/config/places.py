@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.config import trusted_text
@@ -21,6 +20,7 @@ from fledge.config.layers import layer_of, merge, with_settings
 from fledge.config.load import contents, document_of
 from fledge.config.profiles_md import SettingsFile, profile_files, profiles_of
 from fledge.config.untrusted_settings import tightened
+from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.plain_file import read_plain, write_private
 
@@ -29,7 +29,7 @@ AGENTS = "agents"
 TRUSTED = "trusted.json"
 
 
-class FoundSettings(Struct, frozen=True):
+class FoundSettings(Value):
     """The settings that apply in a folder, and where they came from."""
 
     loaded: Loaded
@@ -52,7 +52,7 @@ def user_folder(env: Mapping[str, str] | None = None) -> Path:
     return Path(base).expanduser() / "fledge"
 
 
-class Written(Struct, frozen=True):
+class Written(Value):
     """The settings files of one folder. They are read once: what is trusted or not is what is parsed."""
 
     folder: Path
@@ -139,15 +139,16 @@ def _blamed(error: BadInput, places: Sequence[Written]) -> BadInput:
 
 def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSettings:
     project, user = theirs.folder, own.folder
-    base, single = (str(user / FILE), own.document), ("--set", layer_of(settings))
+    name, place, held, single = str(user / FILE), str(project / FILE), own.document, ("--set", layer_of(settings))
     if project.resolve() == user.resolve():
-        return FoundSettings(replace(with_settings(base[1], settings), layers=(base, single)), own.sources, True)
+        loaded = replace(with_settings(held, settings), layers=((name, held), single))
+        return FoundSettings(loaded, own.sources, True)
     over, sources = theirs.document, (*own.sources, *theirs.sources)
     left_out: tuple[str, ...] = ()
     counts = not over or is_trusted(project, user, theirs)
     if not counts:
-        over, left_out = tightened(check(base[1], base[0]).config, over, str(project / FILE))
-    loaded = with_settings(merge(base[1], over), settings)
+        over, left_out = tightened(check(held, name).config, over, place)
+    loaded = with_settings(merge(held, over), settings)
     changed = not counts and str(project.resolve()) in _trusted(user)
     warnings = loaded.warnings
     if left_out:
@@ -156,7 +157,7 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
         how = "`fledge trust --show` shows " + ("the difference" if changed else "what that lets in")
         words = f"{project}: {why}, so these settings of it do not count: {shown}. {how}, `fledge trust` trusts it"
         warnings = (*warnings, words)
-    layers = (base, (str(project / FILE), over), single)
+    layers = ((name, held), (place, over), single)
     return FoundSettings(Loaded(loaded.config, warnings, layers), sources, counts, left_out, changed)
 
 

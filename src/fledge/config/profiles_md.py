@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fledge.config.check import SettingsDocument
-from fledge.config.text import value_of
+from fledge.config.text import utf8, value_of
 from fledge.confine import files_of, read_plain
 from fledge.core.keys import AGENT_ID
 from fledge.core.schema import JsonObject
@@ -63,10 +63,7 @@ def profile_files(folder: Path) -> list[SettingsFile]:
 def _text(path: Path, raw: bytes) -> str:
     if len(raw) > MAX_BYTES:
         raise BadInput(str(path), f"must be at most {MAX_BYTES} bytes")
-    try:
-        return raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise BadInput(str(path), f"must be UTF-8 text, byte {error.start} is not") from None
+    return utf8(raw, path).removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def profile(name: str, text: str, source: str) -> JsonObject:

@@ -3,10 +3,11 @@
 A test fails when the page in the repository is not what this file makes.
 """
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT
 
 from fledge.config.foreign import UNUSED
 from fledge.config.shape import allowed, rows
+from fledge.core.value import Value
 
 _INTRODUCTION = """# Settings
 
@@ -30,7 +31,7 @@ A file of OpenClaw can be pasted. These keys are read over, each with a warning.
 """
 
 
-class Setting(Struct, frozen=True):
+class Setting(Value):
     """One line of the reference."""
 
     key: str
@@ -58,10 +59,10 @@ def page() -> str:
     lines = [_INTRODUCTION]
     block = ""
     for one in describe():
-        if one.key.partition(".")[0] != block:
-            block = one.key.partition(".")[0]
-            heading = block.removesuffix("[]")
-            lines += [f"\n## {heading}\n", "| key | default | may be | means |", "|---|---|---|---|"]
+        top = one.key.partition(".")[0]
+        if top != block:
+            block = top
+            lines += [f"\n## {block.removesuffix('[]')}\n", "| key | default | may be | means |", "|---|---|---|---|"]
         lines.append(f"| `{one.key}` | {one.default} | {one.allowed} | {one.meaning} |")
     lines.append(_IGNORED)
     lines += [f"- {f'`{block}`' if block else 'at the top'}: {', '.join(keys)}" for block, keys in UNUSED.items()]

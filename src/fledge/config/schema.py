@@ -7,12 +7,13 @@ This file does not know how a file is read, how layers are merged, or which sett
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from fledge.core.access import Visibility
 from fledge.core.announce import Style
 from fledge.core.hook import HookName
 from fledge.core.inbox import Drop, QueueMode
+from fledge.core.value import Value
 from fledge.models.base import Thinking
 from fledge.models.catalog import Effort, Price, WireName
 
@@ -95,11 +96,11 @@ MaxTokens = Annotated[
 ]
 
 
-class SettingsBlock(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SettingsBlock(Value, rename="camel", omit_defaults=True):
     """A block of settings: camelCase in a file, and written without what is at its default."""
 
 
-class ModelChoice(SettingsBlock, frozen=True):
+class ModelChoice(SettingsBlock):
     """A model and what to try when it fails. In a file a plain name is enough."""
 
     primary: str
@@ -113,7 +114,7 @@ OwnModel = Annotated[ModelChoice, _means("model of the agent's own sessions; chi
 # ---- agents ----------------------------------------------------------------------------------------------------------
 
 
-class BudgetBlock(SettingsBlock, frozen=True):
+class BudgetBlock(SettingsBlock):
     """What a child may use; 0 is no limit."""
 
     tokens: BudgetTokens = 0
@@ -122,7 +123,7 @@ class BudgetBlock(SettingsBlock, frozen=True):
     seconds: BudgetSeconds = 0.0
 
 
-class AgentBudget(SettingsBlock, frozen=True):
+class AgentBudget(SettingsBlock):
     """One agent's say on the budget of its children; 0 lifts a default limit."""
 
     tokens: BudgetTokens | None = None
@@ -131,7 +132,7 @@ class AgentBudget(SettingsBlock, frozen=True):
     seconds: BudgetSeconds | None = None
 
 
-class Subagents(SettingsBlock, frozen=True):
+class Subagents(SettingsBlock):
     """Limits and defaults of children, for every agent."""
 
     limits: Strict | None = None
@@ -150,7 +151,7 @@ class Subagents(SettingsBlock, frozen=True):
     """Not set: none but the own one, and for main those given to `open(agents=…)`."""
 
 
-class AgentSubagents(SettingsBlock, frozen=True):
+class AgentSubagents(SettingsBlock):
     """One agent's say on the limits and defaults of its children."""
 
     limits: Strict | None = None
@@ -172,7 +173,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {"strict": {"maxConcurrent": 5, "maxR
 """What `limits` stands for, by wire key."""
 
 
-class ActiveHoursBlock(SettingsBlock, frozen=True):
+class ActiveHoursBlock(SettingsBlock):
     """When heartbeats and notices may start a turn. May run over midnight; equal times: never."""
 
     start: Annotated[str, _means("first minute in which a heartbeat may run", "start")]
@@ -180,7 +181,7 @@ class ActiveHoursBlock(SettingsBlock, frozen=True):
     timezone: Annotated[str, _means("time zone of both; local (or user): this computer's", "timezone")] = "local"
 
 
-class HeartbeatBlock(SettingsBlock, frozen=True):
+class HeartbeatBlock(SettingsBlock):
     """Turns that nobody asked for: periodic ones, and those that tell notices."""
 
     every: Annotated[str, _means("how often a heartbeat runs by itself", "duration")] = "off"
@@ -188,7 +189,7 @@ class HeartbeatBlock(SettingsBlock, frozen=True):
     ack_max_chars: Annotated[int, _from(0, "a HEARTBEAT_OK with at most this much beside it is silence")] = 300
 
 
-class SandboxBlock(SettingsBlock, frozen=True):
+class SandboxBlock(SettingsBlock):
     """Where tools of a session run."""
 
     mode: ToolSandbox = "auto"
@@ -196,7 +197,7 @@ class SandboxBlock(SettingsBlock, frozen=True):
     session_tools_visibility: SandboxSessions = "spawned"
 
 
-class AgentSandbox(SettingsBlock, frozen=True):
+class AgentSandbox(SettingsBlock):
     """One agent's say on its sandbox."""
 
     mode: ToolSandbox | None = None
@@ -204,7 +205,7 @@ class AgentSandbox(SettingsBlock, frozen=True):
     session_tools_visibility: SandboxSessions | None = None
 
 
-class IdentityBlock(SettingsBlock, frozen=True):
+class IdentityBlock(SettingsBlock):
     """Who the agent says it is."""
 
     name: Annotated[str, _means("the name the agent goes by")] | None = None
@@ -212,7 +213,7 @@ class IdentityBlock(SettingsBlock, frozen=True):
     emoji: Annotated[str, _means("its sign in lists")] | None = None
 
 
-class ToolRule(SettingsBlock, frozen=True):
+class ToolRule(SettingsBlock):
     """Whether a tool asks a person first; None leaves it to the tool."""
 
     approval: (
@@ -220,7 +221,7 @@ class ToolRule(SettingsBlock, frozen=True):
     ) = None
 
 
-class ToolPolicy(SettingsBlock, frozen=True):
+class ToolPolicy(SettingsBlock):
     """Which tools there are, and which of them ask first."""
 
     allow: Annotated[TextList, _means("only these tools (globs); not set: all")] | None = None
@@ -229,7 +230,7 @@ class ToolPolicy(SettingsBlock, frozen=True):
     """By tool name. In a file each stands beside `allow`: `tools.exec.approval`."""
 
 
-class AgentBlock(SettingsBlock, frozen=True):
+class AgentBlock(SettingsBlock):
     """One configured profile."""
 
     id: Annotated[str, _means("the agent's name in session keys; unique", "agentId")]
@@ -245,7 +246,7 @@ class AgentBlock(SettingsBlock, frozen=True):
     output_schema: Annotated[dict[str, Any], _means("JSON Schema that answers of its runs meet")] | None = None
 
 
-class AgentDefaults(SettingsBlock, frozen=True):
+class AgentDefaults(SettingsBlock):
     """What holds for every agent that says nothing else."""
 
     model: OwnModel | None = None
@@ -261,7 +262,7 @@ class AgentDefaults(SettingsBlock, frozen=True):
     sandbox: SandboxBlock = SandboxBlock()
 
 
-class AgentsBlock(SettingsBlock, frozen=True):
+class AgentsBlock(SettingsBlock):
     """All agents."""
 
     defaults: AgentDefaults = AgentDefaults()
@@ -270,8 +271,10 @@ class AgentsBlock(SettingsBlock, frozen=True):
 
 # ---- models ----------------------------------------------------------------------------------------------------------
 
+KeyFile = Annotated[str, _means("the file with its key; only its owner may open it")]
 
-class CatalogRow(SettingsBlock, frozen=True):
+
+class CatalogRow(SettingsBlock):
     """What is known of one model; a field that is not set stays as the built-in catalogue has it."""
 
     window: Annotated[int, _from(1, "tokens of input and output together")] | None = None
@@ -287,7 +290,7 @@ class CatalogRow(SettingsBlock, frozen=True):
     default: Annotated[bool, _means("the model that stands for its provider")] | None = None
 
 
-class ProviderModel(SettingsBlock, frozen=True):
+class ProviderModel(SettingsBlock):
     """A model as OpenClaw describes it beside its provider; `models.catalog` says the same and more."""
 
     id: Annotated[str, _means("the provider's name for the model")]
@@ -298,7 +301,7 @@ class ProviderModel(SettingsBlock, frozen=True):
     cost: Price | None = None
 
 
-class ModelProvider(SettingsBlock, frozen=True):
+class ModelProvider(SettingsBlock):
     """A service with models. Of a built-in one, the fields that are set win over what is built in."""
 
     api: Annotated[WireName, _means("the protocol it speaks; of a new provider openai-chat")] | None = None
@@ -309,7 +312,7 @@ class ModelProvider(SettingsBlock, frozen=True):
     api_key_env: (
         Annotated[str, _means("the environment variable with its key (or with _FILE behind it: a file's path)")] | None
     ) = None
-    api_key_file: Annotated[str, _means("the file with its key; only its owner may open it")] | None = None
+    api_key_file: KeyFile | None = None
     headers: Annotated[Mapping[str, str], _means("headers of every request; never a key")] = {}
     query: Annotated[Mapping[str, str], _means("added to the address of every request; never a key")] = {}
     timeout_seconds: (
@@ -319,7 +322,7 @@ class ModelProvider(SettingsBlock, frozen=True):
     models: tuple[ProviderModel, ...] = ()
 
 
-class Models(SettingsBlock, frozen=True):
+class Models(SettingsBlock):
     """The block `models`."""
 
     providers: Annotated[Mapping[str, ModelProvider], _means("services with models, by name")] = {}
@@ -335,7 +338,7 @@ class Models(SettingsBlock, frozen=True):
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 
-class ChildTools(SettingsBlock, frozen=True):
+class ChildTools(SettingsBlock):
     """Which tools children get, within the parent's ceiling."""
 
     allow: Annotated[TextList, _means("children get only these tools (globs); not set: the usual ones")] | None = None
@@ -343,20 +346,20 @@ class ChildTools(SettingsBlock, frozen=True):
     deny: Annotated[TextList, _means("children never get these tools (globs); always wins")] = ()
 
 
-class SubagentTools(SettingsBlock, frozen=True):
+class SubagentTools(SettingsBlock):
     """The block `tools.subagents`."""
 
     tools: ChildTools = ChildTools()
 
 
-class AgentToAgentBlock(SettingsBlock, frozen=True):
+class AgentToAgentBlock(SettingsBlock):
     """Whether agents may talk to each other."""
 
     enabled: Annotated[bool, _means("agents may send to sessions of other agents")] = False
     allow: Annotated[TextList, _means("agents that may take part, both sides (globs); empty: any")] = ()
 
 
-class SessionTools(SettingsBlock, frozen=True):
+class SessionTools(SettingsBlock):
     """The block `tools.sessions`."""
 
     visibility: Annotated[
@@ -365,7 +368,7 @@ class SessionTools(SettingsBlock, frozen=True):
     ] = "tree"
 
 
-class AttachmentsBlock(SettingsBlock, frozen=True):
+class AttachmentsBlock(SettingsBlock):
     """Files that come with a spawn. The limits hold for files of messages too."""
 
     enabled: Annotated[bool, _means("a spawn may carry attachments")] = False
@@ -375,13 +378,13 @@ class AttachmentsBlock(SettingsBlock, frozen=True):
     retain_on_session_keep: Annotated[bool, _means("attachments of a kept session stay until it is archived")] = False
 
 
-class SpawnTool(ToolRule, frozen=True):
+class SpawnTool(ToolRule):
     """The block `tools.sessions_spawn`."""
 
     attachments: AttachmentsBlock = AttachmentsBlock()
 
 
-class ExecTool(ToolRule, frozen=True):
+class ExecTool(ToolRule):
     """The block `tools.exec`."""
 
     env: Annotated[
@@ -389,7 +392,7 @@ class ExecTool(ToolRule, frozen=True):
     ] = ()
 
 
-class WebSearch(SettingsBlock, frozen=True):
+class WebSearch(SettingsBlock):
     """The service behind the tool `web_search`."""
 
     provider: (
@@ -407,17 +410,17 @@ class WebSearch(SettingsBlock, frozen=True):
         ]
         | None
     ) = None
-    api_key_file: Annotated[str, _means("the file with its key; only its owner may open it")] | None = None
+    api_key_file: KeyFile | None = None
     base_url: Annotated[str, _means("its address; required of searxng, such as http://127.0.0.1:8888")] | None = None
 
 
-class WebTools(SettingsBlock, frozen=True):
+class WebTools(SettingsBlock):
     """The block `tools.web`."""
 
     search: WebSearch = WebSearch()
 
 
-class Tools(ToolPolicy, frozen=True):
+class Tools(ToolPolicy):
     """The block `tools`."""
 
     exec: ExecTool = ExecTool()
@@ -435,13 +438,13 @@ class Tools(ToolPolicy, frozen=True):
 # ---- sessions and messages -------------------------------------------------------------------------------------------
 
 
-class PingPong(SettingsBlock, frozen=True):
+class PingPong(SettingsBlock):
     """The block `session.agentToAgent`."""
 
     max_ping_pong_turns: Annotated[int, _from(0, "turns two agents may exchange after a send", 5)] = 5
 
 
-class ThreadBindings(SettingsBlock, frozen=True):
+class ThreadBindings(SettingsBlock):
     """Sessions bound to a channel's thread."""
 
     enabled: Annotated[bool, _means("sessions may be bound to threads")] = True
@@ -449,7 +452,7 @@ class ThreadBindings(SettingsBlock, frozen=True):
     max_age_hours: Annotated[float, _from(0, "unbound at this age; 0: never")] = 0.0
 
 
-class SessionBlock(SettingsBlock, frozen=True):
+class SessionBlock(SettingsBlock):
     """The block `session`."""
 
     agent_to_agent: PingPong = PingPong()
@@ -467,7 +470,7 @@ QueueModeSetting = Annotated[
 PeopleMode = Annotated[QueueMode, _means("how people's messages reach a busy conversation; not set: as `mode`")]
 
 
-class ChannelQueue(SettingsBlock, frozen=True):
+class ChannelQueue(SettingsBlock):
     """How messages and completions of one channel reach a busy session. In a file a plain mode is enough."""
 
     mode: (
@@ -482,7 +485,7 @@ class ChannelQueue(SettingsBlock, frozen=True):
     )
 
 
-class QueueBlock(SettingsBlock, frozen=True):
+class QueueBlock(SettingsBlock):
     """How messages and completions reach a busy session."""
 
     mode: QueueModeSetting | None = None
@@ -496,7 +499,7 @@ class QueueBlock(SettingsBlock, frozen=True):
     debounce_ms_by_channel: Annotated[Mapping[str, DebounceMs], _means("debounceMs, by channel")] = {}
 
 
-class Messages(SettingsBlock, frozen=True):
+class Messages(SettingsBlock):
     """The block `messages`."""
 
     queue: QueueBlock = QueueBlock()
@@ -505,7 +508,7 @@ class Messages(SettingsBlock, frozen=True):
 # ---- announce, plan, retention ---------------------------------------------------------------------------------------
 
 
-class AnnounceBlock(SettingsBlock, frozen=True):
+class AnnounceBlock(SettingsBlock):
     """How a child's outcome is told."""
 
     style: Annotated[
@@ -522,13 +525,13 @@ class AnnounceBlock(SettingsBlock, frozen=True):
     ] = 3
 
 
-class UndeliveredList(SettingsBlock, frozen=True):
+class UndeliveredList(SettingsBlock):
     """The block `undelivered`."""
 
     retention_days: Annotated[int, _from(1, "days a result stays in the undelivered list")] = 7
 
 
-class PlanBlock(SettingsBlock, frozen=True):
+class PlanBlock(SettingsBlock):
     """The block `plan`."""
 
     approval_hours: Annotated[float, Meta(gt=0, description="hours a plan waits for its answer before it expires")] = (
@@ -536,7 +539,7 @@ class PlanBlock(SettingsBlock, frozen=True):
     )
 
 
-class Retention(SettingsBlock, frozen=True):
+class Retention(SettingsBlock):
     """How long things stay after archiving."""
 
     kept_days: Annotated[int, _from(1, "days a kept session stays readable after its run was archived")] = 30
@@ -548,13 +551,13 @@ class Retention(SettingsBlock, frozen=True):
     ] = 30
 
 
-class ArchiveBlock(SettingsBlock, frozen=True):
+class ArchiveBlock(SettingsBlock):
     """The block `archive`."""
 
     delete_kept: Annotated[bool, _means("archiving a run removes its kept session at once")] = False
 
 
-class CommandRuntimeBlock(SettingsBlock, frozen=True):
+class CommandRuntimeBlock(SettingsBlock):
     """A program that carries out tasks: another agent's command line, a script."""
 
     command: Annotated[
@@ -572,7 +575,7 @@ class CommandRuntimeBlock(SettingsBlock, frozen=True):
 # ---- what leaves -----------------------------------------------------------------------------------------------------
 
 
-class Webhook(SettingsBlock, frozen=True, kw_only=True):
+class Webhook(SettingsBlock, kw_only=True):
     """Somebody else's server, to which signed JSON is posted."""
 
     url: Annotated[str, _means("where it is posted to; redirects are not followed", "webhook")]
@@ -583,7 +586,7 @@ class Webhook(SettingsBlock, frozen=True, kw_only=True):
     timeout_seconds: Annotated[float, Meta(gt=0, le=300, description="how long one try may take")] = 10.0
 
 
-class ChannelBlock(Webhook, frozen=True, kw_only=True):
+class ChannelBlock(Webhook, kw_only=True):
     """A way to people outside."""
 
     kind: Annotated[Literal["webhook"], _means("how they are reached")]
@@ -592,14 +595,14 @@ class ChannelBlock(Webhook, frozen=True, kw_only=True):
     ] = "main"
 
 
-class Hook(Webhook, frozen=True, kw_only=True):
+class Hook(Webhook, kw_only=True):
     """Somebody who is told of the lives of runs."""
 
     on: Annotated[tuple[HookName, ...], _means("which hooks it receives")] = ("subagent_spawned", "subagent_ended")
     retries: Annotated[int, _from(0, "how often it is tried again", 10)] = 3
 
 
-class GatewayBlock(SettingsBlock, frozen=True):
+class GatewayBlock(SettingsBlock):
     """How `fledge serve` can be reached, and what it takes at most."""
 
     host: Annotated[str, _means("the address it listens on; set another to let other machines reach it")] = "127.0.0.1"
@@ -618,7 +621,7 @@ class GatewayBlock(SettingsBlock, frozen=True):
     max_subscriptions: Annotated[int, _from(1, "feeds that are watched at once")] = 64
 
 
-class Config(SettingsBlock, frozen=True):
+class Config(SettingsBlock):
     """All settings."""
 
     agents: AgentsBlock = AgentsBlock()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import get_args
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT
 from msgspec.inspect import (
     AnyType,
     BoolType,
@@ -23,15 +23,15 @@ from msgspec.inspect import (
     Type,
     UnionType,
     VarTupleType,
-    type_info,
 )
 
 from fledge.config.forms import FORMS
 from fledge.config.schema import WORDS, ChannelQueue, Config, ModelChoice, ToolPolicy, ToolRule
-from fledge.core.params import choices, described, near
+from fledge.core.params import choices, described, near, struct_type
+from fledge.core.value import Value
 
 
-class Shape(Struct, frozen=True):
+class Shape(Value):
     """A type without its wrappings: what remains says how a value is read."""
 
     kind: Type
@@ -47,7 +47,7 @@ SHORT: Mapping[type, str] = {
 """Blocks for which a plain word is enough in a file, in words that follow "must be"."""
 
 
-class SettingRow(Struct, frozen=True):
+class SettingRow(Value):
     """One setting: where it stands, what it may hold and what it is if nobody sets it."""
 
     key: str
@@ -67,14 +67,6 @@ def shape(kind: Type) -> Shape:
             return shape(next(one for one in types if not isinstance(one, NoneType)))
         case _:
             return Shape(kind, "text", "")
-
-
-@cache
-def struct_shape(cls: type[Struct]) -> StructType:
-    """The shape of a struct."""
-    info = type_info(cls)
-    assert isinstance(info, StructType)
-    return info
 
 
 def fields_of(kind: StructType) -> dict[str, Field]:
@@ -105,7 +97,7 @@ def allowed(of: Shape) -> str:
 @cache
 def rows() -> tuple[SettingRow, ...]:
     """Every setting there is, in the order of the structs."""
-    return tuple(_rows(struct_shape(Config), ""))
+    return tuple(_rows(struct_type(Config), ""))
 
 
 def _rows(block: StructType, prefix: str) -> Iterator[SettingRow]:
@@ -121,7 +113,7 @@ def _rows(block: StructType, prefix: str) -> Iterator[SettingRow]:
             case _:
                 yield SettingRow(prefix + key, of, _default(one))
     if issubclass(block.cls, ToolPolicy):
-        yield from _rows(struct_shape(ToolRule), f"{prefix}<tool>.")
+        yield from _rows(struct_type(ToolRule), f"{prefix}<tool>.")
 
 
 def _default(one: Field) -> object:

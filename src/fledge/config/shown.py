@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from fledge.config.layers import Layers, SettingPath, as_document, leaves
 from fledge.config.reference import describe
 from fledge.config.schema import Config
 from fledge.core.redact import redacted
+from fledge.core.value import Value
 
 HIDDEN: Final = "(hidden)"
 DEFAULT: Final = "default"
@@ -26,7 +25,7 @@ _MAPS: Final = ("headers", "query", "env")
 _ADDRESS: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
-class SettingShown(Struct, frozen=True, kw_only=True):
+class SettingShown(Value, kw_only=True):
     """One setting."""
 
     key: str

@@ -6,6 +6,7 @@ Plain JSON is read by the standard library; only what needs JSON5 pays for it. T
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from fledge.errors import BadInput
 
@@ -44,6 +45,14 @@ def decoded(text: str, source: str) -> object:
     except ValueError as error:
         raise _syntax_error(str(error), source) from None
     return value
+
+
+def utf8(raw: bytes, path: Path) -> str:
+    """The text in the bytes of a file. Refused: what is not UTF-8."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(str(path), f"must be UTF-8 text, byte {error.start} is not") from None
 
 
 def value_of(text: str) -> object:

@@ -144,13 +144,14 @@ def tightened(base: Config, document: SettingsDocument, source: str = "fledge.js
             _APPROVAL if keys[0] in ("tools", "agents") and keys[-1] == "approval" else None
         )
         if rule is None or (keys[:2] == ("agents", "list") and _own(base, keys) is None):
-            if asked != held:
-                left_out.append(".".join(keys))
-            continue
-        value = rule(held, asked)
-        if value != _plain(held):
-            kept = merge(kept, _layer(keys, value))
-        elif _plain(asked) != value:
+            waits = asked != held
+        else:
+            value = rule(held, asked)
+            if value != _plain(held):
+                kept = merge(kept, _layer(keys, value))
+                continue
+            waits = _plain(asked) != value
+        if waits:
             left_out.append(".".join(keys))
     return Tightened(kept, tuple(left_out))
 
@@ -181,16 +182,13 @@ def _held(base: Config, keys: SettingPath) -> object:
 
 
 def _value(at: object, keys: SettingPath) -> object:
-    for index, key in enumerate(keys):
+    """What a block holds at the end of these keys; None if there is nothing. The rules of tools stand in the block."""
+    for key in keys:
         if isinstance(at, Struct):
             names = {one.encode_name: one.name for one in fields(at)}
-            if key in names:
-                at = getattr(at, names[key])
-                continue
-            rules = getattr(at, "rules", {})
-            rule = rules.get(key) if isinstance(rules, Mapping) else None
-            return getattr(rule, keys[index + 1], None) if rule is not None and index + 1 < len(keys) else None
-        at = at.get(key) if isinstance(at, Mapping) else None
+            at = getattr(at, names[key]) if key in names else getattr(at, "rules", {}).get(key)
+        else:
+            at = at.get(key) if isinstance(at, Mapping) else None
     return at
 
 

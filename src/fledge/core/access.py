@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.freeze import REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
+from fledge.core.value import Value
 
 Role = Literal["orchestrator", "leaf"]
 Visibility = Literal["self", "tree", "agent", "all"]
@@ -65,7 +64,7 @@ def why_asked(tool: str, because: AsksBecause, is_boxed: bool) -> str:
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 
-class ToolRules(Struct, frozen=True, gc=False, kw_only=True):
+class ToolRules(Value, kw_only=True):
     """`tools.subagents.tools`: names and `*` globs, letter case aside. No `allow` at all is not allow-only."""
 
     deny: tuple[str, ...] = ()
@@ -153,7 +152,7 @@ def _globbed(text: str, pattern: str) -> bool:
 # ---- seeing ----------------------------------------------------------------------------------------------------------
 
 
-class Sight(Struct, frozen=True, gc=False, kw_only=True):
+class Sight(Value, kw_only=True):
     """Who looks at whom, and how the two are related."""
 
     caller: str
@@ -273,7 +272,7 @@ def _near_agents(wanted: str, known: Collection[str]) -> str:
 # ---- agent to agent --------------------------------------------------------------------------------------------------
 
 
-class AgentToAgent(Struct, frozen=True, gc=False, kw_only=True):
+class AgentToAgent(Value, kw_only=True):
     """`tools.agentToAgent`, with `session.agentToAgent.maxPingPongTurns`. An empty `allow` names every agent."""
 
     enabled: bool = False
@@ -283,27 +282,27 @@ class AgentToAgent(Struct, frozen=True, gc=False, kw_only=True):
 
 def refuse_agents(rules: AgentToAgent, from_agent: str, to_agent: str) -> Refusal | None:
     """None if one agent may speak with another: the same always; others if enabled and both ends are allowed."""
-    ends = [from_agent.strip().lower(), to_agent.strip().lower()]
-    if ends[0] == ends[1]:
+    sender, receiver = from_agent.strip().lower(), to_agent.strip().lower()
+    if sender == receiver:
         return None
     if not rules.enabled:
-        return Refusal("forbidden", f'"{ends[0]}" to "{ends[1]}": tools.agentToAgent.enabled is false')
-    for end in ends:
+        return Refusal("forbidden", f'"{sender}" to "{receiver}": tools.agentToAgent.enabled is false')
+    for end in (sender, receiver):
         if rules.allow and not any(_globbed(end, pattern.strip().lower()) for pattern in rules.allow):
             return Refusal(
-                "forbidden", f'"{ends[0]}" to "{ends[1]}": "{end}" is not listed in tools.agentToAgent.allow'
+                "forbidden", f'"{sender}" to "{receiver}": "{end}" is not listed in tools.agentToAgent.allow'
             )
     return None
 
 
-def next_speaker(rules: AgentToAgent, turns: int, reply: str, requester: str, target: str) -> str | None:
+def next_speaker(max_turns: int, turns: int, reply: str, requester: str, target: str) -> str | None:
     """Who takes the next turn of a ping-pong after `turns` of them; the requester begins. None: it is over.
 
     It ends with an empty or silent reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A
     session does not talk with itself.
     """
     silent = classify_reply(reply) != "text" or reply.strip() == REPLY_SKIP
-    if silent or turns >= min(rules.max_turns, MAX_PING_PONG) or requester == target:
+    if silent or turns >= min(max_turns, MAX_PING_PONG) or requester == target:
         return None
     return requester if turns % 2 == 0 else target
 

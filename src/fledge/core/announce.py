@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import force_setattr
 
 from fledge.core.asking import CUT
@@ -21,6 +21,7 @@ from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, stats_li
 from fledge.core.handover import Artifact, Handover, Worktree
 from fledge.core.history import largest
 from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 KeyKind = RowKind | Literal["wake"]
@@ -50,9 +51,7 @@ _NOTHING = Handover()
 _TEXTS = ("child_session_key", "run_id", "label", "task", "result")
 
 
-class Completion(
-    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"
-):
+class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"):
     """The announcement of a child to its requester; stored as JSON in its inbox row. Its texts are always valid
     Unicode."""
 
@@ -159,7 +158,7 @@ def _in_own_words(completion: Completion, style: Style, inline_chars: int) -> st
     return "\n".join([*lines, f"It waits for an answer: {_key(completion)}"] if _asks(completion) else lines)
 
 
-class Collected(Struct, frozen=True, gc=False):
+class Collected(Value):
     """The text of a turn that reads several completions, and the positions of those told in one line only."""
 
     text: str
@@ -273,20 +272,15 @@ def _section(completion: Completion, number: int, style: Style, nonce: str, inli
     return f"{_heading(number, completion)}\n{_body(completion, style, nonce, inline_chars)}"
 
 
+_ENDED = {"ok": "completed", "timeout": "timed out", "error": "failed", "killed": "killed", "unknown": "unknown"}
+"""How it ended in a word, by status."""
+
+
 def _heading(number: int, completion: Completion) -> str:
-    match completion.outcome:
-        case Ok(cut=True):
-            word = f"completed, {CUT}"
-        case Ok():
-            word = "completed"
-        case TimedOut():
-            word = "timed out"
-        case Failed():
-            word = "failed"
-        case Killed():
-            word = "killed"
-        case _:
-            word = "unknown"
+    outcome = completion.outcome
+    word = _ENDED[outcome.status]
+    if isinstance(outcome, Ok) and outcome.cut:
+        word = f"{word}, {CUT}"
     return f"--- Task {number}: {_title(completion)} ({word}) ---"
 
 
@@ -521,13 +515,13 @@ def _size(text: str) -> int:
 # ---- the delivery ----------------------------------------------------------------------------------------------------
 
 
-class Deferred(Struct, frozen=True, gc=False, tag_field="kind", tag="deferred"):
+class Deferred(Value, tag_field="kind", tag="deferred"):
     """Postponed; it will be tried again."""
 
     reason: DeferReason
 
 
-class DeliveryFailed(Struct, frozen=True, gc=False, tag_field="kind", tag="failed"):
+class DeliveryFailed(Value, tag_field="kind", tag="failed"):
     """This try reached no session."""
 
     retryable: bool
@@ -541,7 +535,7 @@ DeliveryPhase = Literal["direct-primary", "queue-primary", "queue-fallback", "di
 PhaseResult = Literal["delivered", "deferred", "skipped", "failed"]
 
 
-class Tried(Struct, frozen=True, gc=False):
+class Tried(Value):
     """One phase of a delivery and how it came out; `detail` is its path, reason or error."""
 
     phase: DeliveryPhase
@@ -549,7 +543,7 @@ class Tried(Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-class DeliveryTrace(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class DeliveryTrace(Value, kw_only=True, omit_defaults=True):
     """The record of a try at delivery: to whom, by which route, the phases tried, the result."""
 
     key: str

@@ -8,10 +8,9 @@ run, so a crash changes nothing. This file knows no provider, no store and no cl
 import hashlib
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.freeze import one_line
 from fledge.core.run import Failing, Instant
+from fledge.core.value import Value
 
 StopReason = Literal["end", "tools", "length", "refused"]
 """Why a reply ended: it was complete, it calls tools, it hit the token limit, the model would not answer."""
@@ -39,7 +38,7 @@ def dropped_words(names: str) -> str:
 # ---- a reply came ----------------------------------------------------------------------------------------------------
 
 
-class Heard(Struct, frozen=True, gc=False, kw_only=True):
+class Heard(Value, kw_only=True):
     """A reply, as far as its consequences depend on it."""
 
     stop: StopReason
@@ -50,32 +49,32 @@ class Heard(Struct, frozen=True, gc=False, kw_only=True):
     """Names of the tools whose calls were cut in the middle of their arguments."""
 
 
-class Keep(Struct, frozen=True, gc=False):
+class Keep(Value):
     """Commit the reply. `is_cut`: it is not whole and stays so. `notice`: words for the model beside it."""
 
     is_cut: bool = False
     notice: str = ""
 
 
-class Continue(Struct, frozen=True, gc=False):
+class Continue(Value):
     """Commit the reply and ask for the rest, which is one text with it."""
 
     words: str
 
 
-class CallAgain(Struct, frozen=True, gc=False):
+class CallAgain(Value):
     """Commit the reply without the call that was cut, and tell the model so."""
 
     words: str
 
 
-class AskAgain(Struct, frozen=True, gc=False):
+class AskAgain(Value):
     """Nothing can be kept: ask again with this token limit."""
 
     max_tokens: int
 
 
-class GiveUp(Struct, frozen=True, gc=False):
+class GiveUp(Value):
     """The turn ends with this error; asking again could not end otherwise."""
 
     error: str
@@ -121,7 +120,7 @@ _ELSEWHERE: Final = (*_PASSING, "auth", "quota")
 """Troubles that another provider need not have."""
 
 
-class Retries(Struct, frozen=True, kw_only=True):
+class Retries(Value, kw_only=True):
     """How often one model is asked, and how long the pauses between are."""
 
     tries: int = 4
@@ -130,17 +129,17 @@ class Retries(Struct, frozen=True, kw_only=True):
     """Pause before the second try; each further one is twice as long."""
 
 
-class RetryNow(Struct, frozen=True, gc=False):
+class RetryNow(Value):
     """Ask the same model after this pause."""
 
     pause_s: float
 
 
-class FallBack(Struct, frozen=True, gc=False):
+class FallBack(Value):
     """Ask the next model at once."""
 
 
-class Report(Struct, frozen=True, gc=False):
+class Report(Value):
     """No model is left to be asked now."""
 
 
@@ -167,7 +166,7 @@ LONGEST_PROGRAM_PAUSE_S: Final = 300.0
 REASON_CHARS: Final = 200
 
 
-class Failure(Struct, frozen=True, gc=False, kw_only=True):
+class Failure(Value, kw_only=True):
     """No model of a session could answer a step."""
 
     trouble: ProviderErrorKind
@@ -188,7 +187,7 @@ class Failure(Struct, frozen=True, gc=False, kw_only=True):
         return self.trouble in _PASSING
 
 
-class Pause(Struct, frozen=True, gc=False):
+class Pause(Value):
     """Give driver and slot back until then; patience counts from `since_at`."""
 
     until_at: Instant
@@ -196,13 +195,13 @@ class Pause(Struct, frozen=True, gc=False):
     reason: str
 
 
-class Falter(Struct, frozen=True, gc=False):
+class Falter(Value):
     """Patience is over: a provisional error, which a reply within its grace takes back."""
 
     error: str
 
 
-class Fail(Struct, frozen=True, gc=False):
+class Fail(Value):
     """Waiting is useless."""
 
     error: str
@@ -223,7 +222,7 @@ def after_failure(
         wish = f"its provider asks to wait {asked_s:.0f} s, {left_s:.0f} s of models.patienceSeconds are left"
         return Falter(f"{failure.error} ({wish})")
     pauses = 0 if failing is None else failing.pauses
-    own_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
+    own_s = _doubled_s(pauses, LONGEST_PAUSE_S)
     # A quarter of it is the session's own: children that broke together come back apart.
     own_s *= 1.0 - _share(session, pauses) / 4
     pause_s = min(left_s, max(own_s, asked_s))
@@ -232,8 +231,11 @@ def after_failure(
 
 def program_pause_s(failing: Failing | None) -> float:
     """How long a run pauses before it looks again whether its program is here. It never gives up."""
-    pauses = 0 if failing is None else failing.pauses
-    return min(LONGEST_PROGRAM_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
+    return _doubled_s(0 if failing is None else failing.pauses, LONGEST_PROGRAM_PAUSE_S)
+
+
+def _doubled_s(pauses: int, longest_s: float) -> float:
+    return min(longest_s, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
 
 
 def _share(session: str, pauses: int) -> float:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from fledge.core.images import Image, ImageEntry, read_image, sent
+from fledge.core.value import Value
 from fledge.errors import BadInput, Refused
 
 SETTING: Final = "tools.sessions_spawn.attachments"
@@ -58,7 +59,7 @@ _TYPES: Final = {
 """Media types by the end of a name. A table of our own: the standard library's depends on the machine."""
 
 
-class Attachment(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class Attachment(Value, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A file for a message or a subagent; `content` is its text, or its bytes in base64.
 
     >>> notes = fledge.Attachment("notes.txt", "Bees sleep at night.")
@@ -73,7 +74,7 @@ class Attachment(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tr
     encoding: Literal["utf8", "base64"] = "utf8"
 
 
-class SpawnFile(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class SpawnFile(Value, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A file of a spawn as it stands on the wire: its content or, in a model's call, its path."""
 
     name: Annotated[str, Meta(description="a plain file name")]
@@ -82,14 +83,14 @@ class SpawnFile(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
     path: Annotated[str, Meta(description="instead of content: the path of a file that came with a message")] = ""
 
 
-class File(Struct, frozen=True, gc=False):
+class File(Value):
     """A file that was checked."""
 
     name: str
     data: bytes
 
 
-class Receipt(Struct, frozen=True, gc=False, omit_defaults=True):
+class Receipt(Value, omit_defaults=True):
     """The answer about a file that was taken."""
 
     name: str
@@ -97,7 +98,7 @@ class Receipt(Struct, frozen=True, gc=False, omit_defaults=True):
     sha256: str
 
 
-class AttachmentLimits(Struct, frozen=True, gc=False):
+class AttachmentLimits(Value):
     """How many, how large, how large together."""
 
     max_files: int = 50
@@ -105,7 +106,7 @@ class AttachmentLimits(Struct, frozen=True, gc=False):
     max_total_bytes: int = 5 * 1024 * 1024
 
 
-class FileEntry(Struct, frozen=True, gc=False, omit_defaults=True):
+class FileEntry(Value, omit_defaults=True):
     """A file that came with a message, as a transcript holds it."""
 
     name: str
@@ -188,7 +189,7 @@ def decode_file(given: Attachment, limits: AttachmentLimits, field: str) -> File
     most = limits.max_file_bytes
     if len(given.content) > _most_chars(most):
         raise too_large(field, most)
-    data = _encoded(given.content) if given.encoding == "utf8" else _decoded(given.content, most)
+    data = _content(given, most)
     if data is None and given.content:
         raise BadInput(f"{field}.content", f"must be {given.encoding}", given.content)
     return File(given.name, data or b"")
@@ -279,7 +280,7 @@ def _name(given: str) -> str:
 
 
 def _data(given: Attachment, name: str, most: int) -> bytes:
-    data = _encoded(given.content) if given.encoding == "utf8" else _decoded(given.content, most)
+    data = _content(given, most)
     if data is None:
         words = f"{name!r} must be {given.encoding} of at most {most} bytes: {SETTING}.maxFileBytes"
         raise _refused("invalid_base64_or_too_large", words)
@@ -288,17 +289,16 @@ def _data(given: Attachment, name: str, most: int) -> bytes:
     return data
 
 
-def _encoded(content: str) -> bytes | None:
-    try:
-        return content.encode()
-    except UnicodeEncodeError:
+def _content(given: Attachment, most: int) -> bytes | None:
+    """The bytes of a file; None if its content is not what `encoding` says, or base64 that is far too long."""
+    if given.encoding == "utf8":
+        try:
+            return given.content.encode()
+        except UnicodeEncodeError:
+            return None
+    if len(given.content) > _most_chars(most):
         return None
-
-
-def _decoded(content: str, most: int) -> bytes | None:
-    if len(content) > _most_chars(most):
-        return None
-    packed = "".join(content.split())
+    packed = "".join(given.content.split())
     if len(packed) % 4 or not _BASE64.fullmatch(packed):
         return None
     return binascii.a2b_base64(packed)

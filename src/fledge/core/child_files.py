@@ -7,7 +7,7 @@ not know how anything is made or removed, nor that removing may find work that m
 """
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from fledge.core.keys import parse_key
 from fledge.core.run import Killed, Run
@@ -19,7 +19,7 @@ RemovalMoment = Literal["cleanup", "archive", "end"]
 ATTACHMENTS: Final[ChildFileKind] = "attachments"
 WORK: Final[ChildFileKind] = "work"
 WORKTREES: Final[ChildFileKind] = "worktrees"
-KINDS: Final[tuple[ChildFileKind, ...]] = (ATTACHMENTS, WORK, WORKTREES)
+KINDS: Final[tuple[ChildFileKind, ...]] = get_args(ChildFileKind)
 
 
 def child_file(kind: ChildFileKind, session: str) -> str:

@@ -5,8 +5,6 @@ skipped, given up), then what remains is cleaned up. This file does not know how
 `reconcile` judged that.
 """
 
-from typing import assert_never
-
 from msgspec.structs import replace
 
 from fledge.core import effects as fx
@@ -77,20 +75,12 @@ def fix(run: Run, ended: Ended, said: ev.Said, unsettled: int, *effects: fx.Effe
 def break_off(run: Run, at: Instant, end: ev.Errored | ev.RanOut, unsettled: int, *effects: fx.Effect) -> Step:
     """An end that is not a reply. It cancels nothing below, except that a spent budget stops it all."""
     closing = (*effects, fx.Dequeue(), fx.CloseCalls("interrupted"), *hand_over(run))
-    match end:
-        case ev.Errored(cause="budget", error=error, partial=partial):
-            ended = Ended(Failed(error), run.started_at, at, partial or run.fallback)
-            return fix(run, ended, "text", unsettled, *closing, fx.KillBelow())
-        case ev.Errored(cause="limit", error=error, partial=partial):
-            ended = Ended(Failed(error), run.started_at, at, partial or run.fallback)
-            return fix(run, ended, "text", unsettled, *closing)
-        case ev.Errored(error=error):
-            return fix(run, Ended(Failed(error), run.started_at, at), "text", unsettled, *closing)
-        case ev.RanOut(partial=partial):
-            ended = Ended(TimedOut(), run.started_at, at, partial or run.fallback)
-            return fix(run, ended, "text", unsettled, *closing)
-        case _:
-            assert_never(end)
+    cause = None if isinstance(end, ev.RanOut) else end.cause
+    outcome = TimedOut() if isinstance(end, ev.RanOut) else Failed(end.error)
+    # An error carries its message; every other end hands over partial work.
+    result = None if cause == "error" else end.partial or run.fallback
+    below = (fx.KillBelow(),) if cause == "budget" else ()
+    return fix(run, Ended(outcome, run.started_at, at, result), "text", unsettled, *closing, *below)
 
 
 def hand_over(run: Run) -> tuple[fx.Effect, ...]:
@@ -153,22 +143,17 @@ def row_suppressed(run: Run, event: ev.RowSuppressed) -> Step:
 def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
     """No session is left to announce it to: try again soon, then give up."""
     at = event.at
-    match run.phase:
-        case Announcing(ended=ended):
-            expires_at = at + policy.expiry_s(run.terms.expects)
-            due_at = at + policy.retry_s(1)
-            phase = AnnounceDeferred(ended, "missing-requester", 1, at, expires_at, due_at)
-            return move(run, phase, fx.Trace("failed", phase.reason))
-        case _:
-            return ignore(run, "nothing is being announced")
+    if not isinstance(run.phase, Announcing):
+        return ignore(run, "nothing is being announced")
+    expires_at = at + policy.expiry_s(run.terms.expects)
+    phase = AnnounceDeferred(run.phase.ended, "missing-requester", 1, at, expires_at, at + policy.retry_s(1))
+    return move(run, phase, fx.Trace("failed", phase.reason))
 
 
 def handed_to_program(run: Run, event: ev.HandedToProgram) -> Step:
     """A program has it now, and has its time to read it."""
     match run.phase:
-        case AnnounceDeferred(reason="descendants-active"):
-            return ignore(run, "nothing is being announced")
-        case Announcing(ended=ended) | AnnounceDeferred(ended=ended):
+        case Announcing(ended=ended) | AnnounceDeferred(ended=ended, reason="missing-requester"):
             return move(run, Announcing(ended, event.at + policy.UNREAD_PROGRAM_S))
         case _:
             return ignore(run, "nothing is being announced")

@@ -6,12 +6,15 @@ rows, cut into messages that PostgreSQL takes. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from fledge.core.run import Instant
+from fledge.core.value import Value
 
 T = TypeVar("T")
 
@@ -25,7 +28,7 @@ MOST_BYTES: Final = 7900
 """The size of a message: PostgreSQL takes less than 8000 bytes."""
 
 
-class Member(Struct, frozen=True, gc=False):
+class Member(Value):
     """An engine that works with the store, or a gateway that only reads and commits."""
 
     id: str
@@ -110,19 +113,19 @@ class News(Struct, array_like=True, omit_defaults=True):
 
     look: bool = False
     """Something became due or claimable."""
-    stop: list[tuple[str, int]] = field(default_factory=list)
+    stop: list[tuple[str, int]] = []
     """Sessions whose drivers, up to this epoch, should stop."""
-    interrupted: list[tuple[str, int, int]] = field(default_factory=list)
+    interrupted: list[tuple[str, int, int]] = []
     """Sessions and epochs whose driver should leave its step, and how many of its steps are called off by now."""
-    ended: list[str] = field(default_factory=list)
+    ended: list[str] = []
     """Runs whose outcome or delivery was decided."""
-    moved: list[str] = field(default_factory=list)
+    moved: list[str] = []
     """Sessions of which anything changed."""
     everything: bool = False
     """Look at all rows: news was lost, or there is too much of it."""
     expelled: bool = False
     """The others count the engine that hears this as dead."""
-    watched: list[str] = field(default_factory=list)
+    watched: list[str] = []
     """Sessions that clients of another process watch: it wants to hear the words of their turns."""
 
 
@@ -136,13 +139,17 @@ def merged(news: Sequence[News]) -> News:
         return news[0]
     return News(
         look=any(one.look for one in news),
-        stop=list(dict.fromkeys(stop for one in news for stop in one.stop)),
-        interrupted=list(dict.fromkeys(called_off for one in news for called_off in one.interrupted)),
-        ended=list(dict.fromkeys(key for one in news for key in one.ended)),
-        moved=list(dict.fromkeys(key for one in news for key in one.moved)),
+        stop=_each_once(one.stop for one in news),
+        interrupted=_each_once(one.interrupted for one in news),
+        ended=_each_once(one.ended for one in news),
+        moved=_each_once(one.moved for one in news),
         everything=any(one.everything for one in news),
-        watched=list(dict.fromkeys(key for one in news for key in one.watched)),
+        watched=_each_once(one.watched for one in news),
     )
+
+
+def _each_once(lists: Iterable[list[T]]) -> list[T]:
+    return list(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def to_messages(news: News) -> list[str]:
@@ -150,21 +157,12 @@ def to_messages(news: News) -> list[str]:
     message = _encode(news)
     if len(message) <= MOST_BYTES:
         return [message.decode()]
-    if max(len(news.stop), len(news.interrupted), len(news.ended), len(news.moved), len(news.watched)) < 2:
+    lists: dict[str, Any] = {name: items for name, items in asdict(news).items() if isinstance(items, list)}
+    if max(map(len, lists.values())) < 2:
         return [_encode(News(look=True, everything=True)).decode()]
-    stop, rest_stop = _halves(news.stop)
-    interrupted, rest_interrupted = _halves(news.interrupted)
-    ended, rest_ended = _halves(news.ended)
-    moved, rest_moved = _halves(news.moved)
-    watched, rest_watched = _halves(news.watched)
-    first = News(news.look, stop, interrupted, ended, moved, news.everything, watched=watched)
-    rest = News(False, rest_stop, rest_interrupted, rest_ended, rest_moved, watched=rest_watched)
-    return [*to_messages(first), *to_messages(rest)]
-
-
-def _halves(items: list[T]) -> tuple[list[T], list[T]]:
-    middle = len(items) // 2
-    return items[:middle], items[middle:]
+    first = {name: items[: len(items) // 2] for name, items in lists.items()}
+    rest = {name: items[len(items) // 2 :] for name, items in lists.items()}
+    return [*to_messages(News(news.look, everything=news.everything, **first)), *to_messages(News(**rest))]
 
 
 def from_message(message: str) -> News:

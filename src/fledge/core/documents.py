@@ -8,10 +8,10 @@ so. This file knows neither files nor stores; *spans* are times at work, as a st
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.run import Instant
+from fledge.core.value import Value
 
 WorkSpan = tuple[Instant, Instant]
 """From when to when an agent was at work."""
@@ -22,14 +22,14 @@ MOST_SPANS: Final = 32
 """How many spans of a workspace are kept apart; older ones become one that covers them all."""
 
 
-class Version(Struct, frozen=True, gc=False):
+class Version(Value):
     """A document as it lies there."""
 
     digest: str
     changed_at: Instant
 
 
-class Document(Struct, frozen=True, gc=False, omit_defaults=True):
+class Document(Value, omit_defaults=True):
     """The record of a document."""
 
     name: str
@@ -39,7 +39,7 @@ class Document(Struct, frozen=True, gc=False, omit_defaults=True):
     """A version that was found to be an agent's."""
 
 
-class Workspace(Struct, frozen=True, gc=False, omit_defaults=True):
+class Workspace(Value, omit_defaults=True):
     """The record of a workspace: its documents, and when agents that can write were at work in it."""
 
     path: str

@@ -10,8 +10,6 @@ makes texts printable.
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.asking import retry_text
 from fledge.core.figures import duration
 from fledge.core.freeze import one_line
@@ -22,19 +20,17 @@ from fledge.core.run import (
     AwaitingApproval,
     CompletedGiveup,
     Ending,
-    Failed,
     Grace,
     Instant,
-    Killed,
     Outcome,
     Queued,
+    Retry,
     Run,
     Running,
     Spawning,
-    TimedOut,
-    Unknown,
     Waiting,
 )
+from fledge.core.value import Value
 
 if TYPE_CHECKING:  # a listing needs no turns
     from fledge.core.turn import Wait
@@ -104,7 +100,7 @@ _MOVED_BY_A_DRIVER: Final = (Spawning, Queued, Running, Ending)
 """Phases that only go on while a process drives the folder, whatever else happens."""
 
 
-class Doing(Struct, frozen=True, gc=False, kw_only=True):
+class Doing(Value, kw_only=True):
     """The current activity of a run."""
 
     kind: DoingKind
@@ -116,14 +112,14 @@ class Doing(Struct, frozen=True, gc=False, kw_only=True):
     """When it ends by itself, at the latest."""
 
 
-class OpenToolCall(Struct, frozen=True, gc=False):
+class OpenToolCall(Value):
     """A tool call."""
 
     tool: str
     arguments: str
 
 
-class DoingFacts(Struct, frozen=True, gc=False, kw_only=True):
+class DoingFacts(Value, kw_only=True):
     """Facts about a run besides its phase."""
 
     is_driven: bool
@@ -158,17 +154,17 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
     match phase:
         case Spawning(due_at=due_at):
             return Doing(kind="preparing", text="being prepared", until_at=due_at)
-        case Queued(retry=None, due_at=due_at):
+        case Queued(retry=Retry(at=at, reason=reason)):
+            text = retry_text(at, one_line(reason, REASON_CHARS), now)
+            return Doing(kind="retry", text=text, since_at=facts.entered_at, until_at=at)
+        case Queued(due_at=due_at):
             place = "next in its lane" if not facts.ahead else f"queued behind {facts.ahead}"
             return Doing(kind="queue", text=place, since_at=facts.entered_at, until_at=due_at)
-        case Queued(retry=retry):
-            assert retry is not None
-            text = retry_text(retry.at, one_line(retry.reason, REASON_CHARS), now)
-            return Doing(kind="retry", text=text, since_at=facts.entered_at, until_at=retry.at)
         case Running():
             return _working(facts, now)
         case Waiting(until_settled=until, due_at=due_at):
-            return Doing(kind="children", text=_children(facts, until), since_at=facts.entered_at, until_at=due_at)
+            words = _children(facts.spawned, facts.unsettled, until)
+            return Doing(kind="children", text=words, since_at=facts.entered_at, until_at=due_at)
         case Asking(due_at=due_at):
             return Doing(kind="you", text="waits for your approval", since_at=facts.entered_at, until_at=due_at)
         case Ending(due_at=due_at, cause=Grace(error=error)):
@@ -181,16 +177,16 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
         case Announcing(ended=ended):
             return Doing(kind="delivery", text="its result is not read yet", since_at=ended.ended_at)
         case AnnounceDeferred(reason="missing-requester", since_at=since_at, due_at=due_at, tries=tries):
-            times = "once" if tries == 1 else f"{tries} times"
-            text = (
-                f"no requester is left to receive it, tried {times}" if tries else "no requester is left to receive it"
-            )
+            text = "no requester is left to receive it"
+            if tries:
+                text += ", tried once" if tries == 1 else f", tried {tries} times"
             return Doing(kind="delivery", text=text, since_at=since_at, until_at=due_at)
         case CompletedGiveup(delivery=delivery, settled_at=settled_at):
             text = f"its result was not delivered: {one_line(delivery.error, REASON_CHARS)}"
             return Doing(kind="lost", text=text, since_at=settled_at)
         case _:
-            return Doing(kind="children", text=_children(facts, None)) if facts.unsettled else None
+            words = _children(facts.spawned, facts.unsettled, None)
+            return Doing(kind="children", text=words) if facts.unsettled else None
 
 
 def _working(facts: DoingFacts, now: Instant) -> Doing:
@@ -204,28 +200,22 @@ def _working(facts: DoingFacts, now: Instant) -> Doing:
     return Doing(kind="tool" if line else "model", text=line or "thinking", since_at=facts.stepped_at)
 
 
-def _children(facts: DoingFacts, until_settled: int | None) -> str:
-    settled = facts.spawned - facts.unsettled
-    missing = facts.unsettled if until_settled is None else min(facts.unsettled, max(0, until_settled - settled))
-    return f"waits for {missing} of {facts.spawned} {'child' if facts.spawned == 1 else 'children'}"
+def _children(spawned: int, unsettled: int, until_settled: int | None) -> str:
+    settled = spawned - unsettled
+    missing = unsettled if until_settled is None else min(unsettled, max(0, until_settled - settled))
+    return f"waits for {missing} of {spawned} {'child' if spawned == 1 else 'children'}"
 
 
 def waits_for(wait: "Wait", spawned: int, unsettled: int, now: Instant) -> str:
     """The condition that a conversation waits for after a yield, and how much longer, in words."""
-    text = _children(DoingFacts(is_driven=True, spawned=spawned, unsettled=unsettled), wait.until_settled)
+    text = _children(spawned, unsettled, wait.until_settled)
     return text if wait.due_at is None else f"{text}, {duration(max(0.0, wait.due_at - now))} at most"
+
+
+_WHY: Final = {"timeout": "its time was up", "unknown": "how it ended is not known"}
+"""By status, where the outcome has no words of its own."""
 
 
 def error_words(outcome: Outcome) -> str:
     """Why a run failed, for people; empty if it did not."""
-    match outcome:
-        case Failed(error=error):
-            return error
-        case TimedOut():
-            return "its time was up"
-        case Killed():
-            return "killed"
-        case Unknown():
-            return "how it ended is not known"
-        case _:
-            return ""
+    return outcome.error or _WHY.get(outcome.status, "")

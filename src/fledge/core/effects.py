@@ -7,24 +7,24 @@ is always also readable from rows, so a crash between commit and act loses nothi
 
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.events import RowKind
 from fledge.core.run import Instant, Phase, Run, TextId
+from fledge.core.value import Value
 
 
-class _Effect(Struct, frozen=True, gc=False, tag=True):
+class _Effect(Value, tag=True):
     pass
 
 
-class Enqueue(_Effect, frozen=True, tag=True):
+class Enqueue(_Effect):
     """Let the session be claimed in its lane, as soon as its old driver is gone, and not before `due_at`."""
 
     due_at: Instant | None = None
 
 
-class Dequeue(_Effect, frozen=True, tag=True):
+class Dequeue(_Effect):
     """It must not be claimed any more."""
 
 
@@ -33,35 +33,35 @@ Owes = Literal["nothing", "earlier", "all"]
 this turn has read."""
 
 
-class ReleaseDriver(_Effect, frozen=True, tag=True):
+class ReleaseDriver(_Effect):
     """The driver that commits this is done: its lease and slot are free, its turn is over."""
 
     owes: Owes = "nothing"
 
 
-class FreeDriver(_Effect, frozen=True, tag=True):
+class FreeDriver(_Effect):
     """The driver that commits this is done for now: its lease and slot are free, the turn stays open."""
 
 
-class SupersedeDriver(_Effect, frozen=True, tag=True):
+class SupersedeDriver(_Effect):
     """Raise the epoch: what the old driver still writes is refused. Its slot is held until it exits, or `until_at`."""
 
     until_at: Instant
 
 
-class StopDriver(_Effect, frozen=True, tag=True):
+class StopDriver(_Effect):
     """Tell the driver to stop. Epoch and slot stay until it acknowledges, or `until_at`."""
 
     until_at: Instant
 
 
-class CloseCalls(_Effect, frozen=True, tag=True):
+class CloseCalls(_Effect):
     """Answer open tool calls of the turn with `reason`, close the turn, and withdraw reservations those calls made."""
 
     reason: str
 
 
-class Post(_Effect, frozen=True, tag=True):
+class Post(_Effect):
     """Put a message of the system into the run's own inbox."""
 
     kind: str
@@ -69,106 +69,106 @@ class Post(_Effect, frozen=True, tag=True):
     messages."""
 
 
-class Drain(_Effect, frozen=True, tag=True):
+class Drain(_Effect):
     """Take the unread completions into the transcript now; the same attempt goes on."""
 
 
-class Announce(_Effect, frozen=True, tag=True):
+class Announce(_Effect):
     """Write the completion row into the requester's inbox, or that of the nearest ancestor still there."""
 
     row: RowKind
     text: TextId | None
 
 
-class RefreshRow(_Effect, frozen=True, tag=True):
+class RefreshRow(_Effect):
     """Replace what the unread outcome row says."""
 
     text: TextId | None
 
 
-class WithdrawPlan(_Effect, frozen=True, tag=True):
+class WithdrawPlan(_Effect):
     """An unread plan row is suppressed: it has been answered, or never will be."""
 
 
-class Readdress(_Effect, frozen=True, tag=True):
+class Readdress(_Effect):
     """Look again for a session that receives the unread row, and put it into that inbox."""
 
 
-class Trace(_Effect, frozen=True, tag=True):
+class Trace(_Effect):
     """Record that this try at delivering the outcome reached no session, and why."""
 
     result: Literal["deferred", "failed"]
     why: str
 
 
-class GiveUpRow(_Effect, frozen=True, tag=True):
+class GiveUpRow(_Effect):
     """Move the unread row to the undelivered list, and tell the conversation above, if there is one."""
 
 
-class ReviveRow(_Effect, frozen=True, tag=True):
+class ReviveRow(_Effect):
     """Take the row off the undelivered list: it is unread again."""
 
     to: str | None = None
     """The session that receives it instead of the run's requester; None: the requester."""
 
 
-class DismissRow(_Effect, frozen=True, tag=True):
+class DismissRow(_Effect):
     """Take the row off the undelivered list for good."""
 
 
-class HandOver(_Effect, frozen=True, tag=True):
+class HandOver(_Effect):
     """The session reads no more as this run: completions in its inbox go to its own requester, same row and key; task,
     steer, wake and approval messages are void."""
 
 
-class ReadOn(_Effect, frozen=True, tag=True):
+class ReadOn(_Effect):
     """The session outlives its run: unread rows get a turn of their own; task, steer, wake and approval are void."""
 
 
-class SuppressInbox(_Effect, frozen=True, tag=True):
+class SuppressInbox(_Effect):
     """After a kill: completions in its inbox are suppressed, every message is void and its sender told."""
 
 
-class CountDown(_Effect, frozen=True, tag=True):
+class CountDown(_Effect):
     """Settled for its parent: one unsettled child fewer there, and on upwards."""
 
 
-class CountUp(_Effect, frozen=True, tag=True):
+class CountUp(_Effect):
     """Unsettled for its parent: one more there, and on upwards through parents that counted as settled."""
 
 
-class KillBelow(_Effect, frozen=True, tag=True):
+class KillBelow(_Effect):
     """Kill every descendant, silently, in this commit."""
 
 
-class CallHook(_Effect, frozen=True, tag=True):
+class CallHook(_Effect):
     """Put a hook call into the outbox, once per run."""
 
     hook: str
 
 
-class CleanUp(_Effect, frozen=True, tag=True):
+class CleanUp(_Effect):
     """Do what remains after the delivery: attachments, session deletion."""
 
 
-class Tell(_Effect, frozen=True, tag=True):
+class Tell(_Effect):
     """Put a notice for the requester where it will be seen."""
 
     notice: str
 
 
-class Archive(_Effect, frozen=True, tag=True):
+class Archive(_Effect):
     """Leave the lists; keep a tombstone."""
 
     reason: Literal["swept", "released"] = "swept"
     """Its time had come, or a person or program took it off the lists."""
 
 
-class DeleteSession(_Effect, frozen=True, tag=True):
+class DeleteSession(_Effect):
     """Delete the run's session and transcript; the tombstone stays."""
 
 
-class Forget(_Effect, frozen=True, tag=True):
+class Forget(_Effect):
     """Delete the run with everything that was prepared for it."""
 
 
@@ -208,7 +208,7 @@ Effect = (
 # ---- a decision ------------------------------------------------------------------------------------------------------
 
 
-class Step(Struct, frozen=True, gc=False):
+class Step(Value):
     """The result of an event: a new run with its effects, or the old one and the reason it was ignored."""
 
     run: Run

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, assert_never
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.attachments import FileEntry
@@ -32,6 +31,7 @@ from fledge.core.transcript import (
     joined,
     shown_arguments,
 )
+from fledge.core.value import Value
 
 OUTPUT_BYTES: Final = 2048
 """So much of a tool's result, of a call's arguments and of a note is shown in a page."""
@@ -43,12 +43,12 @@ CallStatus = Literal["running", "asked", "ok", "error", "unknown"]
 By = Literal["person", "session", "fledge"]
 
 
-class _Value(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag_field="type"):
+class _Value(Value, kw_only=True, omit_defaults=True, tag_field="type"):
     seq: int
     at: Instant
 
 
-class ImageShown(Struct, frozen=True, kw_only=True, gc=False):
+class ImageShown(Value, kw_only=True):
     """An image that came with an entry."""
 
     name: str
@@ -58,7 +58,7 @@ class ImageShown(Struct, frozen=True, kw_only=True, gc=False):
     height: int
 
 
-class AttachmentShown(Struct, frozen=True, kw_only=True, gc=False):
+class AttachmentShown(Value, kw_only=True):
     """A file that came with a message. `GET /attachments/<session>/<name>` downloads it."""
 
     name: str
@@ -67,7 +67,7 @@ class AttachmentShown(Struct, frozen=True, kw_only=True, gc=False):
     """Its media type."""
 
 
-class MessageEntry(_Value, frozen=True, kw_only=True, tag="message"):
+class MessageEntry(_Value, kw_only=True, tag="message"):
     """Words that came in."""
 
     kind: str
@@ -84,7 +84,7 @@ class MessageEntry(_Value, frozen=True, kw_only=True, tag="message"):
     attachments: tuple[AttachmentShown, ...] = ()
 
 
-class CallAsked(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class CallAsked(Value, kw_only=True, omit_defaults=True):
     """The question to a person about a call, and its answer."""
 
     id: str
@@ -94,7 +94,7 @@ class CallAsked(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True)
     rule: str = ""
 
 
-class CallValue(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class CallValue(Value, kw_only=True, omit_defaults=True):
     """One tool call of a reply."""
 
     id: str
@@ -114,7 +114,7 @@ class CallValue(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True)
     question: CallAsked | None = None
 
 
-class EntryUsage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class EntryUsage(Value, kw_only=True, omit_defaults=True):
     """Tokens that a reply used, as its provider counted them."""
 
     tokens_in: int = 0
@@ -124,7 +124,7 @@ class EntryUsage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     tokens_reasoning: int = 0
 
 
-class ReplyEntry(_Value, frozen=True, kw_only=True, tag="reply"):
+class ReplyEntry(_Value, kw_only=True, tag="reply"):
     """A model's reply."""
 
     text: str
@@ -139,7 +139,7 @@ class ReplyEntry(_Value, frozen=True, kw_only=True, tag="reply"):
     """The token limit cut it, and no rest follows."""
 
 
-class ResultEntry(_Value, frozen=True, kw_only=True, tag="result"):
+class ResultEntry(_Value, kw_only=True, tag="result"):
     """The result of a tool call."""
 
     call_id: str
@@ -153,7 +153,7 @@ class ResultEntry(_Value, frozen=True, kw_only=True, tag="result"):
     images: tuple[ImageShown, ...] = ()
 
 
-class CompletionValue(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class CompletionValue(Value, kw_only=True, omit_defaults=True):
     """A completion of a child that the session has read."""
 
     kind: str
@@ -176,7 +176,7 @@ class CompletionValue(Struct, frozen=True, kw_only=True, gc=False, omit_defaults
     """The whole result, where one entry was asked for and the result is still kept."""
 
 
-class CompletionsEntry(_Value, frozen=True, kw_only=True, tag="completions"):
+class CompletionsEntry(_Value, kw_only=True, tag="completions"):
     """Completions that the session read at once."""
 
     completions: tuple[CompletionValue, ...] = ()
@@ -185,7 +185,7 @@ class CompletionsEntry(_Value, frozen=True, kw_only=True, tag="completions"):
     size: int = 0
 
 
-class NoteEntry(_Value, frozen=True, kw_only=True, tag="note"):
+class NoteEntry(_Value, kw_only=True, tag="note"):
     """Something for the record, such as a summary of older entries."""
 
     text: str
@@ -198,7 +198,7 @@ LineKind = Literal["steered", "killed", "resumed", "crashed", "restarted", "plan
 """`crashed`: its process died in one of its steps. `restarted`: its process left or died between two steps."""
 
 
-class LineEntry(_Value, frozen=True, kw_only=True, tag="line"):
+class LineEntry(_Value, kw_only=True, tag="line"):
     """Something was done to a run: to this session's own, or to a child of the session."""
 
     kind: LineKind
@@ -211,14 +211,14 @@ HistoryEntry = MessageEntry | ReplyEntry | ResultEntry | CompletionsEntry | Note
 """An entry of a transcript. A line has the number of the entry that it follows."""
 
 
-class EntryPlace(Struct, frozen=True, gc=False):
+class EntryPlace(Value):
     """An entry's number and time."""
 
     seq: int
     at: Instant
 
 
-class _Spawned(Struct, frozen=True, rename="camel"):
+class _Spawned(Value, rename="camel"):
     run_id: str = ""
     child_session_key: str = ""
 
@@ -256,9 +256,9 @@ def _entry(
     output: int,
 ) -> HistoryEntry:
     seq, at = place.seq, place.at
+    text, size = cut(body.text, words if isinstance(body, Spoken | Replied) else output)
     match body:
         case Spoken():
-            text, size = cut(body.text, words)
             return MessageEntry(
                 seq=seq,
                 at=at,
@@ -272,10 +272,8 @@ def _entry(
                 attachments=attachments(body.files),
             )
         case Told():
-            text, size = cut(body.text, output)
             return CompletionsEntry(seq=seq, at=at, completions=completions(body), text=text, size=size)
         case Replied():
-            text, size = cut(body.text, words)
             return ReplyEntry(
                 seq=seq,
                 at=at,
@@ -292,7 +290,6 @@ def _entry(
                 is_cut=body.cut,
             )
         case Resulted():
-            text, size = cut(body.text, output)
             return ResultEntry(
                 seq=seq,
                 at=at,
@@ -306,7 +303,6 @@ def _entry(
                 images=_images(body.images),
             )
         case Noted():
-            text, size = cut(body.text, output)
             return NoteEntry(seq=seq, at=at, text=text, size=size, covers=body.covers)
         case _:
             assert_never(body)
@@ -319,10 +315,7 @@ def _by(spoken: Spoken) -> By:
 
 
 def _images(images: tuple[ImageEntry, ...]) -> tuple[ImageShown, ...]:
-    return tuple(
-        ImageShown(name=one.name, media_type=one.media_type, bytes=one.bytes, width=one.width, height=one.height)
-        for one in images
-    )
+    return msgspec.convert(images, tuple[ImageShown, ...], from_attributes=True)
 
 
 def attachments(files: tuple[FileEntry, ...]) -> tuple[AttachmentShown, ...]:

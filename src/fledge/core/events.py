@@ -7,9 +7,8 @@ Names are in the past tense. *Signals* bear on whether an attempt is over; `reco
 
 from typing import Literal, get_args
 
-from msgspec import Struct
-
 from fledge.core.run import Ended, Instant, Path, Terms, TextId, WaitsFor
+from fledge.core.value import Value
 
 Said = Literal["text", "empty", "silent", "skip"]
 """The meaning of a whole reply: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
@@ -22,7 +21,7 @@ YieldCondition = Literal["all", "any"] | int
 # ---- ends: what an executor says when an attempt is over -------------------------------------------------------------
 
 
-class Finished(Struct, frozen=True, gc=False, tag="finished", omit_defaults=True):
+class Finished(Value, tag="finished", omit_defaults=True):
     """A final reply was committed. `cut`: the token limit cut it, and its rest too."""
 
     said: Said
@@ -30,7 +29,7 @@ class Finished(Struct, frozen=True, gc=False, tag="finished", omit_defaults=True
     cut: bool = False
 
 
-class Errored(Struct, frozen=True, gc=False, tag="errored"):
+class Errored(Value, tag="errored"):
     """It cannot go on. A spent budget and a limit (of steps, of patience) hand over partial work; a spent budget also
     stops everything below."""
 
@@ -39,7 +38,7 @@ class Errored(Struct, frozen=True, gc=False, tag="errored"):
     partial: TextId | None = None
 
 
-class RanOut(Struct, frozen=True, gc=False, tag="ran_out"):
+class RanOut(Value, tag="ran_out"):
     """The executor itself enforced a time limit."""
 
     partial: TextId | None = None
@@ -51,11 +50,11 @@ End = Finished | Errored | RanOut
 # ---- events ----------------------------------------------------------------------------------------------------------
 
 
-class _Event(Struct, frozen=True, gc=False, kw_only=True, tag=True, omit_defaults=True):
+class _Event(Value, kw_only=True, tag=True, omit_defaults=True):
     at: Instant
 
 
-class Admitted(_Event, frozen=True, kw_only=True, tag=True):
+class Admitted(_Event, kw_only=True):
     """All checks passed and its place is reserved: the run's birth."""
 
     key: str
@@ -65,29 +64,29 @@ class Admitted(_Event, frozen=True, kw_only=True, tag=True):
     """The engine that prepares it, where several share the store."""
 
 
-class Prepared(_Event, frozen=True, kw_only=True, tag=True):
+class Prepared(_Event):
     """Session, attachments and binding are in place; only now is `accepted` answered."""
 
 
-class Imported(_Event, frozen=True, kw_only=True, tag=True):
+class Imported(_Event, kw_only=True):
     """It was lived in another system and is over: history, of which nothing goes on here."""
 
     ended: Ended
 
 
-class Withdrawn(_Event, frozen=True, kw_only=True, tag=True):
+class Withdrawn(_Event, kw_only=True):
     """The reservation failed, or the call that asked for it was closed."""
 
     reason: str
 
 
-class Claimed(_Event, frozen=True, kw_only=True, tag=True):
+class Claimed(_Event, kw_only=True):
     """A driver took the session's lease and a slot in its lane."""
 
     epoch: int
 
 
-class _Signal(_Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+class _Signal(_Event, kw_only=True, omit_defaults=True):
     attempt: int
     next_run_id: str
     """The id of the attempt that follows, should one follow at once."""
@@ -97,17 +96,17 @@ class _Signal(_Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     messages: int = 0
 
 
-class AttemptStarted(_Signal, frozen=True, kw_only=True, tag=True):
+class AttemptStarted(_Signal):
     """Signal: the executor began, or began again after a provisional error."""
 
 
-class AttemptEnded(_Signal, frozen=True, kw_only=True, tag=True):
+class AttemptEnded(_Signal, kw_only=True):
     """Signal, authoritative: the attempt's committed end."""
 
     end: End
 
 
-class AttemptFaltered(_Signal, frozen=True, kw_only=True, tag=True):
+class AttemptFaltered(_Signal, kw_only=True):
     """Signal, provisional: an error that may be retried, or a foreign runtime's aborted end."""
 
     error: str
@@ -116,28 +115,28 @@ class AttemptFaltered(_Signal, frozen=True, kw_only=True, tag=True):
     """`limit`: the run has no patience left with its model."""
 
 
-class DriverStopped(_Signal, frozen=True, kw_only=True, tag=True):
+class DriverStopped(_Signal):
     """Signal: the driver acknowledged that it was told to stop, and is gone."""
 
 
-class LeaseLost(_Signal, frozen=True, kw_only=True, tag=True):
+class LeaseLost(_Signal, kw_only=True):
     """Signal: the driver is gone without an end: a crash, or a graceful stop (then no step was open)."""
 
     step_open: bool
 
 
-class Progressed(_Event, frozen=True, kw_only=True, tag=True):
+class Progressed(_Event):
     """A step was committed after a crash or a pause: crashes and patience count from the start again."""
 
 
-class Yielded(_Signal, frozen=True, kw_only=True, tag=True):
+class Yielded(_Signal, kw_only=True):
     """The turn ended on `sessions_yield`: wait for children under a condition."""
 
     asked: YieldCondition
     wait_s: float
 
 
-class PersonAsked(_Event, frozen=True, kw_only=True, tag=True):
+class PersonAsked(_Event, kw_only=True):
     """Nothing of the turn is left to do but calls that need a person's approval."""
 
     attempt: int
@@ -145,7 +144,7 @@ class PersonAsked(_Event, frozen=True, kw_only=True, tag=True):
     """When the first question expires."""
 
 
-class Paused(_Event, frozen=True, kw_only=True, tag=True):
+class Paused(_Event, kw_only=True):
     """No model could answer the step, or what only a program can bring is missing: it is tried again later, and nothing
     is held meanwhile."""
 
@@ -157,15 +156,15 @@ class Paused(_Event, frozen=True, kw_only=True, tag=True):
     waits_for: WaitsFor = "model"
 
 
-class ProgramCame(_Event, frozen=True, kw_only=True, tag=True):
+class ProgramCame(_Event):
     """A process has brought the agent, the functions and the runtime that the run needs of a program."""
 
 
-class PersonAnswered(_Event, frozen=True, kw_only=True, tag=True):
+class PersonAnswered(_Event):
     """Every question of the turn is answered or has expired."""
 
 
-class ChildrenSettled(_Event, frozen=True, kw_only=True, tag=True):
+class ChildrenSettled(_Event, kw_only=True):
     """Another child has settled, which may end the wait."""
 
     unsettled: int
@@ -173,18 +172,18 @@ class ChildrenSettled(_Event, frozen=True, kw_only=True, tag=True):
     next_run_id: str
 
 
-class SendArrived(_Event, frozen=True, kw_only=True, tag=True):
+class SendArrived(_Event):
     """A message was added to the session's inbox."""
 
 
-class Steered(_Event, frozen=True, kw_only=True, tag=True):
+class Steered(_Event, kw_only=True):
     """The controller redirected the run; `text` is what the old attempt had said so far."""
 
     next_run_id: str
     text: TextId | None = None
 
 
-class Resumed(_Event, frozen=True, kw_only=True, tag=True):
+class Resumed(_Event, kw_only=True):
     """A killed run was resumed; `text` is what it had said before."""
 
     next_run_id: str
@@ -192,7 +191,7 @@ class Resumed(_Event, frozen=True, kw_only=True, tag=True):
     text: TextId | None = None
 
 
-class KillOrdered(_Event, frozen=True, kw_only=True, tag=True):
+class KillOrdered(_Event, kw_only=True):
     """A kill reached this run, by name or from above."""
 
     named: bool
@@ -202,68 +201,68 @@ class KillOrdered(_Event, frozen=True, kw_only=True, tag=True):
     partial: TextId | None = None
 
 
-class PlanApproved(_Event, frozen=True, kw_only=True, tag=True):
+class PlanApproved(_Event, kw_only=True):
     """The plan was approved."""
 
     next_run_id: str
     unsettled: int = 0
 
 
-class PlanRejected(_Event, frozen=True, kw_only=True, tag=True):
+class PlanRejected(_Event, kw_only=True):
     """The plan was rejected; the reason is in the inbox."""
 
     next_run_id: str
     unsettled: int = 0
 
 
-class RowConsumed(_Event, frozen=True, kw_only=True, tag=True):
+class RowConsumed(_Event, kw_only=True):
     """The requester's transcript has a row of this run."""
 
     row: RowKind
     path: Path
 
 
-class RowSuppressed(_Event, frozen=True, kw_only=True, tag=True):
+class RowSuppressed(_Event):
     """The requester was killed with this run's outcome unread."""
 
 
-class RequesterLost(_Event, frozen=True, kw_only=True, tag=True):
+class RequesterLost(_Event):
     """No session is left, up to main, to which the outcome could be announced."""
 
 
-class HandedToProgram(_Event, frozen=True, kw_only=True, tag=True):
+class HandedToProgram(_Event):
     """Its requester is gone, and the nearest above is a program, which reads through handles."""
 
 
-class Retried(_Event, frozen=True, kw_only=True, tag=True):
+class Retried(_Event, kw_only=True):
     """An undelivered result is to be delivered again."""
 
     to: str | None = None
     """The session that receives it instead of the run's requester; None: the requester."""
 
 
-class Dismissed(_Event, frozen=True, kw_only=True, tag=True):
+class Dismissed(_Event):
     """An undelivered result was dismissed."""
 
 
-class Removed(_Event, frozen=True, kw_only=True, tag=True):
+class Removed(_Event, kw_only=True):
     """A settled run was removed from the lists early."""
 
     held_by: str | None = None
     """Why it may not be archived yet."""
 
 
-class CleanedUp(_Event, frozen=True, kw_only=True, tag=True):
+class CleanedUp(_Event):
     """Hooks, attachments and session deletion are done."""
 
 
-class CleanupFailed(_Event, frozen=True, kw_only=True, tag=True):
+class CleanupFailed(_Event, kw_only=True):
     """A cleanup step could not be done; it is tried again."""
 
     error: str
 
 
-class CameDue(_Event, frozen=True, kw_only=True, tag=True):
+class CameDue(_Event, kw_only=True):
     """The run's due time has passed. The facts are those its phase needs."""
 
     next_run_id: str

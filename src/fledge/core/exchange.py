@@ -9,15 +9,15 @@ never more than `MAX_HOPS`, so that no ring of agents goes round for ever.
 import re
 from typing import Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.core.access import AgentToAgent, is_announced, next_speaker
+from fledge.core.access import is_announced, next_speaker
 from fledge.core.announce import guarded
 from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
 from fledge.core.route import ANNOUNCED, APART
 from fledge.core.run import Instant, Queued, Run, Running, Waiting
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 ExchangeKind = Literal["tell", "ask", "talk"]
@@ -32,21 +32,21 @@ _PLAN_ANSWER: Final = re.compile(r"\s*(APPROVED|REJECTED)\s*(?::(.*))?", re.DOTA
 # ---- stages: where an exchange is ------------------------------------------------------------------------------------
 
 
-class Asked(Struct, frozen=True, gc=False, tag="asked"):
+class Asked(Value, tag="asked"):
     """The message waits for the target's answer."""
 
 
-class Talking(Struct, frozen=True, gc=False, tag="talking"):
+class Talking(Value, tag="talking"):
     """The two take turns; so many have been taken."""
 
     turns: int
 
 
-class Closing(Struct, frozen=True, gc=False, tag="closing"):
+class Closing(Value, tag="closing"):
     """The target may say something in its own conversation, or nothing."""
 
 
-class Over(Struct, frozen=True, gc=False, tag="over"):
+class Over(Value, tag="over"):
     """The exchange has ended."""
 
     why: str
@@ -55,7 +55,7 @@ class Over(Struct, frozen=True, gc=False, tag="over"):
 ExchangeStage = Asked | Talking | Closing | Over
 
 
-class Exchange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Exchange(Value, kw_only=True, omit_defaults=True):
     """One message, with all that followed from it."""
 
     id: str
@@ -109,14 +109,15 @@ def kind_of(run: Run | None, own: bool, waits: bool) -> ExchangeKind:
     A live run reads it with its work and reports to its requester, so there is nothing to wait for; one that waits for
     its children takes a turn for it. A conversation, or another session's child that has ended, talks back.
     """
-    live = run is not None and run.ended is None
-    if live or own:
-        return "ask" if waits and (not live or _takes_a_turn(run)) else "tell"
+    if run is not None and run.ended is None:
+        return "ask" if waits and _takes_a_turn(run) else "tell"
+    if own:
+        return "ask" if waits else "tell"
     return "talk"
 
 
-def _takes_a_turn(run: Run | None) -> bool:
-    match None if run is None else run.phase:
+def _takes_a_turn(run: Run) -> bool:
+    match run.phase:
         case Waiting():
             return True
         case Queued(serving=serving) | Running(serving=serving):
@@ -128,7 +129,7 @@ def _takes_a_turn(run: Run | None) -> bool:
 # ---- what follows ----------------------------------------------------------------------------------------------------
 
 
-class Move(Struct, frozen=True, gc=False):
+class Move(Value):
     """The exchange afterwards, and the words of the next message, if there is one."""
 
     exchange: Exchange
@@ -151,14 +152,13 @@ def answered(exchange: Exchange, reply: str, made: int) -> Move:
         exchange = replace(exchange, reply=words)
     if exchange.kind != "talk" or classify_reply(words) in ("empty", "silent"):
         return Move(_over(exchange, "answered"))
-    rules = AgentToAgent(max_turns=exchange.max_turns)
-    speaker = next_speaker(rules, turns, words, exchange.requester, exchange.target)
+    speaker = next_speaker(exchange.max_turns, turns, words, exchange.requester, exchange.target)
     refusal = refuse_hop(exchange, made)
     if refusal is not None:
         return Move(_over(exchange, refusal.reason))
     moved = replace(exchange, stage=Closing() if speaker is None else Talking(turns))
     moved = replace(moved, path=(*exchange.path, moved.speaker or ""))
-    return Move(moved, _closing_words() if speaker is None else _talk_words(moved, words, turns + 1))
+    return Move(moved, _CLOSING_WORDS if speaker is None else _talk_words(moved, words, turns + 1))
 
 
 def dropped(exchange: Exchange, why: str) -> Exchange:
@@ -180,6 +180,11 @@ def refuse_hop(exchange: Exchange, made: int) -> Refusal | None:
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
+_CLOSING_WORDS: Final = (
+    "[Agent to agent] The exchange is over. If your own user should hear of it, say so now in one or two sentences;"
+    f" else reply {ANNOUNCE_SKIP} alone."
+)
+
 
 def first_words(exchange: Exchange, message: str) -> str:
     """The first message as its target reads it: in a talk it says who speaks and where the answer goes."""
@@ -199,13 +204,6 @@ def _talk_words(exchange: Exchange, reply: str, turn: int) -> str:
     )
 
 
-def _closing_words() -> str:
-    return (
-        "[Agent to agent] The exchange is over. If your own user should hear of it, say so now in one or two sentences;"
-        f" else reply {ANNOUNCE_SKIP} alone."
-    )
-
-
 def _framed(speaker: str, words: str, instruction: str) -> str:
     # Every line of the other's words is quoted, so none of them can pass for ours.
     quoted = [f"> {line}" for line in guarded(words).splitlines()]
@@ -216,7 +214,7 @@ def _framed(speaker: str, words: str, instruction: str) -> str:
 # ---- answers to plans ------------------------------------------------------------------------------------------------
 
 
-class PlanAnswer(Struct, frozen=True, gc=False):
+class PlanAnswer(Value):
     """An answer to a plan."""
 
     approves: bool
@@ -227,11 +225,10 @@ def plan_words(approves: bool, reason: str) -> str:
     """The message that answers a plan; the reason may be that message itself. Refused: a rejection that does not say
     why."""
     said = plan_answer(reason)
-    if said is not None and said.approves == approves:
-        reason = said.reason
-    if not approves and not reason.strip():
+    why = reason.strip() if said is None or said.approves != approves else said.reason
+    if not approves and not why:
         raise BadInput("message", "must say why the plan is rejected")
-    return f"APPROVED: {reason.strip() or 'proceed'}" if approves else f"REJECTED: {reason.strip()}"
+    return f"APPROVED: {why or 'proceed'}" if approves else f"REJECTED: {why}"
 
 
 def plan_answer(message: str) -> PlanAnswer | None:

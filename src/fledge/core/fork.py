@@ -11,7 +11,7 @@ from fledge.core.announce import guarded
 from fledge.core.freeze import one_line
 from fledge.core.policy import Refusal
 from fledge.core.redact import redacted
-from fledge.core.transcript import Body, Noted, Replied, Resulted, Spoken, Told, joined, shown_arguments
+from fledge.core.transcript import Body, Noted, Replied, Resulted, Spoken, Told, joined_bodies, shown_arguments
 
 CHARS_A_TOKEN: Final = 4
 RESULT_CHARS: Final = 4000
@@ -27,7 +27,7 @@ _END: Final = "[End of context]"
 
 def history_text(bodies: Iterable[Body]) -> str:
     """The conversation so far, oldest first; secrets are taken out, and no line of it can pass for the end."""
-    said = [body for _, body in joined((None, body) for body in bodies)]
+    said = joined_bodies(bodies)
     answered = {body.call_id for body in said if isinstance(body, Resulted)}
     parts = [part for body in said if (part := _part(body, answered))]
     text = redacted("\n\n".join(parts)).replace(_END, "[end of context]")

@@ -10,10 +10,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from fledge.core.events import Said
 from fledge.core.figures import count_text, duration, money
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 NO_REPLY = "NO_REPLY"
@@ -142,7 +141,7 @@ def _ends(text: str) -> str:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
-class Stats(Struct, frozen=True, gc=False, rename="camel"):
+class Stats(Value, rename="camel"):
     """The figures of an attempt, as measured; None where nothing was measured."""
 
     runtime_s: float | None = None

@@ -7,11 +7,11 @@ file does not know where files lie nor how they were found.
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.keys import short_id
+from fledge.core.value import Value
 
 ARTIFACTS: Final = "artifacts"
 """The folder in a workspace from which files are handed over."""
@@ -19,7 +19,7 @@ MOST: Final = 50
 """How many files are named; more are counted."""
 
 
-class Artifact(Struct, frozen=True, gc=False, omit_defaults=True):
+class Artifact(Value, omit_defaults=True):
     """A file that is handed over."""
 
     name: str
@@ -29,7 +29,7 @@ class Artifact(Struct, frozen=True, gc=False, omit_defaults=True):
     """The beginning of its digest; empty if it was not taken."""
 
 
-class Worktree(Struct, frozen=True, gc=False, omit_defaults=True):
+class Worktree(Value, omit_defaults=True):
     """A git worktree of a child's own."""
 
     path: str
@@ -41,7 +41,7 @@ class Worktree(Struct, frozen=True, gc=False, omit_defaults=True):
     more_changed: int = 0
 
 
-class Handover(Struct, frozen=True, gc=False, omit_defaults=True):
+class Handover(Value, omit_defaults=True):
     """All of it."""
 
     folder: str = ""

@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.freeze import HEARTBEAT_OK
 from fledge.core.run import Instant
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 Cause = Literal["action", "default", "interval", "retry"]
@@ -52,7 +51,7 @@ _EMPTY_LINE: Final = re.compile(r"(#.*|[-*+](\s*\[[ xX]?\])?|```.*)?")
 # ---- wakes -----------------------------------------------------------------------------------------------------------
 
 
-class Wake(Struct, frozen=True, gc=False):
+class Wake(Value):
     """A wanted heartbeat of one session: the strongest cause asked for, and when it is due."""
 
     cause: Cause
@@ -82,7 +81,7 @@ def retry_wake(wake: Wake, now: Instant, is_waiting: bool = False) -> Wake:
 # ---- active hours ----------------------------------------------------------------------------------------------------
 
 
-class ActiveHours(Struct, frozen=True, gc=False):
+class ActiveHours(Value):
     """`heartbeat.activeHours` in minutes of the day, start included, end not; it may wrap around midnight."""
 
     start_minute: int
@@ -131,7 +130,7 @@ def minutes_until_open(hours: ActiveHours | None, minute_of_day: int) -> int | N
 # ---- whether to run --------------------------------------------------------------------------------------------------
 
 
-class HeartbeatSettings(Struct, frozen=True, gc=False, kw_only=True):
+class HeartbeatSettings(Value, kw_only=True):
     """`heartbeat`: how often by itself (0 is off), at which hours at all, and how much may stand beside an ok."""
 
     every_s: float = 0.0
@@ -141,7 +140,7 @@ class HeartbeatSettings(Struct, frozen=True, gc=False, kw_only=True):
     ack_chars: int = OK_EXTRA_CHARS
 
 
-class Situation(Struct, frozen=True, gc=False, kw_only=True):
+class Situation(Value, kw_only=True):
     """The state of the session when its wake is due."""
 
     minute_of_day: int
@@ -150,7 +149,7 @@ class Situation(Struct, frozen=True, gc=False, kw_only=True):
     """Notices and completions that a heartbeat turn would read."""
 
 
-class HeartbeatVerdict(Struct, frozen=True, gc=False):
+class HeartbeatVerdict(Value):
     """Run it now (no skip), or why not and in how many seconds to look again; None is not by itself."""
 
     skip: Skip | None

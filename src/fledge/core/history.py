@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Final, Literal, assert_never
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core.freeze import one_line
 from fledge.core.redact import TextSpan, hidden, redacted, secrets
 from fledge.core.run import Instant
 from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told, joined, shown_arguments
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 HISTORY_BYTES: Final = 79 * 1024
@@ -30,7 +30,7 @@ PAGE_CHARS: Final = 20_000
 _encode = msgspec.json.Encoder().encode
 
 
-class ShownMessage(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class ShownMessage(Value, rename="camel", omit_defaults=True):
     """One message of a transcript, fit to be shown."""
 
     role: Literal["user", "assistant", "tool", "event", "note"]
@@ -44,7 +44,7 @@ class ShownMessage(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     """The tools a reply called, each with its arguments on one line."""
 
 
-class History(Struct, frozen=True, gc=False, rename="camel"):
+class History(Value, rename="camel"):
     """The messages of a transcript that are shown, oldest first, and whether any were dropped, cut or redacted."""
 
     messages: tuple[ShownMessage, ...]
@@ -80,24 +80,24 @@ def history(said: Iterable[tuple[Instant, Body]], limit: int, include_tools: boo
     )
 
 
-class _Part(Struct, frozen=True, gc=False):
+class _Part(Value):
     shown: ShownMessage
     cut: bool
     redacted: bool
 
 
 def _part(at: Instant, body: Body, include_tools: bool) -> _Part | None:
-    when = int(at * 1000)
+    when, text = int(at * 1000), body.text
     match body:
-        case Spoken(text=text, source=source):
+        case Spoken(source=source):
             return _clean(ShownMessage("user", text, when, source))
-        case Told(text=text):
+        case Told():
             return _clean(ShownMessage("event", text, when))
-        case Noted(text=text):
+        case Noted():
             return _clean(ShownMessage("note", text, when))
-        case Resulted(name=name, text=text):
+        case Resulted(name=name):
             return _clean(ShownMessage("tool", text, when, tool=name)) if include_tools else None
-        case Replied(text=text, calls=calls):
+        case Replied(calls=calls):
             named = tuple(_call(call) for call in calls[:CALLS]) if include_tools else ()
             return _clean(ShownMessage("assistant", text, when, calls=named)) if text.strip() or named else None
         case _:
@@ -117,7 +117,7 @@ def _clean(shown: ShownMessage) -> _Part:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-class ResultPage(Struct, frozen=True, gc=False, omit_defaults=True):
+class ResultPage(Value, omit_defaults=True):
     """A part of a result. Offsets count characters of the frozen text; a secret in it is shown as a mark."""
 
     text: str
@@ -134,12 +134,14 @@ def page(result: str, offset: int, limit: int) -> ResultPage:
     No page ends inside a secret, and one that is asked for from there on begins with the mark. Refused: an offset
     beyond the end.
     """
-    if offset > len(result):
-        raise BadInput("offset", f"must be at most {len(result)}, the length of the result", offset)
+    total = len(result)
+    if offset > total:
+        raise BadInput("offset", f"must be at most {total}, the length of the result", offset)
     found = secrets(result)
-    end = min(len(result), offset + limit)
-    end = _after_secret(found, largest(offset, end, lambda at: _fits(_between(result, found, offset, at))))
-    return ResultPage(_between(result, found, offset, end), offset, len(result), end if end < len(result) else None)
+    end = min(total, offset + limit)
+    end = largest(offset, end, lambda at: len(_encode(_between(result, found, offset, at))) <= HISTORY_BYTES)
+    end = _after_secret(found, end)
+    return ResultPage(_between(result, found, offset, end), offset, total, end if end < total else None)
 
 
 def largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
@@ -150,10 +152,6 @@ def largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _fits(text: str) -> bool:
-    return len(_encode(text)) <= HISTORY_BYTES
 
 
 def _between(result: str, found: list[TextSpan], start: int, end: int) -> str:

@@ -5,22 +5,16 @@ Four moments of a run's life. Two are news (`spawned`, `ended`), two are questio
 not know the listeners.
 """
 
-from typing import Any, Final, Literal
-
-from msgspec import Struct
+from typing import Any, Final, Literal, get_args
 
 from fledge.core.params import read_params
 from fledge.core.route import Address, check_address
 from fledge.core.run import Instant, Mode
+from fledge.core.value import Value
 from fledge.errors import BadInput, FledgeError, Refused
 
 HookName = Literal["subagent_spawning", "subagent_spawned", "subagent_delivery_target", "subagent_ended"]
-HOOKS: Final[tuple[HookName, ...]] = (
-    "subagent_spawning",
-    "subagent_spawned",
-    "subagent_delivery_target",
-    "subagent_ended",
-)
+HOOKS: Final[tuple[HookName, ...]] = get_args(HookName)
 Left = Literal["completed", "deleted", "swept", "released"]
 """Why a context engine need not keep a run's context any more: done and kept; done and deleted; archived in its time;
 taken off the lists."""
@@ -28,7 +22,7 @@ EndedOutcome = Literal["ok", "error", "timeout", "killed", "unknown", "reset", "
 """How it came out; `reset`: nothing of the run ended, its thread was unbound."""
 
 
-class _Told(Struct, frozen=True, gc=False, kw_only=True, rename="camel", tag_field="hook"):
+class _Told(Value, kw_only=True, rename="camel", tag_field="hook"):
     channel: str = ""
     """With `to` and `thread`: the place outside that is concerned; empty if there is none."""
     to: str = ""
@@ -40,7 +34,7 @@ class _Told(Struct, frozen=True, gc=False, kw_only=True, rename="camel", tag_fie
         return Address(self.channel, self.to, self.thread) if self.channel else None
 
 
-class SubagentSpawning(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawning"):
+class SubagentSpawning(_Told, kw_only=True, tag="subagent_spawning"):
     """A child that wants a thread is being prepared; the place is where it was asked for."""
 
     child_session_key: str
@@ -51,7 +45,7 @@ class SubagentSpawning(_Told, frozen=True, kw_only=True, rename="camel", tag="su
     thread_requested: bool = True
 
 
-class SubagentSpawned(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawned"):
+class SubagentSpawned(_Told, kw_only=True, tag="subagent_spawned"):
     """A child was accepted; the place is its thread, else where it was asked for."""
 
     child_session_key: str
@@ -63,7 +57,7 @@ class SubagentSpawned(_Told, frozen=True, kw_only=True, rename="camel", tag="sub
     thread_requested: bool = False
 
 
-class DeliveryTarget(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_delivery_target"):
+class DeliveryTarget(_Told, kw_only=True, tag="subagent_delivery_target"):
     """A child's answer is about to be told; the place is where it would go."""
 
     child_session_key: str
@@ -73,7 +67,7 @@ class DeliveryTarget(_Told, frozen=True, kw_only=True, rename="camel", tag="suba
     expects_completion_message: bool
 
 
-class SubagentEnded(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_ended"):
+class SubagentEnded(_Told, kw_only=True, tag="subagent_ended"):
     """A run is over, or its thread was unbound; the place is that thread."""
 
     target_session_key: str
@@ -90,14 +84,14 @@ class SubagentEnded(_Told, frozen=True, kw_only=True, rename="camel", tag="subag
 HookEvent = SubagentSpawning | SubagentSpawned | DeliveryTarget | SubagentEnded
 
 
-class HookCall(Struct, frozen=True, gc=False):
+class HookCall(Value):
     """One event for one listener, as it stands in the outbox."""
 
     listener: str
     event: HookEvent
 
 
-class Binding(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+class Binding(Value, kw_only=True, rename="camel"):
     """What `subagent_spawning` may answer: a thread that is ready, or that it must not be."""
 
     status: Literal["ok", "error"] = "ok"
@@ -109,7 +103,7 @@ class Binding(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     thread: str = ""
 
 
-class _Place(Struct, frozen=True, gc=False, kw_only=True):
+class _Place(Value, kw_only=True):
     channel: str
     to: str
     thread: str = ""

@@ -7,13 +7,13 @@ images, reads the same words. This file knows no disk and no provider's wire.
 """
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from math import ceil
 from typing import Final, Literal, Protocol
 
-from msgspec import Struct
-
 from fledge.core.freeze import one_line
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 ImageKind = Literal["png", "jpeg", "gif", "webp"]
@@ -41,7 +41,7 @@ _PNG_END: Final = b"IEND\xaeB`\x82"
 _SHOWN_KIND: Final[dict[ImageKind, str]] = {"png": "PNG", "jpeg": "JPEG", "gif": "GIF", "webp": "WebP"}
 
 
-class Image(Struct, frozen=True, forbid_unknown_fields=True):
+class Image(Value, forbid_unknown_fields=True):
     """An image that a tool returns or a program sends: PNG, JPEG, GIF or WebP, recognised by its bytes.
 
     >>> @fledge.tool(read_only=True)
@@ -54,7 +54,7 @@ class Image(Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
 
 
-class ImageEntry(Struct, frozen=True, gc=False, omit_defaults=True):
+class ImageEntry(Value, omit_defaults=True):
     """An image as a transcript holds it."""
 
     sha256: str
@@ -114,21 +114,21 @@ def read_image(image: Image, field: str = "image") -> ImageEntry:
     data = image.data
     if not isinstance(data, bytes):
         raise BadInput(field, "must be bytes", type(data).__name__)
-    kind = kind_of(data)
+    kind, size = kind_of(data), len(data)
     name = one_line(image.name, NAME_CHARS).replace("[", "(").replace("]", ")").strip()
-    shown = name or f"{len(data)} bytes"
+    shown = name or f"{size} bytes"
     if kind is None:
         raise BadInput(field, f"must be a {KINDS} image", shown)
-    if len(data) > MAX_BYTES:
-        raise BadInput(field, f"must have at most {MAX_BYTES} bytes, not {len(data)}: make it smaller", shown)
+    if size > MAX_BYTES:
+        raise BadInput(field, f"must have at most {MAX_BYTES} bytes, not {size}: make it smaller", shown)
     try:
         width, height = _HEADERS[kind](data)
-    except (IndexError, ValueError):
+    except _DAMAGED:
         raise BadInput(field, f"must be a whole {_SHOWN_KIND[kind]} image; this one is cut or damaged", shown) from None
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE):
         wrong = f"must have sides of 1 to {MAX_SIDE} pixels, not {width}×{height}"
         raise BadInput(field, wrong, shown)
-    return ImageEntry(hashlib.sha256(data).hexdigest(), kind, len(data), width, height, name)
+    return ImageEntry(hashlib.sha256(data).hexdigest(), kind, size, width, height, name)
 
 
 def read_images(images: Sequence[Image], field: str = "images") -> tuple[ImageEntry, ...]:
@@ -163,14 +163,9 @@ def sent(images: Sequence[ImageEntry]) -> int:
 
 
 # ---- headers ---------------------------------------------------------------------------------------------------------
-# Each answers width and height, and raises ValueError or IndexError if the bytes end too early.
+# Each answers width and height, and raises one of these if the bytes end too early or are wrong.
 
-
-def _number(data: bytes, at: int, size: int, order: Literal["big", "little"]) -> int:
-    part = data[at : at + size]
-    if len(part) < size:
-        raise ValueError("cut")
-    return int.from_bytes(part, order)
+_DAMAGED: Final = (IndexError, ValueError, struct.error)
 
 
 def _demand(holds: bool) -> None:
@@ -180,12 +175,12 @@ def _demand(holds: bool) -> None:
 
 def _png(data: bytes) -> tuple[int, int]:
     _demand(data[12:16] == b"IHDR" and _PNG_END in data[33:])
-    return _number(data, 16, 4, "big"), _number(data, 20, 4, "big")
+    return struct.unpack_from(">II", data, 16)
 
 
 def _gif(data: bytes) -> tuple[int, int]:
     _demand(len(data) > 13 and data.rstrip(b"\0").endswith(b";"))
-    return _number(data, 6, 2, "little"), _number(data, 8, 2, "little")
+    return struct.unpack_from("<HH", data, 6)
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:
@@ -199,24 +194,28 @@ def _jpeg(data: bytes) -> tuple[int, int]:
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             _demand(b"\xff\xd9" in data[at + 9 :])
-            return _number(data, at + 7, 2, "big"), _number(data, at + 5, 2, "big")
-        length = _number(data, at + 2, 2, "big")
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return width, height
+        (length,) = struct.unpack_from(">H", data, at + 2)
         _demand(length >= 2)
         at += 2 + length
 
 
 def _webp(data: bytes) -> tuple[int, int]:
-    _demand(_number(data, 4, 4, "little") + 8 <= len(data))
+    (size,) = struct.unpack_from("<I", data, 4)
+    _demand(size + 8 <= len(data))
     match data[12:16]:
         case b"VP8 ":
             _demand(data[23:26] == b"\x9d\x01\x2a")
-            return _number(data, 26, 2, "little") & 0x3FFF, _number(data, 28, 2, "little") & 0x3FFF
+            width, height = struct.unpack_from("<HH", data, 26)
+            return width & 0x3FFF, height & 0x3FFF
         case b"VP8L":
             _demand(data[20] == 0x2F)
-            bits = _number(data, 21, 4, "little")
+            (bits,) = struct.unpack_from("<I", data, 21)
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8X":
-            return _number(data, 24, 3, "little") + 1, _number(data, 27, 3, "little") + 1
+            _demand(len(data) >= 30)
+            return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
         case _:
             raise ValueError("damaged")
 

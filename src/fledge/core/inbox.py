@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
 from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
+from fledge.core.transcript import BEGINS
 from fledge.core.turn import AskingPerson, Driven, Due, Turn, Wait
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 ItemKind = Literal["completion", "task", "steer", "wake", "approval", "send", "notice"]
@@ -33,7 +33,6 @@ BACKOFF_MAX_S: Final = 60.0
 UNANSWERED_S: Final = 30 * 60.0
 """After this long without a reply, drained rows are shown as unanswered."""
 
-_BEGIN_ATTEMPT: Final = ("task", "steer", "wake", "approval")
 _NOWHERE: Final = {"", INTERNAL}
 """Origins that are no place on a channel."""
 _CAPPED: Final = ("send", "notice")
@@ -41,7 +40,7 @@ _LIVE_MODES: Final = ("steer", "steer-backlog", "interrupt")
 _ONE_BY_ONE: Final = ("followup", "steer-backlog")
 
 
-class WaitingItem(Struct, frozen=True, gc=False):
+class WaitingItem(Value):
     """What scheduling needs to know of one waiting row."""
 
     key: str
@@ -55,7 +54,7 @@ class WaitingItem(Struct, frozen=True, gc=False):
     """Its beginning, for a line that stands in for it."""
 
 
-class QueueSettings(Struct, frozen=True, gc=False, kw_only=True):
+class QueueSettings(Value, kw_only=True):
     """How a busy session treats what arrives (`messages.queue`), on one channel or without any."""
 
     mode: QueueMode = "collect"
@@ -80,7 +79,24 @@ class QueueSettings(Struct, frozen=True, gc=False, kw_only=True):
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
 
 
-class DeliveryPlan(Struct, frozen=True, gc=False):
+_PATHS: Final[dict[How, Path]] = {
+    "direct": "direct",
+    "handle": "direct",
+    "queued": "queued",
+    "hold": "queued",
+    "steered": "steered",
+    "interrupt": "steered",
+}
+_WHILE_BUSY: Final[dict[QueueMode, How]] = {
+    "steer": "steered",
+    "steer-backlog": "steered",
+    "interrupt": "interrupt",
+    "followup": "queued",
+    "collect": "queued",
+}
+
+
+class DeliveryPlan(Value):
     """How a completion will reach its requester, and what the trace says was tried."""
 
     how: How
@@ -94,15 +110,7 @@ class DeliveryPlan(Struct, frozen=True, gc=False):
     @property
     def path(self) -> Path | None:
         """The path a delivery reports; None while no session receives it."""
-        match self.how:
-            case "direct" | "handle":
-                return "direct"
-            case "queued" | "hold":
-                return "queued"
-            case "steered" | "interrupt":
-                return "steered"
-            case _:
-                return None
+        return _PATHS.get(self.how)
 
 
 def standing_of_run(run: Run) -> RequesterState:
@@ -147,23 +155,13 @@ def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bo
         case "idle":
             return DeliveryPlan("direct", ("queue-primary", "direct-fallback"))
         case "busy":
-            return DeliveryPlan(_how_busy(mode), queue)
+            return DeliveryPlan(_WHILE_BUSY[mode], queue)
         case "waiting":
             return DeliveryPlan("hold", queue)
         case "gone":
             return DeliveryPlan("missing", queue if expects_completion else ("queue-primary", "direct-fallback"))
         case _:
             return DeliveryPlan("handle", ())
-
-
-def _how_busy(mode: QueueMode) -> How:
-    match mode:
-        case "steer" | "steer-backlog":
-            return "steered"
-        case "interrupt":
-            return "interrupt"
-        case _:
-            return "queued"
 
 
 # ---- drains: which rows enter, and when ------------------------------------------------------------------------------
@@ -179,7 +177,7 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     if not items:
         raise BadInput("items", "must hold at least one waiting row")
     lead = _lead(items)
-    if lead.kind in _BEGIN_ATTEMPT or any(item.mode != "collect" for item in items):
+    if lead.kind in BEGINS or any(item.mode != "collect" for item in items):
         return now
     arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
     return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
@@ -219,7 +217,7 @@ def _turn_rows(items: Sequence[WaitingItem]) -> list[WaitingItem]:
     together = [item for item in items if item.origin == lead.origin]
     if any(item.kind == "wake" for item in together):
         return together
-    if lead.kind in _BEGIN_ATTEMPT:
+    if lead.kind in BEGINS:
         return [item for item in together if item.kind != "completion" or item.mode not in _ONE_BY_ONE]
     if lead.mode in _ONE_BY_ONE:
         return [lead]
@@ -227,13 +225,13 @@ def _turn_rows(items: Sequence[WaitingItem]) -> list[WaitingItem]:
 
 
 def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
-    return next((item for item in items if item.kind in _BEGIN_ATTEMPT), items[0])
+    return next((item for item in items if item.kind in BEGINS), items[0])
 
 
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------
 
 
-class Kept(Struct, frozen=True, gc=False):
+class Kept(Value):
     """What stays of the waiting messages. `dropped` rows leave the queue, `refused` ones never entered it."""
 
     kept: tuple[WaitingItem, ...]

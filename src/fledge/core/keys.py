@@ -8,8 +8,7 @@ import re
 import unicodedata
 from typing import Final, Literal
 
-from msgspec import Struct
-
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 SessionKeyKind = Literal["main", "named", "subagent", "acp"]
@@ -22,7 +21,7 @@ FOLDER_CHARS: Final = 32
 """How much of a folder's name the name of its conversation has."""
 
 
-class SessionKey(Struct, frozen=True, gc=False):
+class SessionKey(Value):
     """A key taken apart. `str()` puts it together again."""
 
     agent_id: str
@@ -50,7 +49,7 @@ def project_key(folder: str, agent_id: str = "main") -> str:
     """The key of an agent's main conversation in a project folder, given by its real path: the folder's name in letters
     a to z, digits and dashes, and four digits of the path's digest, so that folders of the same name differ."""
     plain = unicodedata.normalize("NFKD", folder_name(folder)).encode("ascii", "ignore").decode().lower()
-    name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:FOLDER_CHARS].rstrip("-") or "folder"
+    name = _dashed(plain) or "folder"
     digest = hashlib.sha256(folder.encode()).hexdigest()[:4]
     return f"agent:{check_agent_id(agent_id)}:{name}-{digest}"
 
@@ -58,8 +57,13 @@ def project_key(folder: str, agent_id: str = "main") -> str:
 def attached_folder(key: str) -> str:
     """The name of the folder with the files that came with messages of a session: its name in letters a to z, digits
     and dashes, and twelve digits of the key's digest, so that no two sessions share one."""
-    plain = re.sub("[^a-z0-9]+", "-", parse_key(key).name.lower()).strip("-")[:FOLDER_CHARS].rstrip("-")
-    return f"{plain or 'session'}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    plain = _dashed(parse_key(key).name.lower()) or "session"
+    return f"{plain}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def _dashed(text: str) -> str:
+    """The beginning of a text in lower case, in letters a to z, digits and dashes."""
+    return re.sub("[^a-z0-9]+", "-", text).strip("-")[:FOLDER_CHARS].rstrip("-")
 
 
 def conversation_name(key: str) -> str:
@@ -96,14 +100,15 @@ def parse_key(text: str, default_agent: str = "main") -> SessionKey:
     agent, _, name = rest.partition(":")
     if head.lower() != "agent" or not AGENT_ID.fullmatch(agent) or not _NAME.fullmatch(name):
         raise BadInput("sessionKey", "must look like agent:<id>:main or agent:<id>:subagent:<uuid>", text)
+    agent_id = agent.lower()
     first, _, tail = name.partition(":")
     match first.lower():
         case "main" if not tail:
-            return SessionKey(agent.lower(), "main", "main")
+            return SessionKey(agent_id, "main", "main")
         case "subagent" | "acp" as kind if tail:
-            return SessionKey(agent.lower(), "subagent" if kind == "subagent" else "acp", tail)
+            return SessionKey(agent_id, kind, tail)
         case _:
-            return SessionKey(agent.lower(), "named", name)
+            return SessionKey(agent_id, "named", name)
 
 
 def agent_of(key: str) -> str:

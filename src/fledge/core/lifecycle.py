@@ -8,8 +8,8 @@ Read it from the top: birth, then one function per event, in the order of a life
 stands in `closing`.
 """
 
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Iterable, Iterator
+from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
@@ -56,16 +56,22 @@ def born(event: ev.Admitted) -> Run:
     )
 
 
-def replay(events: Iterable[ev.Event]) -> Run:
-    """The fold of a timeline: the run its events make."""
+def states(events: Iterable[ev.Event]) -> Iterator[tuple[Instant, Run]]:
+    """The run after each event of a timeline, with the event's time."""
     timeline = iter(events)
     first = next(timeline)
     if not isinstance(first, ev.Admitted):
         raise ValueError(f"a timeline starts with Admitted, not {type(first).__name__}")
     run = born(first)
+    yield first.at, run
     for event in timeline:
         run = transition(run, event).run
-    return run
+        yield event.at, run
+
+
+def replay(events: Iterable[ev.Event]) -> Run:
+    """The fold of a timeline: the run its events make."""
+    return list(states(events))[-1][1]
 
 
 def transition(run: Run, event: ev.Event) -> Step:
@@ -267,27 +273,18 @@ def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded, owes: fx.Ow
     """Enter or re-enter waiting. Condition and deadline are evaluated in this very commit, before messages: else each
     message would postpone them."""
     if policy.holds(waiting.until_settled, event.unsettled, event.settled):
-        return _wake(run, event.next_run_id, fx.ReleaseDriver(owes))
+        return _woken(run, event.next_run_id, "wake", fx.ReleaseDriver(owes))
     if waiting.due_at is not None and event.at >= waiting.due_at:
-        return _overdue(run, event.next_run_id, fx.ReleaseDriver(owes))
+        return _woken(run, event.next_run_id, "overdue", fx.ReleaseDriver(owes))
     if event.messages:
         return move(run, Queued(serving=waiting), fx.ReleaseDriver(owes), fx.Enqueue())
     return move(run, waiting, fx.ReleaseDriver(owes))
 
 
-def _wake(run: Run, run_id: str, *effects: fx.Effect) -> Step:
-    """The condition of its wait holds."""
-    return _woken(run, run_id, *effects, fx.Post("wake"))
-
-
-def _overdue(run: Run, run_id: str, *effects: fx.Effect) -> Step:
-    """The yield's deadline has passed: it goes on with the results so far."""
-    return _woken(run, run_id, *effects, fx.Post("overdue"))
-
-
-def _woken(run: Run, run_id: str, *effects: fx.Effect) -> Step:
+def _woken(run: Run, run_id: str, why: Literal["wake", "overdue"], *effects: fx.Effect) -> Step:
+    """The condition of its wait holds; or the yield's deadline has passed, and it goes on with the results so far."""
     run = replace(next_attempt(run, run_id), wakes=run.wakes + 1)
-    return move(run, Queued(), *effects, fx.Enqueue())
+    return move(run, Queued(), *effects, fx.Post(why), fx.Enqueue())
 
 
 def _planned(run: Run, event: ev.Signal, plan: TextId | None) -> Step:
@@ -349,7 +346,7 @@ def _children_settled(run: Run, event: ev.ChildrenSettled) -> Step:
         case Waiting(until_settled=until) if policy.holds(until, event.unsettled, event.settled):
             if run.wakes >= policy.MAX_WAKES and event.unsettled:
                 return ignore(run, f"woken {run.wakes} times: only when all below have settled")
-            return _wake(run, event.next_run_id)
+            return _woken(run, event.next_run_id, "wake")
         case AnnounceDeferred(reason="descendants-active") as phase if event.unsettled == 0:
             announcing = Announcing(phase.ended, closing.program_due(run, event.at))
             return move(run, announcing, fx.Announce("outcome", phase.ended.result), fx.CountDown())
@@ -467,7 +464,7 @@ def _came_due(run: Run, event: ev.CameDue) -> Step:
         case Running(serving=serving):
             return _silent_for(run, serving, event)
         case Waiting():
-            return _overdue(run, event.next_run_id)
+            return _woken(run, event.next_run_id, "overdue")
         case Asking():
             return _go_on(run, phase, at)
         case Ending(cause=cause):

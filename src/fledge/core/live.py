@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
 from fledge.core.cluster import MOST_BYTES
 from fledge.core.freeze import to_valid_utf8
+from fledge.core.value import Value
 
 WATCH_S: Final = 15.0
 """How long a session counts as watched after a process has said so."""
@@ -41,7 +42,7 @@ TurnEventKind = Literal[
 ]
 
 
-class TurnEvent(Struct, frozen=True, omit_defaults=True):
+class TurnEvent(Value, omit_defaults=True):
     """An event inside a turn. Depending on `kind`, `text` is text of the model, an error, a tool's name or result.
 
     >>> async for event in fl.session("main").stream("Hello"):
@@ -108,7 +109,7 @@ def is_late(event: TurnEvent, last: int) -> bool:
 # ---- as messages -----------------------------------------------------------------------------------------------------
 
 
-class LiveMessage(Struct, frozen=True, array_like=True):
+class LiveMessage(Value, array_like=True):
     """Events of turns that one engine drives."""
 
     engine: str

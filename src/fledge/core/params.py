@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeGuard, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec import inspect as kinds
@@ -77,7 +77,7 @@ def read_params(
     """
     if spelled is None and (read_at_once := _read_plain(kind, given)) is not None:
         return Reading(read_at_once, {}, {})
-    block, written = _struct(kind), dict[str, str]()
+    block, written = struct_type(kind), dict[str, str]()
     try:
         clean = _fit_object(block, given, "", whole, spelled, written)
         read = convert(clean, kind, str_keys=True)
@@ -136,7 +136,8 @@ def near(word: str, known: Collection[str]) -> str | None:
 
 
 @cache
-def _struct(kind: type[Struct]) -> StructType:
+def struct_type(kind: type[Struct]) -> StructType:
+    """A struct as `msgspec.inspect` has it."""
     info = kinds.type_info(kind)
     assert isinstance(info, StructType)
     return info
@@ -145,7 +146,7 @@ def _struct(kind: type[Struct]) -> StructType:
 @cache
 def _other_names(kind: type[Struct], which: str) -> dict[str, str]:
     """Other names of a struct's parameters, each with the one on the wire."""
-    fields = _struct(kind).fields
+    fields = struct_type(kind).fields
     return {name: one.encode_name for one in fields for name in _extra(one.type).get(which, ())}
 
 
@@ -159,7 +160,8 @@ def _plain_types(kind: type[Struct]) -> dict[str, type]:
     """Parameters that take every value of a Python type, by name; none of a struct whose parameters have more names."""
     if _all_other_names(kind):
         return {}
-    return {one.encode_name: python for one in _struct(kind).fields for plain, python in _PLAIN if one.type == plain}
+    fields = struct_type(kind).fields
+    return {one.encode_name: python for one in fields for plain, python in _PLAIN if one.type == plain}
 
 
 def _extra(kind: Type) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def _extra(kind: Type) -> dict[str, Any]:
 
 @cache
 def _fields(kind: type[Struct]) -> tuple[dict[str, kinds.Field], dict[str, str]]:
-    return _fields_of(_struct(kind))
+    return _fields_of(struct_type(kind))
 
 
 def _fields_of(block: StructType) -> tuple[dict[str, kinds.Field], dict[str, str]]:
@@ -195,7 +197,7 @@ def _fit_object(
     written."""
     if not isinstance(value, Mapping):
         raise BadInput(place or whole, "must be an object", value)
-    fields, own_names = _fields(block.cls) if block is _struct(block.cls) else _fields_of(block)
+    fields, own_names = _fields(block.cls) if block is struct_type(block.cls) else _fields_of(block)
     others = _all_other_names(block.cls)
     names = own_names if spelled is None else spelled
     clean: dict[str, Any] = {}
@@ -207,11 +209,12 @@ def _fit_object(
                 raise BadInput(at, f"is not a parameter{_hint(str(key), names)}")
             clean[key] = one
             continue
-        if one is None and not fields[name].required and not _takes_null(fields[name].type):
+        field = fields[name]
+        if one is None and not field.required and not _takes_null(field.type):
             continue
         if name in written:
             raise BadInput(at, f"is another name of {written[name]}, which was given too: leave one of them out")
-        clean[name], written[name] = _fit(fields[name].type, one, at), key
+        clean[name], written[name] = _fit(field.type, one, at), key
     for shown, name in names.items():
         if fields[name].required and name not in clean:
             raise BadInput(_below(place, shown), f"is required: {described(fields[name].type)}")
@@ -231,7 +234,7 @@ def _fit(kind: Type, value: Any, place: str) -> Any:
     """The value in its one spelling. Raises BadInput unless it is of this kind and within its bounds."""
     match kind:  # what most parameters are first: a case that does not fit costs as much as a call
         case IntType() | FloatType():
-            if not _is_number(kind, value):
+            if not is_number(value, kind):
                 raise _wrong(kind, value, place)
             return int(value) if isinstance(kind, IntType) else value
         case kinds.StrType():
@@ -270,7 +273,8 @@ def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> A
     raise inside[0] if inside else _wrong(kind, value, place)
 
 
-def _is_number(kind: IntType | FloatType, value: Any) -> bool:
+def is_number(value: object, kind: IntType | FloatType) -> TypeGuard[int | float]:
+    """True of a number of this kind, within its bounds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         return False
     if isinstance(kind, IntType) and (value in (_INF, -_INF) or value % 1):

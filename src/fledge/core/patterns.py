@@ -8,8 +8,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
-
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 MAX_CHARS: Final = 500
@@ -22,13 +21,13 @@ _PART: Final = re.compile(
     r"(?P<one>\\[dDwWsS]|\\[^A-Za-z0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[\](){}|*+?^$])"
     r"(?P<times>[*+?]|\{\d{1,4}(?:,\d{0,4})?\})?"
 )
-
-
+_TIMES: Final[dict[str | None, tuple[int, int | None]]] = {None: (1, 1), "*": (0, None), "+": (1, None), "?": (0, 1)}
+"""How often, at least and at most, by the sign."""
 _AMBIGUOUS: Final = re.compile(r"\[|--|&&|\|\||~~")
 """In a class: other engines read set operations into these."""
 
 
-class Part(Struct, frozen=True, gc=False):
+class Part(Value):
     """One character of some kind, at least and at most so many times; no most is no limit."""
 
     one: str
@@ -36,7 +35,7 @@ class Part(Struct, frozen=True, gc=False):
     most: int | None
 
 
-class Pattern(Struct, frozen=True, gc=False):
+class Pattern(Value):
     """A pattern that was read."""
 
     parts: tuple[Part, ...]
@@ -87,21 +86,13 @@ def _part(found: re.Match[str], field: str) -> Part:
         re.compile(one)
     except re.error as error:
         raise BadInput(field, f"has a class that cannot be read ({error})", one) from None
-    match times:
-        case None:
-            return Part(one, 1, 1)
-        case "*":
-            return Part(one, 0, None)
-        case "+":
-            return Part(one, 1, None)
-        case "?":
-            return Part(one, 0, 1)
-        case _:
-            low, comma, high = times[1:-1].partition(",")
-            least, most = int(low), int(high) if high else None if comma else int(low)
-            if least > MAX_TIMES or (most is not None and not least <= most <= MAX_TIMES):
-                raise BadInput(field, f"must repeat at least as often as at most, and at most {MAX_TIMES} times", times)
-            return Part(one, least, most)
+    if times in _TIMES:
+        return Part(one, *_TIMES[times])
+    low, comma, high = times[1:-1].partition(",")
+    least, most = int(low), int(high) if high else None if comma else int(low)
+    if least > MAX_TIMES or (most is not None and not least <= most <= MAX_TIMES):
+        raise BadInput(field, f"must repeat at least as often as at most, and at most {MAX_TIMES} times", times)
+    return Part(one, least, most)
 
 
 def _after(part: Part, here: bytearray, text: str) -> bytearray:

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from msgspec import Struct
-
 from fledge.core.run import Instant
+from fledge.core.value import Value
 
 MOST_CHARS: Final = 1000
 MOST_WORDS: Final = 32
@@ -83,7 +82,7 @@ NO_RULES_FOR: Final[Mapping[str, str]] = {
 """Subcommands of other programs that do one of these things, or change what the program runs."""
 
 
-class Offer(Struct, frozen=True, gc=False, omit_defaults=True):
+class Offer(Value, omit_defaults=True):
     """The rule that an *always* would make of a question, as the person is shown it."""
 
     words: tuple[str, ...]
@@ -95,7 +94,7 @@ class Offer(Struct, frozen=True, gc=False, omit_defaults=True):
     """Subagents that run as this agent are covered, too."""
 
 
-class Permission(Struct, frozen=True, kw_only=True):
+class Permission(Value, kw_only=True):
     """A rule made by a person: some commands of an agent run in a folder without asking.
 
     >>> await fl.permissions()
@@ -114,7 +113,7 @@ class Permission(Struct, frozen=True, kw_only=True):
     made_by: str
 
 
-class Asker(Struct, frozen=True, gc=False):
+class Asker(Value):
     """Who wants to run commands, and where."""
 
     folder: str
@@ -168,10 +167,8 @@ def covering(rules: Iterable[Permission], asker: Asker, command: str) -> Permiss
 
 def permission(offer: Offer, at: Instant, by: str) -> Permission:
     """The rule that was offered. Its id is a digest of what it grants, so the same rule is never stored twice."""
-    parts = (offer.folder, offer.agent, str(offer.children), *offer.words)
-    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
     return Permission(
-        id=name,
+        id=_rule_id(offer),
         words=offer.words,
         folder=offer.folder,
         agent=offer.agent,
@@ -183,10 +180,13 @@ def permission(offer: Offer, at: Instant, by: str) -> Permission:
 
 def is_sound(rule: Permission) -> bool:
     """True of a rule as `permission` makes one; False of what only looks like one."""
-    if rule_words(" ".join(rule.words)) != rule.words or not rule.folder.isprintable():
-        return False
-    offered = Offer(rule.words, rule.folder, rule.agent, rule.children)
-    return permission(offered, rule.made_at, rule.made_by).id == rule.id
+    is_offered = rule_words(" ".join(rule.words)) == rule.words and rule.folder.isprintable()
+    return is_offered and _rule_id(rule) == rule.id
+
+
+def _rule_id(rule: Offer | Permission) -> str:
+    parts = (rule.folder, rule.agent, str(rule.children), *rule.words)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def _is_for(rule: Permission, asker: Asker) -> bool:

@@ -6,9 +6,7 @@ setting; nothing here knows where the facts come from or what is done about them
 
 import math
 from collections.abc import Mapping
-from typing import Literal
-
-from msgspec import Struct
+from typing import Literal, TypeVar
 
 from fledge.core.events import YieldCondition
 from fledge.core.run import (
@@ -26,6 +24,7 @@ from fledge.core.run import (
     Stopping,
     Waiting,
 )
+from fledge.core.value import Value
 from fledge.errors import Refused
 
 RESERVATION_S = 30.0
@@ -44,9 +43,10 @@ STEER_EVERY_S = 2.0
 STEER_CHARS = 4000
 WARN_SHARE = 0.8
 _SETTING = "agents.defaults.subagents"
+N = TypeVar("N", int, float)
 
 
-class Refusal(Struct, frozen=True, gc=False):
+class Refusal(Value):
     """A rule that forbids it: `forbidden` is policy, `error` is bad input, `done` and `rate_limited` are about now."""
 
     status: Literal["forbidden", "error", "done", "rate_limited"]
@@ -62,7 +62,7 @@ def enforce(refusal: Refusal | None) -> None:
 # ---- admission -------------------------------------------------------------------------------------------------------
 
 
-class Limits(Struct, frozen=True, gc=False):
+class Limits(Value):
     """The limits that hold for one spawning session."""
 
     max_depth: int = 1
@@ -71,7 +71,7 @@ class Limits(Struct, frozen=True, gc=False):
     """0 is off."""
 
 
-class Occupancy(Struct, frozen=True, gc=False):
+class Occupancy(Value):
     """The children and limits of a spawning session, counted in the admitting commit."""
 
     depth: int
@@ -140,9 +140,7 @@ def refuse_steer(run: Run, message: str, at: Instant) -> Refusal | None:
 def steerable(run: Run) -> bool:
     """Live work that can be redirected: waiting, queued, running, or in the grace of a provisional error."""
     match run.phase:
-        case Queued() | Running() | Waiting() | Asking():
-            return True
-        case Ending(cause=Grace()):
+        case Queued() | Running() | Waiting() | Asking() | Ending(cause=Grace()):
             return True
         case _:
             return False
@@ -202,7 +200,7 @@ def _lost_for_resume(run: Run) -> str | None:
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
-class YieldTerms(Struct, frozen=True, gc=False):
+class YieldTerms(Value):
     """What `sessions_yield` was called with; None: not given."""
 
     asked: YieldCondition | None = None
@@ -257,12 +255,16 @@ def expiry_s(expects: bool) -> float:
 
 def retry_s(tries: int) -> float:
     """Seconds until the next try after `tries` of them: 1, 2, 4, 8, 8 …"""
-    return float(min(8, 2 ** max(0, tries - 1)))
+    return _doubled(tries, 8)
 
 
 def cleanup_retry_s(tries: int) -> float:
     """Seconds until a failed cleanup is tried again: 1, 2, 4 … at most a minute, for ever."""
-    return float(min(60, 2 ** max(0, tries - 1)))
+    return _doubled(tries, 60)
+
+
+def _doubled(tries: int, most: int) -> float:
+    return float(min(most, 2 ** max(0, tries - 1)))
 
 
 def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> bool:
@@ -275,7 +277,7 @@ def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> 
 
 def crashes_after(crashes: int, step_open: bool) -> int:
     """The count after a lost lease: only an open step adds to it. A committed step has reset it before."""
-    return crashes + (1 if step_open else 0)
+    return crashes + step_open
 
 
 def is_suspect(crashes: int) -> bool:
@@ -286,7 +288,7 @@ def is_suspect(crashes: int) -> bool:
 # ---- retention -------------------------------------------------------------------------------------------------------
 
 
-class Remains(Struct, frozen=True, gc=False):
+class Remains(Value):
     """What still hangs on a settled run, counted in the sweeping commit."""
 
     rows: int
@@ -322,7 +324,7 @@ def outlived(
 # ---- budgets ---------------------------------------------------------------------------------------------------------
 
 
-class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
+class Budget(Value, omit_defaults=True):
     """Limits for a run and everything below it; None means no limit. A run ends when it reaches one.
 
     >>> run = await fl.spawn("Say hello", budget=fledge.Budget(tokens=50_000, usd=0.50))
@@ -336,7 +338,7 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
     seconds: float | None = None
 
 
-class Spent(Struct, frozen=True, gc=False, omit_defaults=True):
+class Spent(Value, omit_defaults=True):
     """Used amounts, together with the reservations of open model steps."""
 
     tokens: int = 0
@@ -396,17 +398,16 @@ def reached_ceilings(budget: Budget, spent: Spent) -> str:
 
 def inherit(parent: Budget, asked: Budget) -> Budget:
     """A child's budget: the one asked for, within its parent's."""
-
-    def tighter(a: float | None, b: float | None) -> float | None:
-        return min(x for x in (a, b) if x is not None) if a is not None or b is not None else None
-
-    tokens, turns = tighter(parent.tokens, asked.tokens), tighter(parent.turns, asked.turns)
     return Budget(
-        None if tokens is None else int(tokens),
-        tighter(parent.usd, asked.usd),
-        None if turns is None else int(turns),
-        tighter(parent.seconds, asked.seconds),
+        _tighter(parent.tokens, asked.tokens),
+        _tighter(parent.usd, asked.usd),
+        _tighter(parent.turns, asked.turns),
+        _tighter(parent.seconds, asked.seconds),
     )
+
+
+def _tighter(one: N | None, other: N | None) -> N | None:
+    return min((ceiling for ceiling in (one, other) if ceiling is not None), default=None)
 
 
 # ---- lanes -----------------------------------------------------------------------------------------------------------

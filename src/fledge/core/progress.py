@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core.access import tool_name
 from fledge.core.run import Instant
 from fledge.core.transcript import CallEntry, Resulted
+from fledge.core.value import Value
 
 LONGEST_CYCLE: Final = 3
 TELL_AT: Final = 30
@@ -26,14 +26,14 @@ SLOW_S: Final = 30.0
 _DIGITS: Final = re.compile(r"\d+")
 
 
-class StepLimits(Struct, frozen=True, gc=False):
+class StepLimits(Value):
     """How far a turn may go (`agents.defaults`); 0 is no limit."""
 
     max_steps: int = 1000
     max_repeated: int = 100
 
 
-class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
+class Progress(Value, omit_defaults=True):
     """The counts of one turn."""
 
     steps: int = 0

@@ -9,7 +9,7 @@ call. A workspace is *broad* if it holds the whole home folder.
 
 from typing import Final
 
-from msgspec import Struct
+from fledge.core.value import Value
 
 HIDDEN_AT_HOME: Final = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/hub"),
@@ -36,7 +36,7 @@ AGENTS: Final = "agents"
 """The folder at the top of a project whose Markdown files are agents."""
 
 
-class Protected(Struct, frozen=True, omit_defaults=True):
+class Protected(Value, omit_defaults=True):
     """The paths that are protected from one session's tools. All are absolute."""
 
     home: str = ""

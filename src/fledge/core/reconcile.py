@@ -7,8 +7,6 @@ an older attempt never counts. This file judges; it does not change phases.
 
 from typing import assert_never
 
-from msgspec import Struct
-
 from fledge.core.events import (
     AttemptEnded,
     AttemptFaltered,
@@ -27,7 +25,6 @@ from fledge.core.run import (
     Archived,
     Ended,
     Ending,
-    Failed,
     Grace,
     Instant,
     Killed,
@@ -35,9 +32,8 @@ from fledge.core.run import (
     Run,
     Running,
     Stopping,
-    TimedOut,
-    Unknown,
 )
+from fledge.core.value import Value
 
 GRACE_S = 15.0
 """How long a provisional error waits for a start or an end."""
@@ -45,57 +41,57 @@ STOP_S = 5.0
 """How long a driver that was stopped or superseded may keep its slot."""
 
 
-class Complete(Struct, frozen=True, gc=False):
+class Complete(Value):
     """The attempt finished; `running` is how it was being driven."""
 
     end: Finished
     running: Running
 
 
-class BreakOff(Struct, frozen=True, gc=False):
+class BreakOff(Value):
     """The attempt is over without a reply."""
 
     end: Errored | RanOut
 
 
-class DecideKilled(Struct, frozen=True, gc=False):
+class DecideKilled(Value):
     """The kill stands."""
 
     named: bool
 
 
-class LateWin(Struct, frozen=True, gc=False):
+class LateWin(Value):
     """A complete end inside the stopping window wins over the kill that named this run."""
 
     end: Finished
 
 
-class Late(Struct, frozen=True, gc=False):
+class Late(Value):
     """A complete end after another outcome was fixed."""
 
     end: Finished
 
 
-class Hold(Struct, frozen=True, gc=False):
+class Hold(Value):
     """Provisional: wait for a start or an end until then."""
 
     until_at: Instant
     grace: Grace
 
 
-class Resume(Struct, frozen=True, gc=False):
+class Resume(Value):
     """The executor recovered: the run goes on."""
 
     running: Running
 
 
-class Requeue(Struct, frozen=True, gc=False):
+class Requeue(Value):
     """The lease is lost without an end: the run is driven again."""
 
     running: Running
 
 
-class Ignore(Struct, frozen=True, gc=False):
+class Ignore(Value):
     """It changes nothing; the reason says why."""
 
     reason: str
@@ -116,7 +112,7 @@ def judge(run: Run, signal: Signal) -> Verdict:
             return _while_stopping(phase.cause, signal)
         return _within_grace(phase.cause, signal)
     if isinstance(phase, ENDED):
-        return _after_the_end(run, signal)
+        return _after_the_end(run, phase.ended, signal)
     return Ignore(f"no attempt is running ({phase.name})")
 
 
@@ -164,19 +160,15 @@ def _while_stopping(stopping: Stopping, signal: Signal) -> Verdict:
             assert_never(signal)
 
 
-def _after_the_end(run: Run, signal: Signal) -> Verdict:
-    match run.ended, signal:
-        case Ended(), AttemptEnded(end=Finished(said=said)) if said != "text":
-            return Ignore("a late end without words")
-        case Ended(outcome=Killed(named=False)), AttemptEnded(end=Finished()):
-            return Ignore("suppressed: below a kill")
-        case Ended(result=known), AttemptEnded(end=Finished(text=text)) if text == known:
-            return Ignore("a known end, repeated")
-        case Ended(outcome=Ok()), AttemptEnded(end=Finished() as end) if isinstance(run.phase, UNREAD):
-            return Late(end)
-        case Ended(outcome=Failed() | TimedOut() | Killed() | Unknown()), AttemptEnded(end=Finished() as end) if (
-            not isinstance(run.phase, Archived)
-        ):
-            return Late(end)
-        case _:
-            return Ignore("already ended")
+def _after_the_end(run: Run, ended: Ended, signal: Signal) -> Verdict:
+    if not isinstance(signal, AttemptEnded) or not isinstance(signal.end, Finished):
+        return Ignore("already ended")
+    end, phase = signal.end, run.phase
+    if end.said != "text":
+        return Ignore("a late end without words")
+    if ended.outcome == Killed(named=False):
+        return Ignore("suppressed: below a kill")
+    if end.text == ended.result:
+        return Ignore("a known end, repeated")
+    counts = isinstance(phase, UNREAD) if isinstance(ended.outcome, Ok) else not isinstance(phase, Archived)
+    return Late(end) if counts else Ignore("already ended")

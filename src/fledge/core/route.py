@@ -9,12 +9,12 @@ import re
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core import heartbeat, policy
 from fledge.core.freeze import REPLY_SKIP, classify_reply, without
 from fledge.core.keys import is_child_key
 from fledge.core.run import Instant
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 TERMINAL: Final = "terminal"
@@ -36,7 +36,7 @@ About = Literal["reply", "result", "notice", "approval"]
 _CHANNEL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-class Address(Struct, frozen=True, gc=False, array_like=True):
+class Address(Value, array_like=True):
     """A receiver on a channel, perhaps in a thread."""
 
     channel: str
@@ -113,7 +113,7 @@ def is_worth_sending(text: str, ack_chars: int = heartbeat.OK_EXTRA_CHARS) -> bo
     return classify_reply(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text, ack_chars)
 
 
-class ChannelMessage(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+class ChannelMessage(Value, kw_only=True, rename="camel", omit_defaults=True):
     """A message for a channel. The same message may come more than once; its id says so."""
 
     id: str

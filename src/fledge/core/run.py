@@ -5,9 +5,9 @@ ends it, what a crash in it does, how long it is kept; `docs/lifecycle.md` is ge
 This file does not know how phases follow each other, nor anything of stores and clocks.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
-from msgspec import Struct
+from fledge.core.value import Value
 
 Instant = float
 """Seconds since the epoch; arrives on events, is never read from a clock here."""
@@ -25,30 +25,33 @@ Path = Literal["direct", "queued", "steered"]
 # ---- outcomes: how a run came out ------------------------------------------------------------------------------------
 
 
-class Ok(Struct, frozen=True, gc=False, tag="ok", omit_defaults=True):
-    """The attempt finished its task. `cut`: its last words were cut at the token limit."""
+class _Wordless(Value):
+    """What outcomes have in common that have no words of their own for people."""
 
-    cut: bool = False
-
-    status: ClassVar[str] = "ok"
     error: ClassVar[str | None] = None
 
 
-class Failed(Struct, frozen=True, gc=False, tag="error"):
+class Ok(_Wordless, tag="ok", omit_defaults=True):
+    """The attempt finished its task. `cut`: its last words were cut at the token limit."""
+
+    cut: bool = False
+    status: ClassVar[str] = "ok"
+
+
+class Failed(Value, tag="error"):
     """It could not go on; `error` says why, in words for people."""
 
     error: str
     status: ClassVar[str] = "error"
 
 
-class TimedOut(Struct, frozen=True, gc=False, tag="timeout"):
+class TimedOut(_Wordless, tag="timeout"):
     """Its time was up; its work so far was kept."""
 
     status: ClassVar[str] = "timeout"
-    error: ClassVar[str | None] = None
 
 
-class Killed(Struct, frozen=True, gc=False, tag="killed"):
+class Killed(Value, tag="killed"):
     """It was killed. `named` is true of the run the kill named, false of those below it."""
 
     named: bool
@@ -56,11 +59,10 @@ class Killed(Struct, frozen=True, gc=False, tag="killed"):
     error: ClassVar[str | None] = "killed"
 
 
-class Unknown(Struct, frozen=True, gc=False, tag="unknown"):
+class Unknown(_Wordless, tag="unknown"):
     """Nothing else can be said."""
 
     status: ClassVar[str] = "unknown"
-    error: ClassVar[str | None] = None
 
 
 Outcome = Ok | Failed | TimedOut | Killed | Unknown
@@ -69,22 +71,21 @@ WireStatus = Literal["ok", "error", "timeout", "unknown"]
 EndedReason = Literal["complete", "error", "timeout", "killed", "unknown"]
 
 
+_ON_WIRE: dict[str, tuple[WireStatus, EndedReason]] = {
+    "ok": ("ok", "complete"),
+    "error": ("error", "error"),
+    "timeout": ("timeout", "timeout"),
+    "killed": ("error", "killed"),
+    "unknown": ("unknown", "unknown"),
+}
+
+
 def on_wire(outcome: Outcome) -> tuple[WireStatus, EndedReason]:
     """Status and `endedReason` as they stand on the wire: a kill is an error whose reason is `killed`."""
-    match outcome:
-        case Ok():
-            return "ok", "complete"
-        case Failed():
-            return "error", "error"
-        case TimedOut():
-            return "timeout", "timeout"
-        case Killed():
-            return "error", "killed"
-        case _:
-            return "unknown", "unknown"
+    return _ON_WIRE[outcome.status]
 
 
-class Ended(Struct, frozen=True, gc=False):
+class Ended(Value):
     """The outcome with its times and its frozen result. Fixed in one commit, carried by every later phase."""
 
     outcome: Outcome
@@ -103,21 +104,21 @@ class Ended(Struct, frozen=True, gc=False):
 # ---- deliveries: how an announce came out ----------------------------------------------------------------------------
 
 
-class Delivered(Struct, frozen=True, gc=False, tag_field="kind", tag="delivered"):
+class Delivered(Value, tag_field="kind", tag="delivered"):
     """The requester's transcript has it."""
 
     word: ClassVar[str] = "delivered"
     path: Path
 
 
-class Skipped(Struct, frozen=True, gc=False, tag_field="kind", tag="skipped"):
+class Skipped(Value, tag_field="kind", tag="skipped"):
     """There was nothing to tell, or a kill or a plan's answer made it moot."""
 
     word: ClassVar[str] = "skipped"
     reason: SkipReason
 
 
-class Undelivered(Struct, frozen=True, gc=False, tag_field="kind", tag="undelivered"):
+class Undelivered(Value, tag_field="kind", tag="undelivered"):
     """No session could receive it; the result is in the visible *undelivered* list."""
 
     word: ClassVar[str] = "undelivered"
@@ -130,7 +131,14 @@ Delivery = Delivered | Skipped | Undelivered
 # ---- phases: where a run is in its life ------------------------------------------------------------------------------
 
 
-class Spawning(Struct, frozen=True, gc=False, tag="spawning", omit_defaults=True):
+class _Unended(Value):
+    """What all phases before the end have in common."""
+
+    ended: ClassVar[Ended | None] = None
+    delivery: ClassVar[Delivery | None] = None
+
+
+class Spawning(_Unended, tag="spawning", omit_defaults=True):
     """Means: admitted, its place reserved; session, attachments and binding are being prepared.
     Ends by: prepared; failed; withdrawn with its caller's call; 30 s.
     After a crash: a reservation without an answer is deleted with all it prepared; the resumed call prepares again.
@@ -138,8 +146,6 @@ class Spawning(Struct, frozen=True, gc=False, tag="spawning", omit_defaults=True
     """
 
     name: ClassVar[str] = "spawning"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     owner: str = ""
     """The engine that prepares it, where several share the store."""
@@ -149,7 +155,7 @@ WaitsFor = Literal["model", "program"]
 """What a run pauses for: a model that can answer; a process that brings its agent, its functions or its runtime."""
 
 
-class Retry(Struct, frozen=True, gc=False, omit_defaults=True):
+class Retry(Value, omit_defaults=True):
     """No model could answer, or something is missing that only a program can bring: it is tried again then."""
 
     at: Instant
@@ -157,7 +163,7 @@ class Retry(Struct, frozen=True, gc=False, omit_defaults=True):
     waits_for: WaitsFor = "model"
 
 
-class Queued(Struct, frozen=True, gc=False, tag="queued", omit_defaults=True):
+class Queued(_Unended, tag="queued", omit_defaults=True):
     """Means: accepted, waits for a slot in its lane; or it pauses without a slot, because no model could answer or what
     only a program can bring is missing.
     Ends by: claimed, after a pause not before its time; steered; killed; the queue timeout or the run's own deadline. A
@@ -167,8 +173,6 @@ class Queued(Struct, frozen=True, gc=False, tag="queued", omit_defaults=True):
     """
 
     name: ClassVar[str] = "queued"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant | None = None
     """The queue timeout, where one is set and the run has never run."""
     serving: "Waiting | None" = None
@@ -177,7 +181,7 @@ class Queued(Struct, frozen=True, gc=False, tag="queued", omit_defaults=True):
     """Set while it pauses."""
 
 
-class Running(Struct, frozen=True, gc=False, tag="running"):
+class Running(_Unended, tag="running"):
     """Means: an attempt holds the lease and a slot.
     Ends by: the attempt's end; yield; final text while descendants are unsettled; steer; kill; the deadline.
     After a crash: back to queued under a new epoch, resumed from the transcript; the third crash without a committed
@@ -186,8 +190,6 @@ class Running(Struct, frozen=True, gc=False, tag="running"):
     """
 
     name: ClassVar[str] = "running"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant | None
     """When to look whether it is stuck; None once that was told."""
     serving: "Waiting | None" = None
@@ -195,7 +197,7 @@ class Running(Struct, frozen=True, gc=False, tag="running"):
     """When it was reported as stuck; it shows as such until its driver commits a step again."""
 
 
-class Waiting(Struct, frozen=True, gc=False, tag="waiting"):
+class Waiting(_Unended, tag="waiting"):
     """Means: it yielded, or its text was final while descendants were unsettled; it holds no slot.
     Ends by: its condition (all children settled, or `until_settled` of them); the yield's deadline; send; steer; kill;
     the run's deadline.
@@ -204,8 +206,6 @@ class Waiting(Struct, frozen=True, gc=False, tag="waiting"):
     """
 
     name: ClassVar[str] = "waiting"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     until_settled: int | None
     """Woken as soon as this many children have settled; None waits for all. All settled always wakes."""
     due_at: Instant | None
@@ -214,7 +214,7 @@ class Waiting(Struct, frozen=True, gc=False, tag="waiting"):
     """The condition as it was asked for (`all`, `any`, a number, or `final text`), for people."""
 
 
-class Asking(Struct, frozen=True, gc=False, tag="asking"):
+class Asking(_Unended, tag="asking"):
     """Means: a tool call of the turn waits for a person's approval; shown as `waiting`. It holds no slot, and the run's
     own clock stands still.
     Ends by: every question answered or expired; steer; kill.
@@ -223,15 +223,13 @@ class Asking(Struct, frozen=True, gc=False, tag="asking"):
     """
 
     name: ClassVar[str] = "waiting"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     left_s: float | None = None
     """What is left of the run's own time, if it has a limit."""
     serving: "Waiting | None" = None
 
 
-class Grace(Struct, frozen=True, gc=False, tag="grace"):
+class Grace(Value, tag="grace"):
     """A provisional signal: its executor may still recover, and then goes on as `resumes`."""
 
     error: str
@@ -242,7 +240,7 @@ class Grace(Struct, frozen=True, gc=False, tag="grace"):
     """At a limit of ours, that is at the end of its patience, a run hands over partial work."""
 
 
-class Stopping(Struct, frozen=True, gc=False, tag="stopping"):
+class Stopping(Value, tag="stopping"):
     """A kill found it driven. `named`: the kill named this very run. `may_win`: and a complete end would be its result,
     so one that is committed before the driver stops wins over the kill."""
 
@@ -250,7 +248,7 @@ class Stopping(Struct, frozen=True, gc=False, tag="stopping"):
     may_win: bool = False
 
 
-class Ending(Struct, frozen=True, gc=False, tag="ending"):
+class Ending(_Unended, tag="ending"):
     """Means: a terminal signal was seen and is not yet decided: a provisional error in its 15 s grace (driver and slot
     kept), or stopping after a kill (at most 5 s; no new step, no send, no steer).
     Ends by: start (back to running), end, the grace running out; for stopping the driver's acknowledgement, a complete
@@ -260,13 +258,11 @@ class Ending(Struct, frozen=True, gc=False, tag="ending"):
     """
 
     name: ClassVar[str] = "ending"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     cause: Grace | Stopping
 
 
-class Announcing(Struct, frozen=True, gc=False, tag="announcing"):
+class Announcing(Value, tag="announcing"):
     """Means: the outcome is fixed, the result frozen, and the requester's inbox row written in that same commit.
     Ends by: the row being consumed, skipped (suppressed), or found undeliverable.
     After a crash: the row is still there.
@@ -280,7 +276,7 @@ class Announcing(Struct, frozen=True, gc=False, tag="announcing"):
     """When a result for a program is given up; a session's never is."""
 
 
-class AnnounceDeferred(Struct, frozen=True, gc=False, tag="announce_deferred"):
+class AnnounceDeferred(Value, tag="announce_deferred"):
     """Means: the announce is postponed for `reason`; its row, where one is written, stays consumable.
     Ends by: its due time; the row being consumed; descendants settling; giving up after `announce.maxRetries`.
     After a crash: continues from its due time.
@@ -298,7 +294,7 @@ class AnnounceDeferred(Struct, frozen=True, gc=False, tag="announce_deferred"):
     """When it is tried again; None while only descendants can end the deferral."""
 
 
-class AwaitingApproval(Struct, frozen=True, gc=False, tag="awaiting_approval"):
+class AwaitingApproval(_Unended, tag="awaiting_approval"):
     """Means: the plan is written and a person or the requester must answer it. Holds no slot, takes a child place, is
     settled for its parent.
     Ends by: approved; rejected; expired after `plan.approvalHours`, which is told; killed.
@@ -307,13 +303,11 @@ class AwaitingApproval(Struct, frozen=True, gc=False, tag="awaiting_approval"):
     """
 
     name: ClassVar[str] = "awaiting_approval"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: Instant
     plan: TextId | None
 
 
-class CleanupPending(Struct, frozen=True, gc=False, tag="cleanup_pending"):
+class CleanupPending(Value, tag="cleanup_pending"):
     """Means: the delivery is decided; hooks, attachments and session deletion remain.
     Ends by: all of them done.
     After a crash: repeated; every step is idempotent.
@@ -327,7 +321,7 @@ class CleanupPending(Struct, frozen=True, gc=False, tag="cleanup_pending"):
     due_at: Instant
 
 
-class Completed(Struct, frozen=True, gc=False, tag="completed"):
+class Completed(Value, tag="completed"):
     """Means: settled, delivered or skipped, cleaned up.
     Ends by: being archived; a killed run also by being resumed.
     After a crash: stays.
@@ -343,7 +337,7 @@ class Completed(Struct, frozen=True, gc=False, tag="completed"):
     """When the sweeper looks at it; None in session mode."""
 
 
-class CompletedGiveup(Struct, frozen=True, gc=False, tag="completed_giveup"):
+class CompletedGiveup(Value, tag="completed_giveup"):
     """Means: settled, but the result could not be delivered; it sits in *undelivered*.
     Ends by: retried; dismissed; `undelivered.retentionDays`.
     After a crash: stays.
@@ -357,7 +351,7 @@ class CompletedGiveup(Struct, frozen=True, gc=False, tag="completed_giveup"):
     due_at: Instant
 
 
-class Archived(Struct, frozen=True, gc=False, tag="archived"):
+class Archived(Value, tag="archived"):
     """Means: left the lists; a tombstone with the timeline stays, and for a while the kept session.
     Ends by: the retention of both; then the row is gone.
     After a crash: stays.
@@ -374,7 +368,7 @@ class Archived(Struct, frozen=True, gc=False, tag="archived"):
     """When the timeline goes, where the session goes first."""
 
 
-class Gone(Struct, frozen=True, gc=False, tag="gone"):
+class Gone(_Unended, tag="gone"):
     """Means: the reservation failed or was withdrawn; the caller got no run.
     Ends by: nothing; the row is deleted in the same commit.
     After a crash: is not there.
@@ -382,8 +376,6 @@ class Gone(Struct, frozen=True, gc=False, tag="gone"):
     """
 
     name: ClassVar[str] = "gone"
-    ended: ClassVar[Ended | None] = None
-    delivery: ClassVar[Delivery | None] = None
     due_at: ClassVar[Instant | None] = None
     reason: str
 
@@ -405,22 +397,7 @@ Phase = (
     | Gone
 )
 
-PHASES: tuple[type[Phase], ...] = (
-    Spawning,
-    Queued,
-    Running,
-    Waiting,
-    Asking,
-    Ending,
-    Announcing,
-    AnnounceDeferred,
-    AwaitingApproval,
-    CleanupPending,
-    Completed,
-    CompletedGiveup,
-    Archived,
-    Gone,
-)
+PHASES: tuple[type[Phase], ...] = get_args(Phase)
 """All phases in the order of a life."""
 
 ENDED = (Announcing, AnnounceDeferred, CleanupPending, Completed, CompletedGiveup, Archived)
@@ -434,7 +411,7 @@ TIMED = (Queued, Running, Waiting)
 # ---- the run ---------------------------------------------------------------------------------------------------------
 
 
-class Terms(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class Terms(Value, omit_defaults=True, kw_only=True):
     """The parameters of the spawn that decisions need; they never change."""
 
     parent: str
@@ -466,7 +443,7 @@ class Terms(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     timeline_s: float = 30 * 86400.0
 
 
-class Failing(Struct, frozen=True, gc=False):
+class Failing(Value):
     """The step under way could not be answered by any model so far."""
 
     since_at: Instant
@@ -474,7 +451,7 @@ class Failing(Struct, frozen=True, gc=False):
     pauses: int
 
 
-class Run(Struct, frozen=True, gc=False, kw_only=True):
+class Run(Value, kw_only=True):
     """One delegated task. Equal to the fold of its events: `lifecycle.replay(events) == run`."""
 
     key: str

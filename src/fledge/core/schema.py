@@ -7,14 +7,15 @@ and in patterns, which are matched without ever going back. This file does not k
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
+from operator import ge, gt, le, lt
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core.freeze import one_line
 from fledge.core.patterns import Pattern
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 Schema = Mapping[str, Any]
@@ -31,7 +32,7 @@ SHOWN: Final = 60
 
 _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems")
-_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_BOUNDS: Final = {"minimum": ge, "maximum": le, "exclusiveMinimum": gt, "exclusiveMaximum": lt}
 _REMARKS: Final = ("title", "description", "default", "examples", "$schema", "$comment", "$id", "format", "deprecated")
 """Keywords for people, which check nothing."""
 RULES: Final = (
@@ -132,7 +133,7 @@ def _referred(said: object) -> str | None:
 # ---- the answer ------------------------------------------------------------------------------------------------------
 
 
-class Fit(Struct, frozen=True, gc=False):
+class Fit(Value):
     """An answer held against a schema: its JSON, or its own words where none was found, and what is wrong with it."""
 
     text: str
@@ -193,12 +194,18 @@ class _Checking:
                 return self._none_of(said, value, place, depth)
             case (("properties" | "required" | "additionalProperties"), dict()):
                 return self._in_object(word, said, schema, value, place, depth)
-            case (("items" | "minItems" | "maxItems"), list()):
-                return self._in_list(word, said, value, place, depth)
-            case (("minLength" | "maxLength" | "pattern"), str()):
-                return _in_text(word, said, value, place)
+            case "items", list():
+                return self._in_list(said, value, place, depth)
+            case (("minItems" | "maxItems"), list()):
+                return _counted(word, said, value, "items", place)
+            case (("minLength" | "maxLength"), str()):
+                return _counted(word, said, value, "characters", place)
+            case "pattern", str():
+                fits = Pattern.read(said).found_in(value)
+                return None if fits else f"{place} must match {_shown(said)}, is {_shown(value)}"
             case _, (int() | float()) if word in _BOUNDS and not isinstance(value, bool):
-                return None if _within(word, said, value) else f"{place} breaks {word} {said}, is {_shown(value)}"
+                fits = _BOUNDS[word](value, said)
+                return None if fits else f"{place} breaks {word} {said}, is {_shown(value)}"
             case _:
                 return None
 
@@ -228,38 +235,17 @@ class _Checking:
                 return told
         return None
 
-    def _in_list(self, word: str, said: Any, value: list[object], place: str, depth: int) -> str | None:
-        if word == "minItems":
-            return None if len(value) >= said else f"{place} must have at least {said} items, has {len(value)}"
-        if word == "maxItems":
-            return None if len(value) <= said else f"{place} must have at most {said} items, has {len(value)}"
+    def _in_list(self, said: Schema, value: list[object], place: str, depth: int) -> str | None:
         for at, one in enumerate(value):
             if told := self.wrong(said, one, f"{place}[{at}]", depth + 1):
                 return told
         return None
 
 
-def _in_text(word: str, said: Any, value: str, place: str) -> str | None:
-    match word:
-        case "minLength":
-            return None if len(value) >= said else f"{place} must have at least {said} characters, has {len(value)}"
-        case "maxLength":
-            return None if len(value) <= said else f"{place} must have at most {said} characters, has {len(value)}"
-        case _:
-            fits = Pattern.read(said).found_in(value)
-            return None if fits else f"{place} must match {_shown(said)}, is {_shown(value)}"
-
-
-def _within(word: str, bound: float, value: float) -> bool:
-    match word:
-        case "minimum":
-            return value >= bound
-        case "maximum":
-            return value <= bound
-        case "exclusiveMinimum":
-            return value > bound
-        case _:
-            return value < bound
+def _counted(word: str, said: int, value: Sized, unit: str, place: str) -> str | None:
+    count, is_least = len(value), word.startswith("min")
+    fits = count >= said if is_least else count <= said
+    return None if fits else f"{place} must have at {'least' if is_least else 'most'} {said} {unit}, has {count}"
 
 
 def _kind(value: object) -> str:

@@ -8,14 +8,12 @@ with the entry before its reply, so its start is approximate. Pure: rows and ent
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace
 from fledge.core.doing import call_line
 from fledge.core.entries import HistoryEntry, LineEntry, LineKind, ReplyEntry, lines
 from fledge.core.freeze import one_line
-from fledge.core.lifecycle import born, transition
+from fledge.core.lifecycle import states
 from fledge.core.run import (
     Archived,
     Asking,
@@ -25,9 +23,11 @@ from fledge.core.run import (
     Instant,
     Phase,
     Queued,
+    Retry,
     Run,
     Waiting,
 )
+from fledge.core.value import Value
 
 SpanLane = Literal["phase", "attempts", "model", "tools", "children", "waits", "delivery"]
 MOST_SPANS: Final = 2000
@@ -39,10 +39,12 @@ _CHILDREN: Final = {
     "final text": "has its answer, waits for its children",
 }
 """Waits in words, by condition."""
+_Lived = Sequence[tuple[Instant, Run]]
+"""The run after each of its events, with their times."""
 _OVER: Final = (Completed, CompletedGiveup, Archived)
 
 
-class Span(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class Span(Value, kw_only=True, omit_defaults=True):
     """Something that took a while, or still does."""
 
     lane: SpanLane
@@ -61,7 +63,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Of a model or tool call: the entry of the reply."""
 
 
-class Mark(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class Mark(Value, kw_only=True, omit_defaults=True):
     """A moment at which something was done to the run."""
 
     at: Instant
@@ -69,24 +71,13 @@ class Mark(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     reason: str = ""
 
 
-class Spans(Struct, frozen=True, kw_only=True, gc=False):
+class Spans(Value, kw_only=True):
     """The spans of a run in a time, by lane and start, and its marks."""
 
     spans: tuple[Span, ...]
     marks: tuple[Mark, ...]
     left_out: int = 0
     """How many older spans there was no room for."""
-
-
-class SpanChild(Struct, frozen=True, kw_only=True, gc=False):
-    """A child of the run, as its span needs it."""
-
-    session_key: str
-    run_id: str
-    label: str
-    status: str
-    created_at: Instant
-    ended_at: Instant | None
 
 
 def marks(timeline: Sequence[ev.Event]) -> tuple[Mark, ...]:
@@ -97,19 +88,19 @@ def marks(timeline: Sequence[ev.Event]) -> tuple[Mark, ...]:
 def spans(
     timeline: Sequence[ev.Event],
     entries: Iterable[HistoryEntry],
-    children: Iterable[SpanChild],
+    children: Iterable[Span],
     tries: Iterable[tuple[Instant, DeliveryTrace]],
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> Spans:
     """The spans of a run that touch the time from `since` to `until`; without those, of its whole life."""
-    states = list(_states(timeline))
+    lived = list(states(timeline))
     made = [
-        *_phases(states),
-        *_attempts(states),
+        *_phases(lived),
+        *_attempts(lived),
         *_calls(entries),
-        *(_child(one) for one in children),
-        *_waits(states),
+        *children,
+        *_waits(lived),
         *(_delivery(at, trace) for at, trace in tries),
     ]
     found = [one for one in made if _touches(one.started_at, one.ended_at, since, until)]
@@ -122,24 +113,16 @@ def _touches(start: Instant, end: Instant | None, since: Instant | None, until: 
     return (since is None or end is None or end >= since) and (until is None or start <= until)
 
 
-def _states(timeline: Sequence[ev.Event]) -> Iterator[tuple[Instant, Run]]:
-    """The run after each of its events."""
-    run: Run | None = None
-    for event in timeline:
-        run = born(event) if isinstance(event, ev.Admitted) else run if run is None else transition(run, event).run
-        assert run is not None
-        yield event.at, run
-
-
-def _phases(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+def _phases(lived: _Lived) -> Iterator[Span]:
     """One span for each stretch in one phase; phases after the end have none."""
-    for start, end, run, _ in _stretches(states, lambda run: run.phase.name):
+    for start, end, run, _ in _stretches(lived, lambda run: run.phase.name):
         if not isinstance(run.phase, _OVER):
-            yield Span(lane="phase", started_at=start, ended_at=end, name=run.phase.name, status=run.phase.name)
+            name = run.phase.name
+            yield Span(lane="phase", started_at=start, ended_at=end, name=name, status=name)
 
 
-def _attempts(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
-    for start, end, run, after in _stretches(states, lambda run: (run.attempt, run.ended is None)):
+def _attempts(lived: _Lived) -> Iterator[Span]:
+    for start, end, run, after in _stretches(lived, lambda run: (run.attempt, run.ended is None)):
         if run.ended is None:
             status = "running" if after is None else _came_out(after)
             yield Span(
@@ -152,8 +135,8 @@ def _attempts(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
             )
 
 
-def _waits(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
-    for start, end, run, _ in _stretches(states, lambda run: _wait(run.phase)):
+def _waits(lived: _Lived) -> Iterator[Span]:
+    for start, end, run, _ in _stretches(lived, lambda run: _wait(run.phase)):
         if (told := _wait(run.phase)) is not None:
             yield Span(lane="waits", started_at=start, ended_at=end, name=told[0], short=told[1], status="waiting")
 
@@ -167,8 +150,8 @@ def _wait(phase: Phase) -> tuple[str, str] | None:
             return "person", "a tool call waits for a person"
         case AwaitingApproval():
             return "plan", "its plan waits for an answer"
-        case Queued(retry=retry) if retry is not None:
-            return "model", one_line(retry.reason, SHORT_CHARS)
+        case Queued(retry=Retry(reason=reason)):
+            return "model", one_line(reason, SHORT_CHARS)
         case Queued():
             return "slot", "waits for a free slot"
         case _:
@@ -180,17 +163,15 @@ def _came_out(after: Run) -> str:
     return "superseded" if after.ended is None else after.ended.outcome.status
 
 
-def _stretches(
-    states: Sequence[tuple[Instant, Run]], of: Callable[[Run], object]
-) -> Iterator[tuple[Instant, Instant | None, Run, Run | None]]:
+def _stretches(lived: _Lived, of: Callable[[Run], object]) -> Iterator[tuple[Instant, Instant | None, Run, Run | None]]:
     """From when until when a value of the run stayed the same, the run then and the run afterwards. It still is the
     same where the end and the run afterwards are None."""
-    first = 0
-    for at in range(1, len(states)):
-        if of(states[at][1]) != of(states[first][1]):
-            yield states[first][0], states[at][0], states[first][1], states[at][1]
-            first = at
-    yield states[first][0], None, states[first][1], None
+    start, run = lived[0]
+    for at, after in lived[1:]:
+        if of(after) != of(run):
+            yield start, at, run, after
+            start, run = at, after
+    yield start, None, run, None
 
 
 def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:
@@ -222,18 +203,6 @@ def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:
                 )
         if not isinstance(entry, LineEntry):
             before = entry.at
-
-
-def _child(one: SpanChild) -> Span:
-    return Span(
-        lane="children",
-        started_at=one.created_at,
-        ended_at=one.ended_at,
-        name=one.label,
-        status=one.status,
-        run_id=one.run_id,
-        session_key=one.session_key,
-    )
 
 
 def _delivery(at: Instant, trace: DeliveryTrace) -> Span:

@@ -7,8 +7,6 @@ Nothing here reads rows, so a program that only shows these values imports no st
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from msgspec import Struct
-
 from fledge.core.keys import ListKind
 from fledge.core.policy import Budget
 from fledge.core.run import (
@@ -29,13 +27,14 @@ from fledge.core.run import (
     Spawning,
     Waiting,
 )
+from fledge.core.value import Value
 
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
 CEILINGS: Final = ("tokens", "usd", "turns", "seconds")
 
 
-class Limit(Struct, frozen=True, kw_only=True, gc=False):
+class Limit(Value, kw_only=True):
     """A limit of a run: the value asked for, the value that holds, and the rule that set it where they differ."""
 
     name: str
@@ -50,7 +49,7 @@ class Limit(Struct, frozen=True, kw_only=True, gc=False):
     """More was asked for than holds."""
 
 
-class Above(Struct, frozen=True, kw_only=True, gc=False):
+class Above(Value, kw_only=True):
     """A budget above the run, the nearest first."""
 
     name: str
@@ -92,7 +91,7 @@ def _rule_above(name: str, budget: Budget | None, above: Sequence[Above]) -> str
     return ""
 
 
-class NextDue(Struct, frozen=True, kw_only=True, gc=False):
+class NextDue(Value, kw_only=True):
     """What time alone does to a run next."""
 
     at: Instant
@@ -132,7 +131,7 @@ def next_due(run: Run) -> NextDue | None:
 State = Literal["idle", "working", "queued", "waiting", "deleted"]
 
 
-class UnansweredTurn(Struct, frozen=True, kw_only=True):
+class UnansweredTurn(Value, kw_only=True):
     """A turn that has read something and could not answer it for half an hour; it is still being tried."""
 
     session: str
@@ -148,7 +147,7 @@ class UnansweredTurn(Struct, frozen=True, kw_only=True):
         return f"unanswered for {(now - self.since_at) / 60:.0f} min, tried {times}"
 
 
-class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
+class StatusView(Value, rename="camel", omit_defaults=True):
     """How one session stands, read back from what was executed."""
 
     session_key: str

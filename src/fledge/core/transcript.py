@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core.attachments import FileEntry
 from fledge.core.freeze import Stats, classify_reply
 from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
+from fledge.core.value import Value
 from fledge.errors import BadInput
 
 CallState = Literal["ready", "started", "asked"]
 """Where a call without a result stands: it may be run; it was begun and must not be again; a person was asked."""
 
 
-class CallEntry(Struct, frozen=True, gc=False, omit_defaults=True):
+class CallEntry(Value, omit_defaults=True):
     """One tool call of a reply. Its name is its place: the entry's number and its index; ids of providers repeat."""
 
     id: str
@@ -31,7 +31,7 @@ class CallEntry(Struct, frozen=True, gc=False, omit_defaults=True):
     """As it stood in the commit that appended the reply."""
 
 
-class Spoken(Struct, frozen=True, gc=False, omit_defaults=True, tag="user"):
+class Spoken(Value, omit_defaults=True, tag="user"):
     """Words that came in through the inbox."""
 
     text: str
@@ -44,7 +44,7 @@ class Spoken(Struct, frozen=True, gc=False, omit_defaults=True, tag="user"):
     """So is each of these."""
 
 
-class CompletionRead(Struct, frozen=True, gc=False, omit_defaults=True):
+class CompletionRead(Value, omit_defaults=True):
     """A completion as the entry that tells it keeps it: its inbox row is removed with the run, the entry stays.
 
     Entries of older versions have the first three fields alone.
@@ -69,7 +69,7 @@ class CompletionRead(Struct, frozen=True, gc=False, omit_defaults=True):
     text_bytes: int = 0
 
 
-class Told(Struct, frozen=True, gc=False, omit_defaults=True, tag="event"):
+class Told(Value, omit_defaults=True, tag="event"):
     """Completions that were read: their text for the model, and as values."""
 
     text: str
@@ -77,7 +77,7 @@ class Told(Struct, frozen=True, gc=False, omit_defaults=True, tag="event"):
     summarised: tuple[int, ...] = ()
 
 
-class Replied(Struct, frozen=True, gc=False, omit_defaults=True, tag="assistant"):
+class Replied(Value, omit_defaults=True, tag="assistant"):
     """A committed model reply."""
 
     text: str = ""
@@ -95,7 +95,7 @@ class Replied(Struct, frozen=True, gc=False, omit_defaults=True, tag="assistant"
     """The token limit cut it."""
 
 
-class Resulted(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool"):
+class Resulted(Value, omit_defaults=True, tag="tool"):
     """The result of one call: of the reply at `entry`, the `index`-th."""
 
     entry: int
@@ -110,7 +110,7 @@ class Resulted(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool"):
     """Each is named in the text, too."""
 
 
-class Noted(Struct, frozen=True, gc=False, omit_defaults=True, tag="note"):
+class Noted(Value, omit_defaults=True, tag="note"):
     """Something for the record. `covers`: it stands for all entries up to that number in what a model sees."""
 
     text: str
@@ -124,7 +124,7 @@ _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 
 
-class Carried(Struct, frozen=True, gc=False, omit_defaults=True):
+class Carried(Value, omit_defaults=True):
     """Images and files that came with a message."""
 
     images: tuple[ImageEntry, ...] = ()
@@ -164,14 +164,14 @@ def from_carried_body(text: str) -> Carried:
     return found if isinstance(found, Carried) else Carried(found)
 
 
-class Line(Struct, frozen=True, gc=False):
+class Line(Value):
     """One entry with its number."""
 
     seq: int
     body: Body
 
 
-class OpenCall(Struct, frozen=True, gc=False):
+class OpenCall(Value):
     """A call that has no result yet."""
 
     entry: int
@@ -237,8 +237,9 @@ def joined(entries: Iterable[tuple[T, Body]]) -> list[tuple[T, Body]]:
     return found
 
 
-def _joined_bodies(lines: Sequence[Line]) -> list[Body]:
-    return [body for _, body in joined((line.seq, line.body) for line in lines)]
+def joined_bodies(bodies: Iterable[Body]) -> list[Body]:
+    """As `joined`, where places do not matter."""
+    return [body for _, body in joined((None, body) for body in bodies)]
 
 
 SPAWN = "sessions_spawn"
@@ -326,7 +327,7 @@ DIRECTING = ("sessions_", "session_", "subagents", "agents_list")
 
 def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
     """What stands in the transcript of the present attempt, the newest first."""
-    for body in reversed(_joined_bodies(lines)):
+    for body in reversed(joined_bodies(line.body for line in lines)):
         if isinstance(body, Spoken) and body.kind in BEGINS:
             return
         yield body
@@ -335,7 +336,7 @@ def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
 def last_said(lines: Sequence[Line]) -> str:
     """The last words of the present attempt; empty if it had none. Answers to messages beside its task are not its."""
     replies = (body for body in _of_attempt(lines) if isinstance(body, Replied) and not body.aside)
-    return next((reply.text for reply in replies if classify_reply(reply.text) == "text"), "")
+    return _first_words(replies)
 
 
 def last_output(lines: Sequence[Line]) -> str:
@@ -413,8 +414,10 @@ def completions_read(bodies: Sequence[Body]) -> list[str]:
 
 def last_visible(bodies: Sequence[Body]) -> str:
     """The last words for people among these entries; empty if there are none."""
-    whole = [body for _, body in joined((None, body) for body in bodies)]
-    replies = (body for body in reversed(whole) if isinstance(body, Replied))
+    return _first_words(body for body in reversed(joined_bodies(bodies)) if isinstance(body, Replied))
+
+
+def _first_words(replies: Iterable[Replied]) -> str:
     return next((reply.text for reply in replies if classify_reply(reply.text) == "text"), "")
 
 

@@ -13,7 +13,6 @@ generated from them.
 
 from typing import Literal, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core import policy, reconcile
@@ -22,6 +21,7 @@ from fledge.core.heartbeat import Cause
 from fledge.core.progress import Progress
 from fledge.core.route import RouteSource
 from fledge.core.run import Instant
+from fledge.core.value import Value
 from fledge.errors import FledgeError
 
 # ---- the value -------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ ones took its place; it was withdrawn.
 """
 
 
-class TurnEnd(Struct, frozen=True, gc=False, omit_defaults=True):
+class TurnEnd(Value, omit_defaults=True):
     """How a turn ended."""
 
     kind: EndKind
@@ -66,7 +66,7 @@ class TurnEnd(Struct, frozen=True, gc=False, omit_defaults=True):
 REPLIED, FORWARDED, YIELDED = TurnEnd("replied"), TurnEnd("forwarded"), TurnEnd("yielded")
 
 
-class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
+class OpenTurn(Value, omit_defaults=True):
     """An open turn: how much it has read, and how it fares. Attempts have one too."""
 
     session: str
@@ -96,7 +96,7 @@ class OpenTurn(Struct, frozen=True, gc=False, omit_defaults=True):
     """How many waits in a row, without a message in between, ended with this turn."""
 
 
-class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
+class Wait(Value, omit_defaults=True):
     """Means: the conversation has yielded, and waits for its children. Until the wait is over no turn reads a
     completion; a turn that opens meanwhile answers a message and leaves the wait as it is.
     Ends by: its condition (all children settled, or `until_settled` of them) or its time, whichever comes first: the
@@ -119,7 +119,7 @@ class Wait(Struct, frozen=True, gc=False, omit_defaults=True):
     """Why it is over: its condition holds, or its time has passed. The next turn begins by saying so."""
 
 
-class Idle(Struct, frozen=True, gc=False):
+class Idle(Value):
     """Means: no turn is open, and none is due.
     Ends by: a message; a completion, unless it waits; a heartbeat; the end of its wait.
     After a crash: stays.
@@ -127,7 +127,7 @@ class Idle(Struct, frozen=True, gc=False):
     """
 
 
-class Due(Struct, frozen=True, gc=False):
+class Due(Value):
     """Means: a driver may claim it: to open a turn, or to go on with the open one.
     Ends by: claimed, not before `from_at`; stop; without an open turn also when all that it was due for is taken back.
     After a crash: claimed again.
@@ -139,7 +139,7 @@ class Due(Struct, frozen=True, gc=False):
     open: OpenTurn | None = None
 
 
-class Driven(Struct, frozen=True, gc=False):
+class Driven(Value):
     """Means: a driver has the lease and a slot, and works on the open turn.
     Ends by: a reply; a yield; a limit or an error; a question to a person; stop; the time of a request; the end of the
     driver.
@@ -151,7 +151,7 @@ class Driven(Struct, frozen=True, gc=False):
     open: OpenTurn
 
 
-class AskingPerson(Struct, frozen=True, gc=False):
+class AskingPerson(Value):
     """Means: the open turn waits, without a driver and a slot, for a person's answers.
     Ends by: every question answered; the first one expired; stop. A message changes nothing: it is read afterwards.
     After a crash: stays; questions and answers are rows.
@@ -163,7 +163,7 @@ class AskingPerson(Struct, frozen=True, gc=False):
     open: OpenTurn
 
 
-class Turn(Struct, frozen=True, gc=False):
+class Turn(Value):
     """The state of a session that takes turns."""
 
     at: Idle | Due | Driven | AskingPerson = Idle()
@@ -178,7 +178,7 @@ class Turn(Struct, frozen=True, gc=False):
 # ---- what can happen -------------------------------------------------------------------------------------------------
 
 
-class Arrived(Struct, frozen=True, gc=False):
+class Arrived(Value):
     """A row was put into the inbox."""
 
     quiet: bool = False
@@ -187,66 +187,66 @@ class Arrived(Struct, frozen=True, gc=False):
     """It is a message: an open turn that waits for its next try has it now."""
 
 
-class RowsLeft(Struct, frozen=True, gc=False):
+class RowsLeft(Value):
     """The run of the session has ended: rows that it has not read have their turn now."""
 
 
-class Looked(Struct, frozen=True, gc=False):
+class Looked(Value):
     """What the session waits for, or was to read, may have changed: children settled, a row was taken back, a heartbeat
     is due."""
 
 
-class WaitPassed(Struct, frozen=True, gc=False):
+class WaitPassed(Value):
     """The time of the wait has passed."""
 
 
-class TurnClaimed(Struct, frozen=True, gc=False):
+class TurnClaimed(Value):
     """A driver has claimed the session."""
 
     opens: OpenTurn
     """The turn that opens, where none is open."""
 
 
-class TurnProgressed(Struct, frozen=True, gc=False):
+class TurnProgressed(Value):
     """The driver has committed a step."""
 
 
-class TurnAsked(Struct, frozen=True, gc=False):
+class TurnAsked(Value):
     """Nothing is left to do but to wait for a person's answers."""
 
     due_at: Instant
 
 
-class TurnAnswered(Struct, frozen=True, gc=False):
+class TurnAnswered(Value):
     """Every question is answered."""
 
 
-class TurnOver(Struct, frozen=True, gc=False):
+class TurnOver(Value):
     """The driver has ended the turn."""
 
     end: TurnEnd
 
 
-class TurnYielded(Struct, frozen=True, gc=False):
+class TurnYielded(Value):
     """The turn ends, and waits. The turn that the end of the wait opens answers the rows that it has read."""
 
     wait: Wait
 
 
-class TurnFailed(Struct, frozen=True, gc=False):
+class TurnFailed(Value):
     """No model could answer: it is tried again."""
 
     after_s: float
 
 
-class TurnLost(Struct, frozen=True, gc=False):
+class TurnLost(Value):
     """The driver is gone without a word."""
 
     step_open: bool
     """It crashed in the middle of a step."""
 
 
-class TurnStopped(Struct, frozen=True, gc=False):
+class TurnStopped(Value):
     """A person has stopped the session, or the time of a request is over."""
 
     end: TurnEnd
@@ -270,7 +270,7 @@ TurnInput = (
 )
 
 
-class TurnFacts(Struct, frozen=True, gc=False, kw_only=True):
+class TurnFacts(Value, kw_only=True):
     """Facts about the session's children and inbox that a decision needs."""
 
     at: Instant
@@ -289,30 +289,30 @@ class TurnFacts(Struct, frozen=True, gc=False, kw_only=True):
 # ---- what is asked of the world --------------------------------------------------------------------------------------
 
 
-class CloseTurn(Struct, frozen=True, gc=False):
+class CloseTurn(Value):
     """The open turn is over with this end; so are the requests that were read and are not owed any longer."""
 
     end: TurnEnd
     owes: Owes
 
 
-class CutCalls(Struct, frozen=True, gc=False):
+class CutCalls(Value):
     """Answer the open tool calls of the turn with this reason, and withdraw the spawns that they had begun."""
 
     reason: str
 
 
-class PostWake(Struct, frozen=True, gc=False):
+class PostWake(Value):
     """Tell the turn that opens that its wait is over, and why."""
 
     wait: Wait
 
 
-class WishHeartbeat(Struct, frozen=True, gc=False):
+class WishHeartbeat(Value):
     """Unread rows ask for a heartbeat's turn."""
 
 
-class TellCrashed(Struct, frozen=True, gc=False):
+class TellCrashed(Value):
     """Tell people, and the conversation unless it was a heartbeat's turn, that the turn was given up."""
 
     crashes: int
@@ -322,7 +322,7 @@ class TellCrashed(Struct, frozen=True, gc=False):
 TurnEffect = FreeDriver | SupersedeDriver | CloseTurn | CutCalls | PostWake | WishHeartbeat | TellCrashed
 
 
-class TurnStep(Struct, frozen=True, gc=False):
+class TurnStep(Value):
     """A decision: the new state of the session, and its effects."""
 
     turn: Turn

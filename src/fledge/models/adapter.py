@@ -8,13 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar, Required, TypedDict
 
-from msgspec import Struct
-
-from fledge.clock import Clock
+from fledge.clock import Clock, SystemClock
 from fledge.core.schema import JsonObject
 from fledge.models.base import Broke, Call, ModelEvent, Request, StopReason, Usage
 from fledge.models.catalog import Card
-from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, ReplyReading, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, ReplyReading, Wire, without_key
 from fledge.models.images import for_model
 from fledge.models.keys import SecretKey, bearer
 from fledge.models.native_search import is_refused
@@ -39,7 +37,7 @@ def settled_calls(
     return stop, kept, dropped
 
 
-class TokenDetails(Struct, gc=False):
+class TokenDetails(Wire):
     """What a count of tokens is made of, in the protocols of OpenAI."""
 
     cached_tokens: int | None = None
@@ -70,8 +68,8 @@ class Service(TypedDict, total=False):
     provider: str
     card: Callable[[str], Card | None]
     """Finds a model's card by its provider's name for it."""
-    limits: HttpLimits | None
-    clock: Clock | None
+    limits: HttpLimits
+    clock: Clock
     access: Access
 
 
@@ -89,8 +87,8 @@ class HttpModel(ABC):
         self._key, self._key_name = service["key"], service.get("key_name", self.vendor_key)
         self._provider = service.get("provider", self.vendor)
         self._card: Callable[[str], Card | None] = service.get("card", lambda _: None)
-        given = service.get("limits"), service.get("clock"), service.get("access")
-        self._endpoint = Endpoint(base_url, self.path, self._key, *given)
+        limits, clock = service.get("limits", HttpLimits()), service.get("clock", SystemClock())
+        self._endpoint = Endpoint(base_url, self.path, self._key, limits, clock, service.get("access", Access()))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._endpoint!r})"

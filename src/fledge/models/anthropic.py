@@ -30,7 +30,7 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
-from fledge.models.http import BrokenReply, ReplyReading
+from fledge.models.http import BrokenReply, ReplyReading, Wire
 from fledge.models.images import base64_of
 from fledge.models.keys import SecretKey
 from fledge.models.native_search import MAX_SEARCHES, CitedSource, sources_text
@@ -245,15 +245,15 @@ def _rebuilt(message: AssistantMessage, parts: list[_Part], thinks: bool, search
 # ---- what comes back -------------------------------------------------------------------------------------------------
 
 
-class _OutputDetails(Struct, gc=False):
+class _OutputDetails(Wire):
     thinking_tokens: int | None = None
 
 
-class _ServerUse(Struct, gc=False):
+class _ServerUse(Wire):
     web_search_requests: int | None = None
 
 
-class _Usage(Struct, gc=False):
+class _Usage(Wire):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
@@ -262,12 +262,12 @@ class _Usage(Struct, gc=False):
     server_tool_use: _ServerUse | None = None
 
 
-class _Start(Struct, gc=False):
+class _Start(Wire):
     model: str | None = None
     usage: _Usage | None = None
 
 
-class _Begun(Struct, gc=False):
+class _Begun(Wire):
     type: str = ""
     id: str | None = None
     name: str | None = None
@@ -278,7 +278,7 @@ class _Begun(Struct, gc=False):
     input: dict[str, msgspec.Raw] | None = None
 
 
-class _Delta(Struct, gc=False):
+class _Delta(Wire):
     text: str | None = None
     thinking: str | None = None
     signature: str | None = None
@@ -287,7 +287,7 @@ class _Delta(Struct, gc=False):
     stop_reason: str | None = None
 
 
-class _Event(Struct, gc=False):
+class _Event(Wire):
     type: str
     index: int = 0
     delta: _Delta | None = None
@@ -316,7 +316,7 @@ class _Open(Struct, eq=False):
         return Call(self.begun.id or f"call_{number}", self.begun.name or "", "".join(self.pieces) or given)
 
 
-class _Whole(Struct, gc=False):
+class _Whole(Wire):
     content_block: Block
 
 

@@ -8,12 +8,11 @@ behind.
 from collections.abc import AsyncIterator, Mapping
 from typing import Literal, Protocol
 
-from msgspec import Struct
-
 from fledge.core.asking import ProviderErrorKind as ProviderErrorKind
 from fledge.core.asking import StopReason as StopReason
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
+from fledge.core.value import Value
 
 Thinking = Literal["off", "minimal", "low", "medium", "high"]
 
@@ -21,7 +20,7 @@ Thinking = Literal["off", "minimal", "low", "medium", "high"]
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-class Call(Struct, frozen=True, gc=False, tag="call"):
+class Call(Value, tag="call"):
     """The model wants a tool to be run. `id` is the provider's and may repeat; `arguments` is raw JSON text."""
 
     id: str
@@ -29,7 +28,7 @@ class Call(Struct, frozen=True, gc=False, tag="call"):
     arguments: str
 
 
-class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
+class UserMessage(Value, tag="user", omit_defaults=True):
     """A message to the model: from a person, another agent, or the system."""
 
     text: str
@@ -37,7 +36,7 @@ class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True)
     """Images that came with it. The text names each of them, for models that take none."""
 
 
-class AssistantMessage(Struct, frozen=True, gc=False, tag="assistant", omit_defaults=True):
+class AssistantMessage(Value, tag="assistant", omit_defaults=True):
     """What the model said, and which tools it called."""
 
     text: str = ""
@@ -47,7 +46,7 @@ class AssistantMessage(Struct, frozen=True, gc=False, tag="assistant", omit_defa
     """What its provider wants back with it (`opaque.py`)."""
 
 
-class ToolMessage(Struct, frozen=True, gc=False, tag="tool", omit_defaults=True):
+class ToolMessage(Value, tag="tool", omit_defaults=True):
     """The result of one tool call."""
 
     call_id: str
@@ -61,7 +60,7 @@ class ToolMessage(Struct, frozen=True, gc=False, tag="tool", omit_defaults=True)
 ModelMessage = UserMessage | AssistantMessage | ToolMessage
 
 
-class ToolSpec(Struct, frozen=True, gc=False):
+class ToolSpec(Value):
     """A tool as the model sees it."""
 
     name: str
@@ -70,7 +69,7 @@ class ToolSpec(Struct, frozen=True, gc=False):
     """JSON Schema of its arguments: an object."""
 
 
-class Request(Struct, frozen=True, gc=False, kw_only=True):
+class Request(Value, kw_only=True):
     """One request to a model. Each tool message answers a call of the assistant message before it."""
 
     model: str
@@ -89,25 +88,25 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
 # ---- what comes back -------------------------------------------------------------------------------------------------
 
 
-class Text(Struct, frozen=True, gc=False, tag="text"):
+class Text(Value, tag="text"):
     """More words of the reply."""
 
     text: str
 
 
-class Thought(Struct, frozen=True, gc=False, tag="thought"):
+class Thought(Value, tag="thought"):
     """More of the model's thinking."""
 
     text: str
 
 
-class Opaque(Struct, frozen=True, gc=False, tag="opaque"):
+class Opaque(Value, tag="opaque"):
     """What the provider wants back with this reply (`opaque.py`); at most once, at the end."""
 
     data: str
 
 
-class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
+class Usage(Value, tag="usage", omit_defaults=True):
     """Tokens of this step, as the provider counted them. Input does not include what the cache served or stored."""
 
     input_tokens: int = 0
@@ -120,7 +119,7 @@ class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     """Searches of the web that the provider did."""
 
 
-class ReplyEnded(Struct, frozen=True, gc=False, tag="ended", omit_defaults=True):
+class ReplyEnded(Value, tag="ended", omit_defaults=True):
     """There is no more of the reply. `model` is the one that really answered, as the provider names it."""
 
     stop: StopReason
@@ -129,7 +128,7 @@ class ReplyEnded(Struct, frozen=True, gc=False, tag="ended", omit_defaults=True)
     """Names of tools whose calls the token limit cut in the middle of their arguments: those calls are not yielded."""
 
 
-class Broke(Struct, frozen=True, gc=False, tag="broke", omit_defaults=True):
+class Broke(Value, tag="broke", omit_defaults=True):
     """There will be no reply. What came before this event in the stream must not be used."""
 
     trouble: ProviderErrorKind

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.models.base import Thinking, Usage
 
@@ -23,7 +24,7 @@ REMEMBERED = 256
 _SHIPPED = Path(__file__).with_name("catalog.json")
 
 
-class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class LongPrice(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What a request costs whose input is longer than `above` tokens, all of it."""
 
     above: Tokens
@@ -33,7 +34,7 @@ class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
     cache_write: Dollars | None = None
 
 
-class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class Price(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """US dollars per million tokens. What the cache serves or stores costs as input where nothing is said."""
 
     input: Dollars
@@ -51,7 +52,7 @@ WireName = Literal["openai-chat", "openai-responses", "anthropic"]
 _EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 
-class Card(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Card(Value, rename="camel", forbid_unknown_fields=True):
     """One model's figures and abilities. The defaults are the assumptions about a model that is not listed."""
 
     window: Tokens = 32_000
@@ -123,11 +124,13 @@ class Catalog:
         """Every `provider/name`, sorted."""
         return tuple(sorted(self._cards))
 
+    def names_of(self, provider: str) -> list[str]:
+        """The full names of a provider's models, sorted."""
+        return [name for name in self.names() if name.startswith(f"{provider}/")]
+
     def default_of(self, provider: str) -> str | None:
         """The model that stands for the provider; None if none is marked."""
-        return next(
-            (name for name in self.names() if self._cards[name].default and name.startswith(f"{provider}/")), None
-        )
+        return next((name for name in self.names_of(provider) if self._cards[name].default), None)
 
     def full_names(self, bare: str) -> tuple[str, ...]:
         """Every `provider/name` for a name without a provider."""
@@ -155,10 +158,10 @@ class Catalog:
         if card is None or card.price is None:
             return None
         price: Price | LongPrice = card.price
-        searched = usage.searches * card.price.searches / 1000
+        long, searched = card.price.long, usage.searches * card.price.searches / 1000
         given = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-        if card.price.long is not None and given > card.price.long.above:
-            price = card.price.long
+        if long is not None and given > long.above:
+            price = long
         read = price.input if price.cache_read is None else price.cache_read
         write = price.input if price.cache_write is None else price.cache_write
         return (

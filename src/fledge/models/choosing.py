@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from fledge.core.value import Value
 from fledge.egress import Environment, Headers, is_loopback
 from fledge.errors import FledgeError
 from fledge.models.catalog import Catalog
@@ -32,7 +33,7 @@ _MAX_BYTES = 1024 * 1024
 Data = TypeVar("Data")
 
 
-class ServiceStanding(Struct, frozen=True):
+class ServiceStanding(Value):
     """Whether a service can be used now."""
 
     provider: Provider
@@ -78,8 +79,7 @@ def default_model(provider: Provider, catalog: Catalog, env: Environment) -> str
     if provider.name == "azure":
         # Azure's portal names a deployment like its model, unless the user changes that.
         return (catalog.default_of("openai") or "").replace("openai/", "azure/", 1) or None
-    own = (name for name in catalog.names() if name.startswith(f"{provider.name}/"))
-    return catalog.default_of(provider.name) or next(own, None)
+    return catalog.default_of(provider.name) or next(iter(catalog.names_of(provider.name)), None)
 
 
 # ---- asking a server which models it has -----------------------------------------------------------------------------
@@ -178,7 +178,7 @@ async def first_model(
     return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
 
 
-class ServiceModels(Struct, frozen=True):
+class ServiceModels(Value):
     """The models of a service."""
 
     standing: ServiceStanding
@@ -199,14 +199,14 @@ async def service_models(
 
 async def _models_of(one: ServiceStanding, catalog: Catalog, env: Environment, ca_file: str | None) -> ServiceModels:
     provider, default = one.provider, default_model(one.provider, catalog, env)
-    prefix = f"{provider.name}/"
-    listed = [name for name in catalog.names() if name.startswith(prefix)]
+    listed = catalog.names_of(provider.name)
     if not listed and (one.reason or provider.key != "needed"):
         if provider.model_env:
             listed = [] if default is None else [default]
         else:
             seconds = ASKED_S if one.reason else UNASKED_S
-            listed = [prefix + name for name in await served_models(provider, env, ca_file, seconds)]
+            served = await served_models(provider, env, ca_file, seconds)
+            listed = [f"{provider.name}/{name}" for name in served]
     reason = one.reason or ("a local server answers" if listed and provider.key == "if set" else "")
     return ServiceModels(one, reason, tuple(listed), default)
 

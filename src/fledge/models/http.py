@@ -19,7 +19,8 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from fledge.clock import Clock, SystemClock
+from fledge.clock import Clock
+from fledge.core.value import Value
 from fledge.egress import Environment, Headers, is_http_address, proxy_for
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
@@ -36,7 +37,7 @@ _PROXY_REFUSES = 407
 _NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
-class HttpLimits(Struct, frozen=True, kw_only=True):
+class HttpLimits(Value, kw_only=True):
     """How patient we are, and how much we take."""
 
     connect_s: float = 15.0
@@ -76,6 +77,10 @@ def broken_stream(fault: ErrorBody, words: str) -> BrokenReply:
     """A reply that broke by an error in the stream."""
     status = fault.status
     return BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
+
+
+class Wire(Struct, gc=False):
+    """A part of what a service sends, as far as it is read."""
 
 
 class ReplyReading(ABC):
@@ -151,18 +156,16 @@ class Endpoint:
         base_url: str,
         path: str,
         key: SecretKey | None,
-        limits: HttpLimits | None = None,
-        clock: Clock | None = None,
-        access: Access | None = None,
+        limits: HttpLimits,
+        clock: Clock,
+        access: Access,
     ) -> None:
         """`path`: where every request goes, below the address. `key`: what is never shown."""
         self._base, self._key = checked_url(base_url), key
-        self._access = access or Access()
-        self._path = path + (f"?{urlencode(self._access.query)}" if self._access.query else "")
-        self._fields = _over(_FIELDS, self._access.headers)
-        self._limits = limits or HttpLimits()
-        self._clock = clock or SystemClock()
-        self._proxy = proxy_for(self._base, self._access.env)
+        self._limits, self._clock, self._access = limits, clock, access
+        self._path = path + (f"?{urlencode(access.query)}" if access.query else "")
+        self._fields = _over(_FIELDS, access.headers)
+        self._proxy = proxy_for(self._base, access.env)
         self._connections: Connections | None = None
 
     def __repr__(self) -> str:

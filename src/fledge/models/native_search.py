@@ -9,9 +9,8 @@ compatible server does not know it): then the request is sent without.
 import re
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from fledge.models.base import Broke
+from fledge.models.http import Wire
 
 MAX_SEARCHES = 5
 """Searches of one reply, where a provider can be told."""
@@ -21,7 +20,7 @@ _MAX_ADDRESS = 500
 _REFUSED = re.compile(r"web.?search", re.IGNORECASE)
 
 
-class CitedSource(Struct, gc=False):
+class CitedSource(Wire):
     """A page that a reply cites."""
 
     url: str | None = None

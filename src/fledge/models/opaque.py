@@ -10,8 +10,8 @@ import re
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
+from fledge.core.value import Value
 from fledge.models.base import AssistantMessage, Broke, Request
 from fledge.models.images import without_refused_images
 
@@ -19,7 +19,7 @@ Data = TypeVar("Data")
 _REFUSED = re.compile(r"encrypted.content|signature", re.IGNORECASE)
 
 
-class _Sealed(Struct, frozen=True, gc=False):
+class _Sealed(Value):
     provider: str
     model: str
     data: msgspec.Raw

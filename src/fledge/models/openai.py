@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
+from fledge.core.value import Value
 from fledge.models.adapter import HttpModel, Service, TokenDetails, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
@@ -34,7 +35,7 @@ from fledge.models.base import (
     Usage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import BrokenReply, ReplyReading, broken_stream
+from fledge.models.http import BrokenReply, ReplyReading, Wire, broken_stream
 from fledge.models.images import data_url
 from fledge.models.opaque import seal, unseal
 from fledge.models.provider_errors import ErrorBody, fault_in
@@ -53,7 +54,7 @@ _NEW_TOKEN_FIELD = re.compile(r"o\d|gpt-5")
 _STOPS: Mapping[str, StopReason] = {"length": "length", "max_tokens": "length", "content_filter": "refused"}
 
 
-class Quirks(Struct, frozen=True, kw_only=True):
+class Quirks(Value, kw_only=True):
     """Demands of a service beyond the protocol."""
 
     token_field: TokenField = "max_tokens"
@@ -204,19 +205,19 @@ class _Kept(Struct, frozen=True, omit_defaults=True):
 # ---- what comes back -------------------------------------------------------------------------------------------------
 
 
-class _Function(Struct, gc=False):
+class _Function(Wire):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class _Piece(Struct, gc=False):
+class _Piece(Wire):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
     extra_content: dict[str, Any] | None = None
 
 
-class _Delta(Struct, gc=False):
+class _Delta(Wire):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -225,12 +226,12 @@ class _Delta(Struct, gc=False):
     tool_calls: list[_Piece] | None = None
 
 
-class _Choice(Struct, gc=False):
+class _Choice(Wire):
     delta: _Delta | None = None
     finish_reason: str | None = None
 
 
-class _Usage(Struct, gc=False):
+class _Usage(Wire):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: TokenDetails | None = None
@@ -238,7 +239,7 @@ class _Usage(Struct, gc=False):
     prompt_cache_hit_tokens: int | None = None
 
 
-class _Chunk(Struct, gc=False):
+class _Chunk(Wire):
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None

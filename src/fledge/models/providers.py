@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from fledge.core.redact import redacted
+from fledge.core.value import Value
 from fledge.egress import Environment, Headers
 from fledge.errors import BadInput
 from fledge.models.anthropic import BASE_URL as ANTHROPIC_URL
@@ -35,7 +34,7 @@ _OWN_HEADERS = frozenset(
 )
 
 
-class Provider(Struct, frozen=True, kw_only=True):
+class Provider(Value, kw_only=True):
     """A model service. Given to `open(providers=[…])`, it serves models named `name/…`.
 
     The setting `models.providers` has the same fields.

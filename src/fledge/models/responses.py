@@ -30,7 +30,7 @@ from fledge.models.base import (
     UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import ReplyReading, broken_stream
+from fledge.models.http import ReplyReading, Wire, broken_stream
 from fledge.models.images import data_url
 from fledge.models.native_search import CitedSource, sources_text
 from fledge.models.opaque import seal, unseal
@@ -206,12 +206,12 @@ def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept], searches: bool) -
 # ---- what comes back -------------------------------------------------------------------------------------------------
 
 
-class _Part(Struct, gc=False):
+class _Part(Wire):
     text: str = ""
     annotations: list[CitedSource] | None = None
 
 
-class _Item(Struct, gc=False):
+class _Item(Wire):
     type: str = ""
     id: str | None = None
     call_id: str | None = None
@@ -223,25 +223,25 @@ class _Item(Struct, gc=False):
     content: list[_Part] | None = None
 
 
-class _Usage(Struct, gc=False):
+class _Usage(Wire):
     input_tokens: int | None = None
     output_tokens: int | None = None
     input_tokens_details: TokenDetails | None = None
     output_tokens_details: TokenDetails | None = None
 
 
-class _Incomplete(Struct, gc=False):
+class _Incomplete(Wire):
     reason: str | None = None
 
 
-class _Response(Struct, gc=False):
+class _Response(Wire):
     model: str | None = None
     usage: _Usage | None = None
     error: ErrorBody | None = None
     incomplete_details: _Incomplete | None = None
 
 
-class _Event(Struct, gc=False):
+class _Event(Wire):
     type: str
     delta: str | None = None
     output_index: int = 0

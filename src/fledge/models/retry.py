@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from fledge.cancellation import is_stop
 from fledge.core.asking import FallBack, Report, Retries, RetryNow, after_try
+from fledge.core.value import Value
 from fledge.models.base import Broke, Model, ModelEvent, Request
 
 log = logging.getLogger("fledge.models")
@@ -27,7 +28,7 @@ NO_END = Broke("interrupted", "the model's stream ended without an end")
 """What a stream has come to that just stops."""
 
 
-class RetryTold(Struct, frozen=True):
+class RetryTold(Value):
     """What was told to `on_retry`: this broke, and it is tried again."""
 
     broke: Broke

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.prompts import task_of
+from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.models.base import (
     AssistantMessage,
@@ -32,7 +33,7 @@ from fledge.models.base import (
 from fledge.models.retry import Sleep
 
 
-class ScriptedReply(Struct, frozen=True):
+class ScriptedReply(Value):
     """The answer of a scripted model to one request. Missing call ids and usage are filled in."""
 
     text: str = ""
@@ -44,7 +45,7 @@ class ScriptedReply(Struct, frozen=True):
     model: str = ""
 
 
-class CutReply(Struct, frozen=True):
+class CutReply(Value):
     """The reply of the script, broken after so many of its events."""
 
     after: int
