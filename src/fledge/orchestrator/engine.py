@@ -276,6 +276,8 @@ class Engine:
         self._poked.set()
 
     def _tell(self, hints: Hints) -> None:
+        if hints.was_missed:
+            log.warning("others took this process for dead, which was not seen within its lease, and do its work now")
         self.counters.note(hints)
         journal.write(hints)
         self._report(hints.ended, {*hints.moved, *[session for session, _ in hints.stop]})
@@ -385,6 +387,8 @@ class Engine:
         self._missed.clear()  # claims of an earlier pass are known by now
         places, keys, posts, overdue, waits, unbound, beats = await self.store.read(look)
         worked = self._troubled = False
+        if self._cluster is not None and self._cluster.lease.is_over:
+            posts = []  # others may send them; once this engine is seen again it is told to look
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
         if not places:
@@ -563,9 +567,11 @@ class Engine:
             await self.commit_with_retry(lambda c: c.tx.outbox.dismiss(post.key, c.at))  # it was kept long enough
             return
         errand = f"post:{post.key}"
+        # A process that was stopped in between must not send what others may have sent meanwhile.
+        lease = None if self._cluster is None else self._cluster.lease
         if not await self._is_taken(errand):
             return
-        if not await self._is_waiting(post):
+        if not await self._is_waiting(post) or (lease is not None and lease.is_over):
             if self._member is not None:
                 await self.commit_with_retry(lambda c: self._ends_errand(c, errand))
             return
