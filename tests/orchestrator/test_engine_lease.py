@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from fledge.core.cluster import BEATS_A_LEASE, LEASE_S, News
+from fledge.core.cluster import BEATS_A_LEASE, LEASE_S, Member, News
 from fledge.core.route import Address
 from fledge.errors import StoreError
 from fledge.orchestrator.commit import Commit
@@ -28,7 +28,7 @@ class Server:
         self.store, self.processes = InlineStore(folder), list[Process]()
         self.sent: list[tuple[float, str, str]] = []
         """When something was sent, what, and by whom."""
-        self.is_away = False
+        self.is_away = self.goes_away_in_commit = False
 
 
 class Lease:
@@ -68,6 +68,8 @@ class Process(ScriptedPerformer):
     # ---- its store
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
+        self._server.is_away |= self._server.goes_away_in_commit
+        self._server.goes_away_in_commit = False
         self._refuse()
         return await self._answered("taken", await self._server.store.transact(job))
 
@@ -192,5 +194,30 @@ def test_a_process_that_wakes_up_after_its_lease_sends_nothing_that_others_were_
         died, missed = [record.message for record in caplog.records if record.name == "fledge.engine"]
         assert "has died" in died
         assert "took this process for dead" in missed
+
+    run_virtual(test())
+
+
+@proves("7.engines.22")
+def test_an_outage_in_which_a_death_was_found_out_kills_no_other_engine(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with processes(tmp_path, "one", "other") as (server, (one, other)):
+            one.send_s = other.send_s = 1000.0
+            for process, key in ((one, "first"), (other, "second")):
+                await process.clock.sleep(1.0)
+                await process.post(key)
+            await one.clock.sleep(1.0)
+            sent = [(key, who) for _, key, who in server.sent]
+            assert sent == [("first", "one"), ("second", "other")]
+            dead = Member("dead", "elsewhere", 1, START, START - 5.0, LEASE_S)
+            server.store.run(lambda tx: tx.engines.join(dead))
+            server.goes_away_in_commit = True  # the first one, in which an engine takes over from the dead one
+            await one.clock.sleep(2 * LEASE_S - 2.0)
+            assert server.is_away
+            server.is_away = False  # that commit is tried again before anyone is seen
+            await one.clock.sleep(2 * LEASE_S)
+            assert [(key, who) for _, key, who in server.sent] == sent
+            members = server.store.run(lambda tx: [member.id for member in tx.engines.all()])
+            assert members == [one.engine.owner, other.engine.owner]
 
     run_virtual(test())

@@ -627,14 +627,15 @@ class Engine:
             await self.commit_with_retry(lambda c: cluster.leave(c, self.owner))
 
     async def _take_over(self) -> None:
-        is_shared, up_at = self._member is not None, 0.0 if self._cluster is None else self._cluster.up_at
         taken: cluster.TakenOver | None = cluster.TakenOver(more=True)
         while taken is not None and taken.more:
-            taken = await self.commit_with_retry(
-                lambda c: cluster.take_over(c, self.owner, is_shared, self._dead, up_at)
-            )
+            taken = await self.commit_with_retry(self._take_over_some)
         for one in () if taken is None else taken.gone:
             log.warning("%s has died: other processes go on with its work", one.shown)
+
+    def _take_over_some(self, c: Commit) -> cluster.TakenOver:
+        up_at = 0.0 if self._cluster is None else self._cluster.up_at  # as of now: the server may have been away
+        return cluster.take_over(c, self.owner, self._member is not None, self._dead, up_at)
 
     async def _find_dead(self, own: Member, members: list[Member]) -> bool:
         """Look which of these engines are of this machine and have died; True if there are any."""
