@@ -313,6 +313,7 @@ def test_an_engine_that_was_not_seen_is_taken_over_and_its_late_writes_are_refus
             drivers = await one.see(lambda tx: tx.drivers.all())
             server.sql(f"UPDATE s{server.schemas}.engines SET lease_s = 0.001")  # as if it had been stopped meanwhile
             async with working(one.url) as other:
+                await eventually(other, lambda tx: leases_lost(tx) == 4)  # not at once if it was seen just then
                 for driver in drivers:
                     with pytest.raises(StaleWrite):
                         await one.engine.commit(lambda c: c.tx.drivers.fence(driver.session, driver.epoch))  # noqa: B023
