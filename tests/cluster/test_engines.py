@@ -313,6 +313,7 @@ def test_an_engine_that_was_not_seen_is_taken_over_and_its_late_writes_are_refus
             drivers = await one.see(lambda tx: tx.drivers.all())
             server.sql(f"UPDATE s{server.schemas}.engines SET lease_s = 0.001")  # as if it had been stopped meanwhile
             async with working(one.url) as other:
+                await eventually(other, lambda tx: leases_lost(tx) == 4)  # not at once if it was seen just then
                 for driver in drivers:
                     with pytest.raises(StaleWrite):
                         await one.engine.commit(lambda c: c.tx.drivers.fence(driver.session, driver.epoch))  # noqa: B023
@@ -324,6 +325,38 @@ def test_an_engine_that_was_not_seen_is_taken_over_and_its_late_writes_are_refus
             assert await one.see(leases_lost) == 4
 
     play(test())
+
+
+@proves("7.engines.24", "An engine that cannot be seen sends nothing once its lease is over, until it is seen again")
+@pytest.mark.parametrize("how", ["cut off", "counted as dead"])
+def test_a_lease_ends_when_its_engine_is_not_seen_and_a_new_one_follows(server: Server, how: str) -> None:
+    async def test() -> None:
+        with Proxy(server.port) as proxy:
+            schema = server.new_schema()
+            async with working(proxy.url(schema)) as one, working(server.url(schema), drives=False) as gateway:
+                connection = one.store.cluster
+                assert connection is not None
+                await until(lambda: not connection.lease.is_over)
+                lease = connection.lease
+                if how == "cut off":
+                    proxy.is_away = True
+                    proxy.drop()
+                else:
+                    server.sql(f"DELETE FROM {schema}.engines WHERE id = '{one.engine.owner}'")
+                await until(lambda: lease.is_over)
+                await gateway.engine.commit(post_one)
+                proxy.is_away = False
+                await until(lambda: not connection.lease.is_over)
+                await eventually(gateway, lambda tx: tx.outbox.count_waiting() == 0)
+                assert lease.is_over
+                assert [post.key for post in one.performer.posted] == ["one"]
+
+    play(test())
+
+
+def post_one(c: Commit) -> None:
+    c.tx.outbox.post("one", "note", None, "{}", c.at)
+    c.hints.look = True
 
 
 @proves("7.engines.13", "News that is lost with a connection is made up for: the rows are looked at when it is back")

@@ -28,12 +28,19 @@ class Bus:
         """All live messages that were sent."""
 
 
+class Lease:
+    """The lease of an engine that is always seen."""
+
+    is_over = False
+
+
 class BusEnd:
     """The bus as one process has it."""
 
     address = "a bus"
     lease_s = 15.0
     up_at = 0.0
+    lease = Lease()
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

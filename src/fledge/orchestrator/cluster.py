@@ -67,6 +67,7 @@ def rejoin(c: Commit, own: Member) -> list[Member]:
     members = c.tx.engines.all()
     if all(one.id != own.id for one in members):
         join(c, own)
+        c.hints.was_missed = True
         members = c.tx.engines.all()
     return members
 

@@ -104,6 +104,8 @@ class Hints(Struct):
     """Changes of runs: the run before (None: just born), the run after, and the event."""
     tries: tuple[DeliveryTrace, ...] = ()
     """Tries at a delivery, with their results."""
+    was_missed: bool = False
+    """The others had counted this engine as dead. It is one of them again."""
     replied_at: Instant | None = None
     """When a model's reply was appended; None if none was."""
 

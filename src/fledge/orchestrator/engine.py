@@ -283,6 +283,8 @@ class Engine:
         self._poked.set()
 
     def _tell(self, hints: Hints) -> None:
+        if hints.was_missed:
+            log.warning("others took this process for dead, which was not seen within its lease, and do its work now")
         self.counters.note(hints)
         if hints.moves or hints.tries:
             journal.write(hints)
@@ -397,6 +399,8 @@ class Engine:
         self._missed.clear()  # claims of an earlier pass are known by now
         places, keys, posts, overdue, waits, unbound, beats = await self.store.read(look)
         worked = self._troubled = False
+        if self._cluster is not None and self._cluster.lease.is_over:
+            posts = []  # others may send them; once this engine is seen again it is told to look
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
         if not places:
@@ -575,9 +579,11 @@ class Engine:
             await self.commit_with_retry(lambda c: c.tx.outbox.dismiss(post.key, c.at))  # it was kept long enough
             return
         errand = f"post:{post.key}"
+        # A process that was stopped in between must not send what others may have sent meanwhile.
+        lease = None if self._cluster is None else self._cluster.lease
         if not await self._is_taken(errand):
             return
-        if not await self._is_waiting(post):
+        if not await self._is_waiting(post) or (lease is not None and lease.is_over):
             if self._member is not None:
                 await self.commit_with_retry(self._ends_errand, errand)
             return
@@ -633,12 +639,15 @@ class Engine:
             await self.commit_with_retry(cluster.leave, self.owner)
 
     async def _take_over(self) -> None:
-        is_shared, up_at = self._member is not None, 0.0 if self._cluster is None else self._cluster.up_at
         taken: cluster.TakenOver | None = cluster.TakenOver(more=True)
         while taken is not None and taken.more:
-            taken = await self.commit_with_retry(cluster.take_over, self.owner, is_shared, self._dead, up_at)
+            taken = await self.commit_with_retry(self._take_over_some)
         for one in () if taken is None else taken.gone:
             log.warning("%s has died: other processes go on with its work", one.shown)
+
+    def _take_over_some(self, c: Commit) -> cluster.TakenOver:
+        up_at = 0.0 if self._cluster is None else self._cluster.up_at  # as of now: the server may have been away
+        return cluster.take_over(c, self.owner, self._member is not None, self._dead, up_at)
 
     async def _find_dead(self, own: Member, members: list[Member]) -> bool:
         """Look which of these engines are of this machine and have died; True if there are any."""

@@ -63,6 +63,7 @@ __all__ = [
     "CompletionKind",
     "Counts",
     "Driver",
+    "EngineLease",
     "Entry",
     "EntryKind",
     "Happened",
@@ -94,6 +95,14 @@ __all__ = [
 ]
 
 
+class EngineLease(Protocol):
+    """A time without a gap in which an engine counts as alive."""
+
+    @property
+    def is_over(self) -> bool:
+        """False: no other engine can have counted this one as dead since it got this lease."""
+
+
 class Cluster(Protocol):
     """Connects the engines of several processes on one store."""
 
@@ -108,6 +117,12 @@ class Cluster(Protocol):
     @property
     def lease_s(self) -> float:
         """How long an engine counts as alive after it was last seen."""
+
+    @property
+    def lease(self) -> EngineLease:
+        """The lease that this engine has now, by the clock of this machine. It lasts while the engine is seen; then
+        `heard` is told to look once there is a new one."""
+        ...
 
     @property
     def up_at(self) -> Instant:

@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import select
+import sys
 import threading
 import time
 from collections import deque
@@ -61,6 +62,23 @@ class ServerClock(SystemClock):
         return at + time.monotonic() - read_at
 
 
+def _elapsed() -> float:
+    """Seconds of this machine, also those in which it slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+class _Lease:
+    """The lease of this process's engine. It is counted from before a sign of life is sent: the server, which writes
+    down when that arrives, counts a little longer."""
+
+    def __init__(self, ends_at: float) -> None:
+        self.ends_at = ends_at
+
+    @property
+    def is_over(self) -> bool:
+        return _elapsed() >= self.ends_at
+
+
 class PostgresCluster:
     """Lets one engine be seen and hear the others."""
 
@@ -71,6 +89,7 @@ class PostgresCluster:
         self.address = server.shown
         self.up_at = up_at
         """When the server started, or this process reached it again after a break; infinite during a break."""
+        self.lease = _Lease(-math.inf)
         self._sender = sender
         """The number of the connection by which this process writes: its news is known here."""
         self._ends = threading.Event()
@@ -181,8 +200,15 @@ class PostgresCluster:
             now = time.monotonic()
             if now - seen_at >= self.lease_s / BEATS_A_LEASE:
                 asked_at = seen_at = now
+                sent_at = _elapsed()
                 if connection.execute(_SEEN.encode(), (engine,)).rowcount == 0:
+                    self.lease.ends_at = -math.inf
                     hear(News(look=True, everything=True, expelled=True))
+                elif self.lease.is_over:  # the row may be a new one, after others counted this engine as dead
+                    self.lease = _Lease(sent_at + self.lease_s)
+                    hear(News(look=True))
+                else:
+                    self.lease.ends_at = sent_at + self.lease_s
             elif now - asked_at >= PROBE_S:
                 asked_at = now
                 connection.execute("SELECT 1")
