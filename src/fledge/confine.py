@@ -21,6 +21,7 @@ from typing import Final, Literal, NoReturn
 
 from fledge.core.protected import GUARDED_NAMES, UNPROTECTED, Protected, is_within
 from fledge.errors import BadInput
+from fledge.plain_file import CREATE_FLAGS
 
 HIDDEN: Final = "is hidden from tools: it holds secrets, or fledge's own settings or state"
 GUARDED: Final = "needs a person's approval to be written, because it runs or counts with their rights"
@@ -30,7 +31,6 @@ MAX_PATH: Final = 4096
 
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # What the kernels say when O_NOFOLLOW meets a link: with O_DIRECTORY, without, and on BSDs.
 _MAYBE_LINK: Final = {errno.ENOTDIR, errno.ELOOP, getattr(errno, "EFTYPE", errno.ELOOP), errno.EMLINK}
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from fledge.core.attachments import File, FileEntry, file_type, numbered
 from fledge.core.images import Image, ImageEntry, read_images
 from fledge.core.keys import attached_folder
-from fledge.plain_file import read_plain
+from fledge.plain_file import CREATE_FLAGS, read_plain, write_synced
 from fledge.store.base import Store
 from fledge.store.files import sync_folder
 
@@ -143,12 +143,8 @@ class EntryFiles:
         """A private file with these bytes, synced, to be renamed. It is removed if the block fails."""
         _make_folder(self._folder)
         draft = self._folder / _draft_name(hashlib.sha256(data).hexdigest())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with open(os.open(draft, flags, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(os.open(draft, CREATE_FLAGS, 0o600), data)
             yield draft
         except OSError:
             draft.unlink(missing_ok=True)
@@ -256,7 +252,7 @@ def _reserve(folder: Path, name: str) -> bool:
     while True:
         _make_folder(folder)
         try:
-            os.close(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            os.close(os.open(folder / name, CREATE_FLAGS, 0o600))
         except FileExistsError:
             return False
         except FileNotFoundError:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from fledge.core.route import RouteSource
 from fledge.core.run import Instant, Path, TextId
@@ -37,11 +37,7 @@ ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, 
 """
 
 
-def _values(row: InboxRow) -> tuple[Any, ...]:
-    return (
-        *(row.seq, row.key, row.session, row.kind, row.source, row.origin, row.state, row.path, row.body, row.text),
-        *(row.arrived_at, row.closed_at, row.route, row.carried),
-    )
+
 
 
 def _words(row: InboxRow) -> tuple[Any, ...]:
@@ -66,7 +62,7 @@ _INBOX: Final = TableShape(
     select=f"SELECT {_ROW} FROM inbox WHERE key = ?",
     read=lambda row: InboxRow(*row),
     insert=f"INSERT INTO inbox ({_ROW}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    values=_values,
+    values=astuple,
     update=_update,
     delete="DELETE FROM inbox WHERE key = ?",
     keeps=lambda row: row.state == "unread",  # others may be many, and long

@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from fledge.errors import StoreError
 
@@ -29,16 +28,7 @@ def upgrades(database: str = "") -> Steps:
     return steps_of((_HERE / "upgrades").iterdir(), database)
 
 
-class MigrationFile(Protocol):
-    """A file with an upgrade."""
-
-    @property
-    def name(self) -> str: ...
-
-    def read_text(self, encoding: str | None = None) -> str: ...
-
-
-def steps_of(files: Iterable[MigrationFile], database: str = "") -> Steps:
+def steps_of(files: Iterable[Path], database: str = "") -> Steps:
     """The steps in these files. A step that another database cannot run as it is has a second file for it
     (`0099_name.postgres.sql`)."""
     found: dict[int, str] = {}

@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fledge.confine import CREATE_FLAGS, FOLDER_FLAGS, write_all
+from fledge.confine import FOLDER_FLAGS, write_all
 from fledge.core.child_files import KINDS
 from fledge.errors import BadInput
+from fledge.plain_file import CREATE_FLAGS
 
 MAX_DEPTH: Final = 64
 """Folders deeper than this are moved up before they are removed: no depth takes more descriptors."""
