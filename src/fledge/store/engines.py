@@ -38,9 +38,7 @@ class Engines:
         """Add this engine."""
         self.leave(one.id)
         values = asdict(one) | {"settings": to_json(one.settings), "limits": to_json(one.limits)}
-        self._unit.execute(
-            f"INSERT INTO engines ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", *values.values()
-        )
+        self._unit.execute(f"INSERT INTO engines ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", *values.values())
 
     def drain(self, engine: str) -> None:
         """Mark the engine as closing: it takes no more work."""

@@ -37,9 +37,6 @@ ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, 
 """
 
 
-
-
-
 def _words(row: InboxRow) -> tuple[Any, ...]:
     """The content and the receiver of a row, which seldom change."""
     return row.session, row.origin, row.path, row.body, row.text, row.route
