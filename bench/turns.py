@@ -29,6 +29,7 @@ from fledge.runtime.agent import AgentLoop
 from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
@@ -61,6 +62,7 @@ class OneProfile:
             system="You add numbers.",
             tools=ToolSet([add]),
             workspace=workspace,
+            images=EntryFiles(workspace),
         )
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:

@@ -8,9 +8,13 @@ What the user's folder remembers is written here too: whole or not at all, for i
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+ANY_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""For a folder, also through a link."""
 CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 """For a file that is not there yet, not even as a link."""
 
@@ -31,6 +35,16 @@ def read_plain(path: Path | str, most: int = -1) -> bytes:
     """The file's first `most` bytes, or all. OSError: it cannot be read, or is no plain file."""
     with open(open_plain(path), "rb") as file:
         return file.read(most)
+
+
+@contextmanager
+def kept_open(path: Path | str, flags: int, above: int | None = None) -> Iterator[int]:
+    """A descriptor, open for the block. `above` is the folder that the path begins in, where that is held."""
+    descriptor = os.open(path, flags, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def write_synced(descriptor: int, data: bytes) -> None:

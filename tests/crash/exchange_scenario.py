@@ -20,6 +20,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import AgentLoop
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Store, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
 
@@ -64,6 +65,7 @@ class Thinkers:
             system=drive.session,
             tools=ToolSet([send_tool(messenger)]),
             workspace=Path("/nowhere"),
+            images=EntryFiles(Path("/nowhere")),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:

@@ -22,6 +22,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import UNKNOWN_OUTCOME, AgentLoop
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Store, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
 
@@ -104,6 +105,7 @@ class Thinkers:
             system="",
             tools=ToolSet(tools(self._folder)),
             workspace=self._folder,
+            images=EntryFiles(self._folder),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:

@@ -25,6 +25,7 @@ from fledge.runtime.agent import AgentLoop
 from fledge.runtime.feed import Feed, Subscription
 from fledge.runtime.profile import Profile
 from fledge.store.base import Approval, OutboxPost, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.testing import InlineStore, SeededIds, run_virtual
 from fledge.tools.base import Tool, tool
 from fledge.tools.registry import ToolSet
@@ -147,7 +148,7 @@ class OneProfile:
             system=label,
             tools=ToolSet(self._tools),
             workspace=Path("/nowhere"),
-            **self._settings,
+            **({"images": EntryFiles(Path("/nowhere"))} | self._settings),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:

@@ -28,6 +28,7 @@ from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Session, Spec, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.testing import START, InlineStore, SeededIds, VirtualClock, run_virtual, threads_ignored
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
@@ -143,6 +144,7 @@ class House:
             system="main" if drive.session == MAIN else "child",
             tools=ToolSet([wait]),
             workspace=self.folder,
+            images=EntryFiles(self.folder / "state"),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:

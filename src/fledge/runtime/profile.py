@@ -70,8 +70,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     is_budgeted: bool = False
     protected: Protected = UNPROTECTED
     env: Mapping[str, str] = field(default_factory=dict)
-    images: EntryFiles | None = None
-    """Stores images and attached files; None: they are not stored, and images become text."""
+    images: EntryFiles
+    """Stores images and attached files."""
     sees: bool = False
     """One of the models accepts images."""
     cost_usd: Callable[[str, Usage], float | None] = _unpriced

@@ -102,7 +102,7 @@ class ToolChoice:
             self._bring(functions, f"agents.{name}.tools")
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}
-        self._held = lru_cache(POSITIONS)(self._find)
+        self.tools_in = lru_cache(POSITIONS)(self._find)
         """The tools of a position, cached: each turn asks."""
 
     @property
@@ -127,7 +127,7 @@ class ToolChoice:
 
     def _forget(self) -> None:
         self._tools = {}
-        self._held.cache_clear()
+        self.tools_in.cache_clear()
 
     def _bring(self, functions: Iterable[Tool], field: str) -> None:
         taken = {tool_name(one.name): one for one in self._own_tools} | self._brought
@@ -167,7 +167,7 @@ class ToolChoice:
         return self._boxes[network]
 
     def tools_of(self, agent_id: str) -> AgentTools:
-        """The tools of the agent's conversations."""
+        """The tools of the agent's conversations: allowed, with approval, and forbidden."""
         setting = sandbox_for(self._config, agent_id)
         wanted = setting.mode in ("auto", "all") and self._box_of(setting.network) is not None
         box: Box = setting.network if wanted else "plain"
@@ -176,9 +176,6 @@ class ToolChoice:
         names, asks = held.tools.names, held.asks
         never = every.names - every.hosted - names
         return AgentTools(tuple(sorted(names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
-
-    def tools_in(self, position: Position) -> HeldTools:
-        return self._held(position)
 
     def _find(self, position: Position) -> HeldTools:
         config, agent_id, role = self._config, position.agent_id, position.role

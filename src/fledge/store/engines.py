@@ -50,8 +50,9 @@ class Engines:
 
 
 def _member(row: Any) -> Member:
-    *first, drives, drains, settings, limits, name, version, machine, born = row
-    return Member(*first, bool(drives), bool(drains), _decode(settings), _decode(limits), name, version, machine, born)
+    drives, drains, settings, limits = row[6:10]
+    values: list[Any] = [*row[:6], bool(drives), bool(drains), _decode(settings), _decode(limits), *row[10:]]
+    return Member(*values)
 
 
 class Errands:

@@ -195,12 +195,10 @@ class Inbox:
         if waiting.rows is not None:
             newest = (row for row in reversed(waiting.rows.values()) if kind is None or row.kind == kind)
             return list(islice(newest, 1))
-        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread'"
+        unread = "session = ? AND state = 'unread'"
         if kind is None:
-            return [InboxRow(*row) for row in self._unit.all(f"{sql} ORDER BY seq DESC LIMIT 1", session)]
-        return [
-            InboxRow(*row) for row in self._unit.all(f"{sql} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)
-        ]
+            return self._found(f"{unread} ORDER BY seq DESC LIMIT 1", session)
+        return self._found(f"{unread} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)
 
     def count_waiting(self, session: str, kind: InboxRowKind, origin: str) -> int:
         """The number of unread rows of this kind and origin."""
@@ -219,26 +217,20 @@ class Inbox:
 
     def dropped(self, session: str, origin: str) -> list[InboxRow]:
         """Dropped rows whose line the session has not read yet, in the order of arrival."""
-        sql = (
-            f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ?"
-            " ORDER BY seq"
-        )
-        return [InboxRow(*row) for row in self._unit.all(sql, session, origin)]
+        dropped = "session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ? ORDER BY seq"
+        return self._found(dropped, session, origin)
 
     def of_run(self, run: str) -> list[InboxRow]:
         """Completions of this run that are unread or undelivered."""
-        sql = (
-            f"SELECT {_ROW} FROM inbox i WHERE source = ? AND (state = 'unread' OR state = 'undelivered')"
-            f" AND {_COMPLETION} ORDER BY seq"
-        )
-        return [InboxRow(*row) for row in self._unit.all(sql, run)]
+        is_open = "(state = 'unread' OR state = 'undelivered')"
+        return self._found(f"source = ? AND {is_open} AND {_COMPLETION} ORDER BY seq", run)
 
     def undelivered(self) -> list[InboxRow]:
         """All undelivered rows, oldest first."""
-        return [
-            InboxRow(*row)
-            for row in self._unit.all(f"SELECT {_ROW} FROM inbox WHERE state = 'undelivered' ORDER BY seq")
-        ]
+        return self._found("state = 'undelivered' ORDER BY seq")
+
+    def _found(self, where: str, *args: object) -> list[InboxRow]:
+        return [InboxRow(*row) for row in self._unit.all(f"SELECT {_ROW} FROM inbox i WHERE {where}", *args)]
 
     # -- closing a row. Each returns False, and changes nothing, if the row is closed already.
 
@@ -271,7 +263,7 @@ class Inbox:
     def drop(self, key: str, at: Instant | None) -> None:
         """Drop an unread message to make room for newer ones; if `at` is None, the session is yet to read a line about
         it."""
-        self._change(key, lambda row: replace(row, state="dropped", closed_at=at))
+        self._change(key, state="dropped", closed_at=at)
 
     def line_told(self, key: str, at: Instant) -> None:
         """The session has read the line about a dropped row."""
@@ -291,20 +283,20 @@ class Inbox:
 
     def readdress(self, key: str, session: str | None, path: Path = "direct") -> None:
         """Move an unread row into another inbox; None while there is no receiver."""
-        self._change(key, lambda row: replace(row, session=session, path=path))
+        self._change(key, session=session, path=path)
 
     def rewrite(self, key: str, body: str, text: TextId | None) -> None:
         """Change the content of an unread row."""
-        self._change(key, lambda row: replace(row, body=body, text=text))
+        self._change(key, body=body, text=text)
 
     def aim(self, key: str, origin: str, route: RouteSource) -> None:
         """Set the address for the answer to an unread row, and how it was found."""
-        self._change(key, lambda row: replace(row, origin=origin, route=route))
+        self._change(key, origin=origin, route=route)
 
-    def _change(self, key: str, change: Callable[[InboxRow], InboxRow]) -> None:
+    def _change(self, key: str, **changes: Any) -> None:
         row = self.rows.get(key)
         if row is not None and row.state == "unread":
-            self._move(row, change(row))
+            self._move(row, replace(row, **changes))
 
     def _move(self, before: InboxRow, after: InboxRow) -> None:
         """Store a changed row, and update the cached unread rows of its old and its new inbox."""

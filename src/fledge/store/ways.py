@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fledge.errors import Refused, StoreError
-from fledge.plain_file import CREATE_FLAGS, open_plain, write_synced
+from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS, kept_open, open_plain, write_synced
 
 TOKEN_FILE: Final = "gateway.token"
 CONTROL_SOCKET: Final = "hatch"
@@ -27,11 +27,8 @@ def reached(state: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= PATH_BYTES:
         yield path
         return
-    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with kept_open(state, ANY_FOLDER_FLAGS) as folder:
         yield f"/proc/self/fd/{folder}/{CONTROL_SOCKET}"
-    finally:
-        os.close(folder)
 
 
 def read_token(state: Path) -> str:

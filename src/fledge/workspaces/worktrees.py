@@ -23,7 +23,7 @@ from fledge.core.handover import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
 from fledge.workspaces import folders
 from fledge.workspaces.git import git, line, names, succeeds
-from fledge.workspaces.repository import check_repository, find_repository, line_in
+from fledge.workspaces.repository import check_repository, find_repository, line_in, refuse_unknown
 
 BRANCHES: Final = "fledge/"
 BRANCH_CHARS: Final = 12
@@ -90,7 +90,7 @@ def _look_up(workspace: Path, name: str) -> Record:
     top = line(workspace, "rev-parse", "--show-toplevel")
     shared = line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if (os.path.realpath(top), os.path.realpath(shared)) != (str(repository.top), str(repository.shared)):
-        raise Refused("forbidden", "workspace: the repository that the workspace names does not list the workspace")
+        refuse_unknown()
     base = _commit(workspace, "HEAD^{commit}")
     if base is None:
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
