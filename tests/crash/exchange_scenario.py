@@ -23,6 +23,7 @@ from fledge.store.base import OutboxPost, Store, Tx
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
+from tests.runtime.no_runtimes import NoRuntimes
 
 A, B = "agent:main:main", "agent:bob:main"
 SETTINGS = (
@@ -50,7 +51,7 @@ def script(request: Request) -> Answer:
     return "fine" if "> and you?" in last.text else "ANNOUNCE_SKIP"
 
 
-class Thinkers:
+class Thinkers(NoRuntimes):
     """The same model for both; the tool to speak."""
 
     def __init__(self) -> None:

@@ -317,7 +317,7 @@ async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> Non
         if story.worktrees:
             worktree_story.set_up(folder)
         cast = Cast(story, folder, clock)
-        agent = AgentLoop(cast, places=cast)
+        agent = AgentLoop(cast)
         async with Engine(store, agent, clock=clock, ids=RandomIds(), rules=story.rules) as engine:
             await engine.commit(opening)
             await engine.commit(story.begin)

@@ -25,6 +25,7 @@ from fledge.store.base import OutboxPost, Store, Tx
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
+from tests.runtime.no_runtimes import NoRuntimes
 
 MAIN = "agent:main:main"
 FINAL = "all three are done"
@@ -92,7 +93,7 @@ def tools(folder: Path) -> list[Tool]:
     return [tool(once), tool(repeatable=True)(again), tool(read_only=True)(look)]
 
 
-class Thinkers:
+class Thinkers(NoRuntimes):
     """The same for the one session there is."""
 
     def __init__(self, folder: Path) -> None:

@@ -30,6 +30,7 @@ from fledge.testing import InlineStore, SeededIds, run_virtual
 from fledge.tools.base import Tool, tool
 from fledge.tools.registry import ToolSet
 from tests.orchestrator.stage import MAIN, PROGRAM, WIDE, WatchedStore, World
+from tests.runtime.no_runtimes import NoRuntimes
 
 T = TypeVar("T")
 
@@ -122,7 +123,7 @@ class Kit:
 # ---- the desk --------------------------------------------------------------------------------------------------------
 
 
-class OneProfile:
+class OneProfile(NoRuntimes):
     """The same model and tools for every session; its label is its prompt. `refuses` lists why there is no profile."""
 
     def __init__(self, model: Model | Retrying, tools: Sequence[Tool], settings: dict[str, Any]) -> None:

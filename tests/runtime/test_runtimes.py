@@ -157,7 +157,7 @@ class House:
     async def opened(self, crash: bool = False) -> AsyncIterator["Room"]:
         self.acts += 1
         store = InlineStore(self.folder / "state")
-        agent, clock = AgentLoop(self, places=self), VirtualClock(self.now)
+        agent, clock = AgentLoop(self), VirtualClock(self.now)
         engine = Engine(store, agent, clock=clock, ids=SeededIds(self.acts))
         await engine.__aenter__()
         await engine.commit(lambda c: spawn.open_conversation(c, MAIN))

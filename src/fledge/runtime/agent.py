@@ -8,6 +8,7 @@ messages. Every task belongs to its turn and ends with it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
@@ -68,7 +69,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
 from fledge.runtime.child_files import look_for_handover
 from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
-from fledge.runtime.foreign import RuntimePlaces, drive_foreign
+from fledge.runtime.foreign import drive_foreign
 from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Approval, ApprovalState, Entry, OutboxPost, TurnRan, Tx
 from fledge.tools.base import ToolContext, ToolResult
@@ -128,19 +129,17 @@ def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
     """The reply, with the cost of an earlier one that was discarded added to it."""
     if earlier is None:
         return reply
-    names = dict.fromkeys((*earlier.usage, *reply.usage))
-    usage = {name: earlier.usage.get(name, 0) + reply.usage.get(name, 0) for name in names}
+    usage = Counter(earlier.usage) + Counter(reply.usage)
     costs = [cost for cost in (earlier.cost_usd, reply.cost_usd) if cost is not None]
-    return replace(reply, usage=usage, cost_usd=sum(costs) if costs else None)
+    return replace(reply, usage=dict(usage), cost_usd=sum(costs) if costs else None)
 
 
 class AgentLoop:
-    """Runs turns for an engine. `places`: the workspaces of children that run in another runtime."""
+    """Runs turns for an engine."""
 
-    def __init__(self, profiles: Profiles, feed: Feed | None = None, places: RuntimePlaces | None = None) -> None:
+    def __init__(self, profiles: Profiles, feed: Feed | None = None) -> None:
         self.profiles = profiles
         self.feed = feed or Feed()
-        self._places = places
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
@@ -156,7 +155,7 @@ class AgentLoop:
         assert drive.snapshot is not None  # every claim answers one
         spec = drive.snapshot.spec
         if spec is not None and spec.runtime != NATIVE:
-            await drive_foreign(self._places, self.feed, engine, drive, spec)
+            await drive_foreign(self.profiles, self.feed, engine, drive, spec)
             return
         try:
             profile = await self.profiles.profile(engine, drive)

@@ -58,14 +58,14 @@ class RuntimePlaces(Protocol):
         """Reads (blocking) the files that the session hands over; None if it hands over none."""
 
 
-async def drive_foreign(places: RuntimePlaces | None, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
+async def drive_foreign(places: RuntimePlaces, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
     """Run one turn of a session in a foreign runtime to its end. Raises `NeedsProgram` if the runtime belongs to a
     program that is not connected."""
-    if places is not None and spec.needs:
+    if spec.needs:
         places.check_needs(spec)
-    runtime = None if places is None else places.runtime(spec.runtime)
+    runtime = places.runtime(spec.runtime)
     try:
-        if places is None or runtime is None:
+        if runtime is None:
             raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
         assert drive.snapshot is not None  # every claim answers one
         session = drive.snapshot.session
@@ -196,14 +196,13 @@ class _Turn(Struct):
 
 def prompt_of(task: str, lines: list[Line]) -> str:
     """The prompt: the task; later with the last reply and the messages since then."""
-    replies = [line for line in lines if isinstance(line.body, Replied) and not line.body.calls]
-    after = replies[-1].seq if replies else 0
+    replies = [(line.seq, line.body) for line in lines if isinstance(line.body, Replied) and not line.body.calls]
+    after, last = replies[-1] if replies else (0, Replied())
     heard = [line.body for line in lines if line.seq > after and isinstance(line.body, Spoken)]
     new = "\n\n".join(spoken.text for spoken in heard if spoken.kind != "task")
     if not new:
         return task
-    said = replies[-1].body.text if replies and isinstance(replies[-1].body, Replied) else ""
-    so_far = f"\n\nSo far you said:\n{said}" if said else ""
+    so_far = f"\n\nSo far you said:\n{last.text}" if last.text else ""
     return f"{task}{so_far}\n\nNow:\n{new}"
 
 

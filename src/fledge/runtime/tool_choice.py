@@ -185,8 +185,7 @@ class ToolChoice:
         if role is not None:
             layer = config.tools.subagents.tools
             rules = ToolRules(deny=layer.deny, allow=layer.allow, also_allow=layer.also_allow)
-            refusals = {name: refuse_tool(name, names, role, rules) for name in names}
-            denied = {name: refusal.reason for name, refusal in refusals.items() if refusal is not None}
+            denied = {one: found.reason for one in names if (found := refuse_tool(one, names, role, rules)) is not None}
             names = child_tools(names, role, rules)
             names = planning_tools(names, every.read_only) if position.planning else names
         boxed = position.box != "plain"

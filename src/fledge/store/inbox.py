@@ -149,7 +149,7 @@ class Inbox:
             waiting = _Waiting(dict(self._unit.all(_KINDS, session)), None)
         else:
             rows = {row[1]: self.rows.found(row[1], row) for row in found}
-            waiting = _Waiting(_counted(rows.values()), rows)
+            waiting = _Waiting(dict(Counter(row.kind for row in rows.values())), rows)
         self._unread[session] = waiting
         return waiting
 
@@ -337,7 +337,3 @@ class _Waiting:
         self.kinds[row.kind] -= 1
         if self.rows is not None:
             del self.rows[row.key]
-
-
-def _counted(rows: Iterable[InboxRow]) -> dict[InboxRowKind, int]:
-    return dict(Counter(row.kind for row in rows))
