@@ -142,7 +142,7 @@ class ConfiguredProfiles:
         state: Path,
         registry: Registry | None = None,
         catalog: Catalog | None = None,
-        tools: Iterable[Tool] = (),
+        tools: Sequence[Tool] = (),
         runtimes: Mapping[str, Runtime] | None = None,
         env: Environment | None = None,
         channels: Mapping[str, Channel] | None = None,
@@ -182,12 +182,11 @@ class ConfiguredProfiles:
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         search = configured_search(config.tools.web.search, given, self._registry.ca_file)
-        own_tools = list(tools)
         searching = [] if search is None else [search_tool(search)]
-        if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in own_tools):
+        if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in tools):
             searching = [hosted_search_tool()]
         usual = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching)
-        self.tool_choice = ToolChoice(config, usual, own_tools, given_agents or {})
+        self.tool_choice = ToolChoice(config, usual, tools, given_agents or {})
         self._tools_of: Engine | None = None
         """The engine for which the session tools were made."""
         self._found_workspace = lru_cache(POSITIONS)(self._find_workspace)
