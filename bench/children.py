@@ -92,7 +92,7 @@ async def household(
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),
-            Engine(store, AgentLoop(profiles, places=profiles), rules=rules_of(config)) as engine,
+            Engine(store, AgentLoop(profiles), rules=rules_of(config)) as engine,
         ):
             await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
             yield Household(store, inner, engine, profiles.spawner(engine), model)

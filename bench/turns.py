@@ -18,6 +18,7 @@ from bench.lives import CountingStore
 from bench.measure import Meter
 from fledge.clock import SystemClock
 from fledge.core.inbox import QueueSettings
+from fledge.core.run import Run
 from fledge.ids import RandomIds
 from fledge.models.base import Call, Request, ToolMessage
 from fledge.models.scripted import ScriptedModel, use
@@ -28,7 +29,8 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import AgentLoop
 from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profile import Profile
-from fledge.store.base import OutboxPost, Tx
+from fledge.store.base import OutboxPost, Session, Spec, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
@@ -61,11 +63,25 @@ class OneProfile:
             system="You add numbers.",
             tools=ToolSet([add]),
             workspace=workspace,
+            images=EntryFiles(workspace),
         )
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The one."""
         return self._profile
+
+    def runtime(self, name: str) -> None:
+        """There are no other runtimes."""
+
+    def check_needs(self, spec: Spec) -> None:
+        """Nothing is missing."""
+
+    def work_place(self, session: Session) -> tuple[Path, dict[str, str]]:
+        """Nobody works outside our own loop."""
+        raise AssertionError(session)
+
+    def handover(self, session: Session, run: Run | None) -> None:
+        """Nobody hands anything over."""
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
         """There is nothing outside the database."""

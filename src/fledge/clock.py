@@ -35,6 +35,11 @@ class SystemClock:
         await wait_for_event(poked, None if at is None else max(0.0, at - self.now()))
 
 
+async def pause(clock: Clock, seconds: float) -> None:
+    """Let so much time of this clock pass."""
+    await clock.wait_until(clock.now() + seconds, asyncio.Event())
+
+
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
     """Wait until the event is set, but not longer than this; True if it is. None: as long as it takes."""
     try:

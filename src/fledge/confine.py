@@ -21,6 +21,7 @@ from typing import Final, Literal, NoReturn
 
 from fledge.core.protected import GUARDED_NAMES, UNPROTECTED, Protected, is_within
 from fledge.errors import BadInput
+from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS
 
 HIDDEN: Final = "is hidden from tools: it holds secrets, or fledge's own settings or state"
 GUARDED: Final = "needs a person's approval to be written, because it runs or counts with their rights"
@@ -28,9 +29,8 @@ MAX_LINKS: Final = 40
 MAX_DEPTH: Final = 128
 MAX_PATH: Final = 4096
 
-FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS: Final = ANY_FOLDER_FLAGS | os.O_NOFOLLOW
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # What the kernels say when O_NOFOLLOW meets a link: with O_DIRECTORY, without, and on BSDs.
 _MAYBE_LINK: Final = {errno.ENOTDIR, errno.ELOOP, getattr(errno, "EFTYPE", errno.ELOOP), errno.EMLINK}
 
@@ -38,14 +38,6 @@ PathKind = Literal["folder", "file", "new file"]
 """What the last part of a path is to be."""
 FileIdentity = tuple[int, int]
 """Device and inode: what a folder is, whatever it is called."""
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of the data."""
-    with memoryview(data) as rest:
-        written = 0
-        while written < len(rest):
-            written += os.write(descriptor, rest[written:])
 
 
 class NoSuchFile(BadInput):
@@ -65,7 +57,7 @@ class Confined:
         self._protected = protected
         self._hidden = {found for path in protected.hidden if (found := _identity_of(path)) is not None}
         try:
-            self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._root = os.open(root, ANY_FOLDER_FLAGS)
         except OSError as error:
             raise BadInput("workspace", f"must be a folder ({error.strerror})", str(root)) from None
         if self.is_hidden(os.fstat(self._root)):
@@ -91,10 +83,17 @@ class Confined:
 
     def read_in(self, folder: int, name: str, limit: int, shown: str) -> tuple[bytes, int]:
         """The same for a name in a folder that is held already; a link is refused. `shown` is for the message."""
-        with _explained(shown), _regular(name, folder, shown) as (opened, found):
+        with _explained(shown), _regular(name, folder, shown) as (file, found):
             if self.is_hidden(found):
                 _refuse_hidden(shown)
-            return _read_up_to(opened, limit), found.st_size
+            return _read_up_to(file, limit), found.st_size
+
+    def content_in(self, folder: int, name: str, limit: int) -> bytes | None:
+        """The first `limit` bytes of a regular file in a folder that is held; None if it cannot be read, or may not."""
+        try:
+            return self.read_in(folder, name, limit, name)[0]
+        except BadInput:
+            return None
 
     def read_own(self, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
         """The first `limit` bytes of a regular file that lies in the root itself, and its status; None if there is
@@ -120,14 +119,12 @@ class Confined:
                     _refuse_hidden(path)
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             draft = f".fledge-{secrets.token_hex(8)}.tmp"
-            opened = os.open(draft, CREATE_FLAGS, 0o666, dir_fd=held)
+            descriptor = os.open(draft, CREATE_FLAGS, 0o666, dir_fd=held)
             try:
-                try:
+                with open(descriptor, "wb") as file:
                     if mode is not None:
-                        os.fchmod(opened, mode)
-                    write_all(opened, data)
-                finally:
-                    os.close(opened)
+                        os.fchmod(descriptor, mode)
+                    file.write(data)
                 os.replace(draft, name, src_dir_fd=held, dst_dir_fd=held)
             except BaseException:
                 with suppress(OSError):
@@ -138,8 +135,8 @@ class Confined:
     @contextmanager
     def below(self, folder: int, name: str) -> Iterator[int | None]:
         """A folder in one that is held, open for the block; None if it is a link, hidden, unreadable or gone."""
-        with files_of(name, folder) as opened:
-            yield None if opened is None or self.is_hidden(os.fstat(opened)) else opened
+        with files_of(name, folder) as held:
+            yield None if held is None or self.is_hidden(os.fstat(held)) else held
 
     def is_hidden(self, found: os.stat_result) -> bool:
         """True of what no tool may see, whatever it is called."""
@@ -248,14 +245,14 @@ class Confined:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=held[-1])
             try:
-                opened = os.open(part, FOLDER_FLAGS, dir_fd=held[-1])
+                entered = os.open(part, FOLDER_FLAGS, dir_fd=held[-1])
             except OSError as error:
                 target = self._link_at(held[-1], part) if error.errno in _MAYBE_LINK else None
                 if target is None:
                     raise
                 return target
-        held.append(opened)
-        if self.is_hidden(os.fstat(opened)):
+        held.append(entered)
+        if self.is_hidden(os.fstat(entered)):
             _refuse_hidden(path)
         return None
 
@@ -304,8 +301,8 @@ def read_plain(folder: int, name: str, limit: int) -> tuple[bytes, os.stat_resul
     """The first `limit` bytes of a regular file in a folder that is held, and its status; None if there is none, or a
     link or something else in its place. Raises OSError if it cannot be read."""
     try:
-        with _regular(name, folder, name) as (opened, found):
-            return _read_up_to(opened, limit), found
+        with _regular(name, folder, name) as (file, found):
+            return _read_up_to(file, limit), found
     except (FileNotFoundError, BadInput):
         return None
     except OSError as error:
@@ -321,13 +318,13 @@ def _regular(name: str, folder: int, shown: str) -> Iterator[tuple[int, os.stat_
     Looking first spares devices, which may act on being opened; looking again judges what was opened.
     """
     _must_be_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
-    opened = os.open(name, _READ, dir_fd=folder)
+    file = os.open(name, _READ, dir_fd=folder)
     try:
-        found = os.fstat(opened)
+        found = os.fstat(file)
         _must_be_regular(found, shown)
-        yield opened, found
+        yield file, found
     finally:
-        os.close(opened)
+        os.close(file)
 
 
 def _identity_of(path: str) -> FileIdentity | None:
@@ -359,9 +356,9 @@ def _must_be_regular(found: os.stat_result, path: str) -> None:
         raise BadInput("path", "must be a regular file, not a link, device, pipe or socket", path)
 
 
-def _read_up_to(opened: int, limit: int) -> bytes:
+def _read_up_to(file: int, limit: int) -> bytes:
     pieces = []
-    while limit > 0 and (piece := os.read(opened, min(limit, 1 << 20))):
+    while limit > 0 and (piece := os.read(file, min(limit, 1 << 20))):
         pieces.append(piece)
         limit -= len(piece)
     return b"".join(pieces)

@@ -8,7 +8,15 @@ What the user's folder remembers is written here too: whole or not at all, for i
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+ANY_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""For a folder, also through a link."""
+CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+"""For a file that is not there yet, not even as a link."""
 
 
 def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
@@ -29,12 +37,27 @@ def read_plain(path: Path | str, most: int = -1) -> bytes:
         return file.read(most)
 
 
+@contextmanager
+def kept_open(path: Path | str, flags: int, above: int | None = None) -> Iterator[int]:
+    """A descriptor, open for the block. `above` is the folder that the path begins in, where that is held."""
+    descriptor = os.open(path, flags, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_synced(descriptor: int, data: bytes) -> None:
+    """Write the data to disk, and close the descriptor."""
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_private(path: Path, text: str) -> None:
     """Put a file that only its owner can open in the place of this one, whole or not at all; folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), text.encode())
     new.replace(path)

@@ -13,6 +13,7 @@ from fledge.core.run import Terms
 from fledge.models.names import Registry
 from fledge.models.scripted import ScriptedModel, echo
 from fledge.orchestrator import control, spawn
+from fledge.orchestrator.turns import snapshot_of
 from fledge.runtime.profile import Profile
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import SessionFacts, Spec
@@ -29,7 +30,7 @@ def configured(folder: Path) -> ConfiguredProfiles:
     registry.add_model("scripted/one", ScriptedModel(echo))
     env = {"HOME": str(folder), "OPENAI_API_KEY": SECRET, "LANG": "C.UTF-8"}
     config = with_settings({}, ["agents.defaults.model=scripted/one"]).config
-    return ConfiguredProfiles(config, workspace=folder, registry=registry, env=env)
+    return ConfiguredProfiles(config, workspace=folder, state=folder / "state", registry=registry, env=env)
 
 
 def profiles_of(folder: Path, ceiling: tuple[str, ...] | None, plan: bool) -> list[Profile]:
@@ -113,8 +114,9 @@ def test_a_requesters_prompt_shows_its_children(tmp_path: Path) -> None:
 
     async def main(stage: Stage) -> None:
         for _ in range(0 if seen else 2):  # not again for the answers
-            fresh = replace(stage.drive, snapshot=None)  # what the claim saw is older than its children
-            seen.append((await profiles.profile(stage.engine, fresh)).system)
+            # What the claim saw is older than its children.
+            fresh = await stage.engine.store.read(lambda tx: snapshot_of(tx, stage.session))
+            seen.append((await profiles.profile(stage.engine, replace(stage.drive, snapshot=fresh))).system)
             await stage.spawn("eyes")
         await stage.say("done")
 

@@ -20,8 +20,10 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import AgentLoop
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Store, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
+from tests.runtime.no_runtimes import NoRuntimes
 
 A, B = "agent:main:main", "agent:bob:main"
 SETTINGS = (
@@ -49,7 +51,7 @@ def script(request: Request) -> Answer:
     return "fine" if "> and you?" in last.text else "ANNOUNCE_SKIP"
 
 
-class Thinkers:
+class Thinkers(NoRuntimes):
     """The same model for both; the tool to speak."""
 
     def __init__(self) -> None:
@@ -64,6 +66,7 @@ class Thinkers:
             system=drive.session,
             tools=ToolSet([send_tool(messenger)]),
             workspace=Path("/nowhere"),
+            images=EntryFiles(Path("/nowhere")),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:

@@ -42,6 +42,7 @@ from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Session, Spec, Store, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
@@ -188,7 +189,7 @@ class Cast:
 
     def __init__(self, story: Story, folder: Path, clock: Clock) -> None:
         self._story, self._folder, self._clock = story, folder, clock
-        self._files = ChildFiles(folder / "state" if story.worktrees else None)
+        self._files = ChildFiles(folder / "state")
         self._tools: ToolSet | None = None
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
@@ -208,6 +209,7 @@ class Cast:
             workspace=self.workspace_of("", "" if facts is None else facts.facts.workspace),
             handover=None if facts is None else self.handover(facts, drive.run),
             asks=self._story.asks,
+            images=EntryFiles(self._folder / "state"),
             window=self._story.windows.get(label, WINDOW),
         )
 
@@ -288,7 +290,7 @@ class Cast:
         return Path(given or self._folder / ("repo" if self._story.worktrees else ""))
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
-        return self._files.own_folder(leaf, workspace)
+        return self._files.places.own_folder(leaf, workspace)
 
     async def make(self, request: SpawnRequest) -> None:
         await self._files.make(request)
@@ -315,7 +317,7 @@ async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> Non
         if story.worktrees:
             worktree_story.set_up(folder)
         cast = Cast(story, folder, clock)
-        agent = AgentLoop(cast, places=cast)
+        agent = AgentLoop(cast)
         async with Engine(store, agent, clock=clock, ids=RandomIds(), rules=story.rules) as engine:
             await engine.commit(opening)
             await engine.commit(story.begin)

@@ -22,8 +22,10 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import UNKNOWN_OUTCOME, AgentLoop
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Store, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
+from tests.runtime.no_runtimes import NoRuntimes
 
 MAIN = "agent:main:main"
 FINAL = "all three are done"
@@ -91,7 +93,7 @@ def tools(folder: Path) -> list[Tool]:
     return [tool(once), tool(repeatable=True)(again), tool(read_only=True)(look)]
 
 
-class Thinkers:
+class Thinkers(NoRuntimes):
     """The same for the one session there is."""
 
     def __init__(self, folder: Path) -> None:
@@ -104,6 +106,7 @@ class Thinkers:
             system="",
             tools=ToolSet(tools(self._folder)),
             workspace=self._folder,
+            images=EntryFiles(self._folder),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:

@@ -25,10 +25,12 @@ from fledge.runtime.agent import AgentLoop
 from fledge.runtime.feed import Feed, Subscription
 from fledge.runtime.profile import Profile
 from fledge.store.base import Approval, OutboxPost, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.testing import InlineStore, SeededIds, run_virtual
 from fledge.tools.base import Tool, tool
 from fledge.tools.registry import ToolSet
 from tests.orchestrator.stage import MAIN, PROGRAM, WIDE, WatchedStore, World
+from tests.runtime.no_runtimes import NoRuntimes
 
 T = TypeVar("T")
 
@@ -121,7 +123,7 @@ class Kit:
 # ---- the desk --------------------------------------------------------------------------------------------------------
 
 
-class OneProfile:
+class OneProfile(NoRuntimes):
     """The same model and tools for every session; its label is its prompt. `refuses` lists why there is no profile."""
 
     def __init__(self, model: Model | Retrying, tools: Sequence[Tool], settings: dict[str, Any]) -> None:
@@ -147,7 +149,7 @@ class OneProfile:
             system=label,
             tools=ToolSet(self._tools),
             workspace=Path("/nowhere"),
-            **self._settings,
+            **({"images": EntryFiles(Path("/nowhere"))} | self._settings),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:

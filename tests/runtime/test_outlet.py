@@ -170,11 +170,16 @@ def test_announce_settings_reach_the_commits() -> None:
 def test_no_command_sees_the_secret_of_a_webhook_whatever_it_is_called(tmp_path: Path) -> None:
     config = check({"channels": {"ops": {**CHANNEL, "secretEnv": "HARMLESS"}}}).config
     env = {"HOME": str(tmp_path), "HARMLESS": SECRET, "PATH": "/bin"}
-    profiles = ConfiguredProfiles(config, workspace=tmp_path, env=env)
+    profiles = ConfiguredProfiles(config, workspace=tmp_path, state=tmp_path / "state", env=env)
     assert "HARMLESS" not in profiles._env
     assert profiles._env["PATH"] == "/bin"
 
 
 def test_a_channel_without_its_secret_keeps_the_program_from_starting(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="OPS_SECRET is not set"):
-        ConfiguredProfiles(check({"channels": {"ops": CHANNEL}}).config, workspace=tmp_path, env={"HOME": "/x"})
+        ConfiguredProfiles(
+            check({"channels": {"ops": CHANNEL}}).config,
+            workspace=tmp_path,
+            state=tmp_path / "state",
+            env={"HOME": "/x"},
+        )

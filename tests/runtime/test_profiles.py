@@ -42,7 +42,9 @@ def look(
     work.mkdir(exist_ok=True)
     state = tmp_path / f"state-{len(list(tmp_path.iterdir()))}"
     config = with_settings({} if model is None else {"agents": {"defaults": {"model": model}}}, settings).config
-    profiles = ConfiguredProfiles(config, workspace=work, registry=registry, env={"HOME": str(tmp_path)})
+    profiles = ConfiguredProfiles(
+        config, workspace=work, state=work / "state", registry=registry, env={"HOME": str(tmp_path)}
+    )
 
     async def script(stage: Stage) -> None:
         drive: Drive = stage.drive
@@ -232,7 +234,7 @@ def test_settings_of_heartbeats_reach_the_commits() -> None:
 def test_a_configured_runtime_sees_only_the_secrets_it_was_given(tmp_path: Path) -> None:
     file = {"runtimes": {"other": {"command": ["env"], "passEnv": ["OTHER_API_KEY"], "timeoutSeconds": 5}}}
     env = {"HOME": str(tmp_path), "OTHER_API_KEY": "mine", "OPENAI_API_KEY": "not yours"}
-    profiles = ConfiguredProfiles(check(file).config, workspace=tmp_path, env=env)
+    profiles = ConfiguredProfiles(check(file).config, workspace=tmp_path, state=tmp_path / "state", env=env)
     found = profiles.runtime("other")
     assert isinstance(found, CommandRuntime)
     assert (found.command, found.timeout_s, found.env) == (("env",), 5.0, {"OTHER_API_KEY": "mine"})
@@ -244,7 +246,13 @@ def test_a_configured_runtime_sees_only_the_secrets_it_was_given(tmp_path: Path)
 @pytest.mark.parametrize("name", ["subagent", "a b", ""])
 def test_a_runtime_needs_a_name_that_a_model_can_give(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="runtimes"):
-        ConfiguredProfiles(check({}).config, workspace=tmp_path, env={}, runtimes={name: CommandRuntime(command=["x"])})
+        ConfiguredProfiles(
+            check({}).config,
+            workspace=tmp_path,
+            state=tmp_path / "state",
+            env={},
+            runtimes={name: CommandRuntime(command=["x"])},
+        )
 
 
 # ---- ceilings --------------------------------------------------------------------------------------------------------

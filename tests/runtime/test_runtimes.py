@@ -28,6 +28,7 @@ from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Session, Spec, Tx
+from fledge.store.entry_files import EntryFiles
 from fledge.testing import START, InlineStore, SeededIds, VirtualClock, run_virtual, threads_ignored
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
@@ -143,6 +144,7 @@ class House:
             system="main" if drive.session == MAIN else "child",
             tools=ToolSet([wait]),
             workspace=self.folder,
+            images=EntryFiles(self.folder / "state"),
         )
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
@@ -155,7 +157,7 @@ class House:
     async def opened(self, crash: bool = False) -> AsyncIterator["Room"]:
         self.acts += 1
         store = InlineStore(self.folder / "state")
-        agent, clock = AgentLoop(self, places=self), VirtualClock(self.now)
+        agent, clock = AgentLoop(self), VirtualClock(self.now)
         engine = Engine(store, agent, clock=clock, ids=SeededIds(self.acts))
         await engine.__aenter__()
         await engine.commit(lambda c: spawn.open_conversation(c, MAIN))

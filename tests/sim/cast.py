@@ -28,6 +28,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.base import Runtime
 from fledge.runtime.profile import Profile
 from fledge.store.base import OutboxPost, Session, Spec
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
@@ -77,6 +78,7 @@ class Cast:
             system=who.label,
             tools=tools,
             workspace=Path("/nowhere"),
+            images=EntryFiles(Path("/nowhere")),
             window=plan.window,
             max_tokens=200,
             asks=ASKS,

@@ -48,7 +48,7 @@ class Process:
             witness.died,
         )
         ids = SeededIds(witness.plan.seed * 1000 + witness.life)
-        self.engine = Engine(self.store, AgentLoop(cast, places=cast), clock=clock, ids=ids, rules=cast.rules(rules))
+        self.engine = Engine(self.store, AgentLoop(cast), clock=clock, ids=ids, rules=cast.rules(rules))
 
     def look(self, view: Callable[[Tx], T]) -> T:
         """What the rows say now, to somebody outside."""

@@ -17,7 +17,18 @@ from tests.statements import proves
 PACKAGE = Path(fledge.__file__).parent
 OPENING = frozenset(
     (
-        *("open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "FileIO", "mmap", "sendfile"),
+        *(
+            "open",
+            "kept_open",
+            "fdopen",
+            "read_text",
+            "read_bytes",
+            "write_text",
+            "write_bytes",
+            "FileIO",
+            "mmap",
+            "sendfile",
+        ),
         *("listdir", "scandir", "iterdir", "glob", "rglob", "walk", "fwalk", "run_path", "getlines"),
         *("copy", "copy2", "copyfile", "copytree", "move", "rmtree", "NamedTemporaryFile", "mkstemp", "mkdtemp"),
     )
@@ -55,12 +66,14 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "config/permissions.py": {"os.open": (1, USER), "os.listdir": (1, USER)},
     "config/profiles_md.py": {"os.listdir": (1, HELD)},
     "plain_file.py": {
-        "open": (1, NONE + ": a descriptor that is open already"),
-        "os.open": (2, "files of the user, of the state folder or that the user named; a workspace's go by confine.py"),
-        "os.fdopen": (1, USER),
+        "open": (2, NONE + ": a descriptor that is open already"),
+        "os.open": (3, "files of the user, of the state folder or that the user named; a workspace's go by confine.py"),
     },
     "openclaw.py": {"folder.glob": (1, NAMED), "path.open": (1, NAMED), "path.read_bytes": (1, NAMED)},
-    "confine.py": {"os.open": (5, "this is the way")},
+    "confine.py": {
+        "os.open": (5, "this is the way"),
+        "open": (1, NONE + ": a descriptor that is open already"),
+    },
     "testing/crashes.py": {
         "mmap.mmap": (1, NONE + ": memory that processes share"),
         "report.read_text": (1, "a temporary folder of its own"),
@@ -78,7 +91,12 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
         "Path('/proc/self/mountinfo').read_text": (1, NONE + ": the kernel's own list"),
     },
     "workspaces/artifacts.py": {"os.listdir": (1, HELD)},
-    "workspaces/folders.py": {"os.listdir": (1, HELD), "os.open": (7, STATE)},
+    "workspaces/folders.py": {
+        "os.listdir": (1, HELD),
+        "os.open": (3, STATE),
+        "kept_open": (4, STATE),
+        "open": (1, NONE + ": a descriptor that is open already"),
+    },
     "workspaces/repository.py": {"os.scandir": (1, HELD)},
     "workspaces/worktrees.py": {"os.listdir": (1, HELD), "os.open": (2, "one name at a time from a held folder")},
 }
@@ -91,7 +109,7 @@ def calls(tree: ast.AST) -> Iterator[str]:
             name = getattr(node.func, "attr", "")
             if re.search(r"\btx\.\w+\.\w+$", ast.unparse(node.func)):
                 continue  # a verb of the store: it opens no file
-            if name in OPENING or (isinstance(node.func, ast.Name) and node.func.id == "open"):
+            if name in OPENING or (isinstance(node.func, ast.Name) and node.func.id in ("open", "kept_open")):
                 yield ast.unparse(node.func)
 
 

@@ -25,7 +25,7 @@ from fledge.core.attachments import File
 from fledge.errors import BadInput, FledgeError
 from fledge.workspaces.artifacts import find_artifacts
 from fledge.workspaces.documents import read_documents
-from fledge.workspaces.places import Making, Places
+from fledge.workspaces.places import Places
 from fledge.workspaces.worktrees import look_at, make_worktree, remove_worktree
 from tests.workspaces.repository import make_repository
 
@@ -62,7 +62,7 @@ def _places(folder: Path) -> Places:
 
 
 def _attach(folder: Path) -> None:
-    _places(folder).make(Making(leaves=(ATTACHED,), files=FILES))
+    _places(folder).make((ATTACHED,), FILES)
 
 
 def _detach(folder: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fledge.core.attachments import File
-from fledge.workspaces.places import Making, Places
+from fledge.workspaces.places import Places
 from fledge.workspaces.worktrees import look_at, make_worktree, remove_worktree
 from tests.statements import proves
 from tests.workspaces.racing import RACES, snapshot
@@ -73,11 +73,11 @@ def test_attachments_are_written_and_removed_in_their_own_folder_whoever_swaps_i
     state, before = tmp_path / "state", snapshot(outside)
     (state / "attachments").mkdir(parents=True)
     places = Places(state)
-    making = Making(leaves=(ATTACHED,), files=(File("a.txt", b"given"), File("b.txt", b"given too")))
+    files = (File("a.txt", b"given"), File("b.txt", b"given too"))
     with swapping(state / "attachments", outside) as swaps:
         while swaps() <= 300:
             with suppress(OSError):
-                places.make(making)
+                places.make((ATTACHED,), files)
             with suppress(OSError):
                 places.remove((ATTACHED,))
     assert snapshot(outside) == before

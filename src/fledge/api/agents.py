@@ -148,7 +148,7 @@ def read_tools(tools: Iterable[TextOrTool] | None) -> tuple[tuple[str, ...] | No
         if isinstance(one, str):
             names.append(one)
             continue
-        functions.append(as_tool(one, "tools"))
+        functions.append(as_tool(one))
         names.append(functions[-1].name)
     return tuple(names), functions
 

@@ -38,7 +38,7 @@ WIRE_BYTES = 64 * 1024 * 1024
 
 
 @asynccontextmanager
-async def kept(files: EntryFiles | None, given: Sequence[GivenImage]) -> AsyncIterator[tuple[ImageEntry, ...]]:
+async def kept(files: EntryFiles, given: Sequence[GivenImage]) -> AsyncIterator[tuple[ImageEntry, ...]]:
     """The images, with their files there as long as the block takes to commit. Refused: what is no image, cannot be
     read, or cannot be kept."""
     if isinstance(given, str | Path | Image):
@@ -46,8 +46,7 @@ async def kept(files: EntryFiles | None, given: Sequence[GivenImage]) -> AsyncIt
     if not given:
         yield ()
         return
-    if files is None:
-        raise Refused("error", "images need a state folder, and this fledge was opened without one")
+
     images = await asyncio.to_thread(read_files, given)
     with files.holding() as hold:
         try:
@@ -72,8 +71,7 @@ async def carried(
         async with kept(profiles.images, images) as entries:
             yield Carried(entries)
         return
-    if profiles.images is None:
-        raise Refused("error", "attachments need a state folder, and this fledge was opened without one")
+
     files = await asyncio.to_thread(read_attached, attachments, profiles.attachment_limits)
     shown = [*images, *images_in(files)[: max(0, MAX_IMAGES - len(images))]]
     try:

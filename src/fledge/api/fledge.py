@@ -315,7 +315,7 @@ class Fledge:
     async def _spawn(self, asked: SpawnCall) -> tuple[str, str, str]:
         """The session key, the run id and the label of the run."""
         if asked.functions:
-            self._parts.profiles.bring(asked.functions)
+            self._parts.profiles.tool_choice.bring(asked.functions)
         caller = Caller(
             session=self.program, is_program=True, brings=tuple(tool_name(one.name) for one in asked.functions)
         )

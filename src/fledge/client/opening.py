@@ -169,7 +169,7 @@ def open(
         state=folder,
         config=settings,
         profiles=profiles,
-        agent=AgentLoop(profiles, places=profiles),
+        agent=AgentLoop(profiles),
         rules=profiles.rules(),
         program=session,
         agents=tuple(values),
@@ -316,4 +316,4 @@ def _channels(given: Mapping[str, Channel]) -> dict[str, Channel]:
 def _tools(tools: Iterable[ToolLike]) -> list[Tool]:
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise BadInput("tools", "must be a list of functions and tools", tools)
-    return [as_tool(one, "tools") for one in tools]
+    return [as_tool(one) for one in tools]

@@ -241,7 +241,7 @@ async def agents_list(gateway: GatewayState, params: Nothing) -> list[AgentDetai
 def _agent(gateway: GatewayState, agent_id: str, week: tuple[AgentWeekday, ...]) -> AgentDetails:
     config = gateway.fl.config
     model, limits = model_for_conversation(config, agent_id), subagent_limits(config, agent_id)
-    tools, sandbox = gateway.fl.profiles.tools_of(agent_id), sandbox_for(config, agent_id)
+    tools, sandbox = gateway.fl.profiles.tool_choice.tools_of(agent_id), sandbox_for(config, agent_id)
     return AgentDetails(
         id=agent_id,
         description=agent_view(config, agent_id).description,

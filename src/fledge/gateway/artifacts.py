@@ -58,10 +58,10 @@ async def download(
 def attachments(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
     """The folder with the files that came with messages of a session."""
     key = session_key(name, "session")
-    session, files = tx.sessions.get(key), gateway.fl.profiles.images
-    if session is None or session.deleted or files is None:
+    session = tx.sessions.get(key)
+    if session is None or session.deleted:
         raise NotFound(f"no session {name[:80]!r}")
-    folder = files.attached_to(key)
+    folder = gateway.fl.profiles.images.attached_to(key)
     return DownloadPlace(str(folder.parent), folder.name, UNPROTECTED)
 
 

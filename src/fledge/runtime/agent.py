@@ -8,15 +8,16 @@ messages. Every task belongs to its turn and ends with it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.cancellation import Leavable
+from fledge.cancellation import Leavable, end_tasks
+from fledge.clock import pause
 from fledge.core import asking
 from fledge.core.access import AsksBecause, tool_name, why_asked
 from fledge.core.attachments import text_of
@@ -68,10 +69,9 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
 from fledge.runtime.child_files import look_for_handover
 from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
-from fledge.runtime.foreign import Foreign, RuntimePlaces, may_be_foreign
+from fledge.runtime.foreign import drive_foreign
 from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Approval, ApprovalState, Entry, OutboxPost, TurnRan, Tx
-from fledge.store.entry_files import FileHold
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.search import SEARCH
 from fledge.tools.sessions import yield_terms
@@ -151,19 +151,17 @@ def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
     """The reply, with the cost of an earlier one that was discarded added to it."""
     if earlier is None:
         return reply
-    names = dict.fromkeys((*earlier.usage, *reply.usage))
-    usage = {name: earlier.usage.get(name, 0) + reply.usage.get(name, 0) for name in names}
+    usage = Counter(earlier.usage) + Counter(reply.usage)
     costs = [cost for cost in (earlier.cost_usd, reply.cost_usd) if cost is not None]
-    return replace(reply, usage=usage, cost_usd=sum(costs) if costs else None)
+    return replace(reply, usage=dict(usage), cost_usd=sum(costs) if costs else None)
 
 
 class AgentLoop:
-    """Runs turns for an engine. `places`: the workspaces of children that run in another runtime."""
+    """Runs turns for an engine."""
 
-    def __init__(self, profiles: Profiles, feed: Feed | None = None, places: RuntimePlaces | None = None) -> None:
+    def __init__(self, profiles: Profiles, feed: Feed | None = None) -> None:
         self.profiles = profiles
         self.feed = feed or Feed()
-        self.foreign = Foreign(places, self.feed)
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
@@ -181,13 +179,11 @@ class AgentLoop:
     async def _prepare(self, engine: Engine, drive: Drive) -> Profile | None:
         """What a turn with the model needs; None if there is none to run: the child's runtime has run it, it cannot
         begin, or there is nothing to do."""
-        if may_be_foreign(drive):
-            spec = drive.snapshot.spec if drive.snapshot is not None else None
-            if spec is None:
-                spec = await engine.store.read(lambda tx: tx.runs.spec(drive.session))
-            if spec.runtime != NATIVE:
-                await self.foreign.drive(engine, drive, spec)
-                return None
+        assert drive.snapshot is not None  # every claim answers one
+        spec = drive.snapshot.spec
+        if spec is not None and spec.runtime != NATIVE:
+            await drive_foreign(self.profiles, self.feed, engine, drive, spec)
+            return None
         try:
             profile = await self.profiles.profile(engine, drive)
         except NeedsProgram:
@@ -245,18 +241,36 @@ class _Turn:
         """The transcript was summarised on request (`/compact`)."""
         self.file_texts: dict[str, str | None] = {}
         """Texts of small attached files by name, for models without a reading tool; None for a binary file."""
-        self.hold: FileHold | None = None
-        """Keeps the image files of tool results until the turn ends; None if images are not stored."""
+        self.hold = profile.images.holding()
+        """Keeps the image files of tool results until the turn ends."""
 
-    def tell(self, kind: TurnEventKind, text: str = "", call: str = "", entry: int = 0, arguments: str = "") -> None:
+    def tell(
+        self,
+        kind: TurnEventKind,
+        text: str = "",
+        call: str = "",
+        entry: int = 0,
+        arguments: str = "",
+        remedy: str = "",
+        retry_in_s: float = 0.0,
+        cause: str = "",
+        is_error: bool = False,
+    ) -> None:
         if self.feed.is_heard:
-            told = TurnEvent(kind, self.drive.session, text, self.drive.turn, call, entry=entry, arguments=arguments)
+            told = TurnEvent(
+                kind,
+                self.drive.session,
+                text,
+                self.drive.turn,
+                call,
+                entry=entry,
+                arguments=arguments,
+                remedy=remedy,
+                retry_in_s=retry_in_s,
+                cause=cause,
+                is_error=is_error,
+            )
             self.feed.emit(told)
-
-    def tell_retry(self, text: str, cause: str, in_s: float) -> None:
-        """Emit that the model or the store is tried again after a pause."""
-        told = TurnEvent("retry", self.drive.session, text, self.drive.turn, cause=cause, retry_in_s=in_s)
-        self.feed.emit(told)
 
     async def commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Commit a step that has happened. Retries while the disk is full, so that no model call or tool is repeated.
@@ -282,17 +296,16 @@ class _Turn:
         """Wait before the store is tried again. Raises an error that a retry cannot solve."""
         if isinstance(error, StaleWrite | StoreLost):
             raise error
-        self.tell_retry(str(error), str(error), DISK_S)
-        await self.engine.clock.wait_until(self.engine.clock.now() + DISK_S, asyncio.Event())
+        self.tell("retry", str(error), cause=str(error), retry_in_s=DISK_S)
+        await pause(self.engine.clock, DISK_S)
 
     @property
     def last(self) -> int:
         return self.lines[-1].seq if self.lines else 0
 
     async def run(self) -> None:
-        images = self.profile.images
-        holding = nullcontext() if images is None else images.holding()
-        with holding as self.hold, self.engine.interruptible(self.drive, self._leave_step):
+        """Run the turn to its end."""
+        with self.hold, self.engine.interruptible(self.drive, self._leave_step):
             known = None if self.drive.snapshot is None else self.drive.snapshot.lines
             if known is None:
                 await self._look()
@@ -383,7 +396,7 @@ class _Turn:
                 return await self._go_on_after(reply, words, "dropped")
             case asking.AskAgain(max_tokens=limit):
                 cause = "only thinking, no words"
-                self.tell_retry(f"{cause}; {request.model} is asked again for up to {limit} tokens", cause, 0.0)
+                self.tell("retry", f"{cause}; {request.model} is asked again for up to {limit} tokens", cause=cause)
                 higher = replace(request, max_tokens=limit)
                 return await self._follow(higher, await self._ask(higher), reply)
             case asking.GiveUp(error=error):
@@ -411,7 +424,7 @@ class _Turn:
         profile = self.profile
         messages = context.messages(self.lines, profile.task_head, await self._files_shown())
         images: Mapping[str, bytes] = {}
-        if profile.images is None or not profile.sees:
+        if not profile.sees:
             messages = context.in_words(messages)
         elif context.images_in(messages):
             messages = context.with_newest_images(messages)
@@ -432,7 +445,7 @@ class _Turn:
         """How attached files are shown to the model: as paths if it has a reading tool, else small texts whole."""
         messages = [files for line in self.lines if (files := files_of(line.body))]
         kept = self.profile.images
-        if not messages or kept is None:
+        if not messages:
             return None
         if self.profile.tools.names & READING_TOOLS:
             return FilesShown(folder=str(kept.attached_to(self.drive.session)))
@@ -445,14 +458,12 @@ class _Turn:
         """The model's reply or its error; None if the budget does not allow the request. `aloud`: emit the text."""
         if self.profile.is_budgeted:
             estimate = context.length(request.system, request.messages) + request.max_tokens
-            reserve = Spent(tokens=estimate, usd=self._price(estimate), turns=1)
+            usd = self.profile.cost_usd(self.profile.model_name, Usage(input_tokens=estimate)) or 0.0
+            reserve = Spent(tokens=estimate, usd=usd, turns=1)
             if not await self.commit(steps.open_step, reserve):
                 self.tell("error", "budget")
                 return None
         return await self._listen(request, aloud)
-
-    def _price(self, tokens: int) -> float:
-        return self.profile.cost_usd(self.profile.model_name, Usage(input_tokens=tokens)) or 0.0
 
     async def _listen(self, request: Request, aloud: bool) -> _Answer | Broke:
         """The complete reply. Pieces of a failed try are discarded, and a `retry` event says so."""
@@ -460,7 +471,8 @@ class _Turn:
         def start_over(retry: RetryTold) -> None:
             self._note_failure()
             cause = retry.broke.message
-            self.tell_retry(f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s", cause, retry.pause_s)
+            words = f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s"
+            self.tell("retry", words, cause=cause, retry_in_s=retry.pause_s)
 
         model = self.profile.model
         if not isinstance(model, Retrying):
@@ -511,8 +523,16 @@ class _Turn:
     def _tell_usage(self, usage: Usage, cost_usd: float | None) -> None:
         if self.feed.is_heard:
             words = f"{usage.input_tokens} in, {usage.output_tokens} out"
-            told = TurnEvent("usage", self.drive.session, words, self.drive.turn, cost_usd=cost_usd)
-            self.feed.emit(replace(told, tokens_in=usage.input_tokens, tokens_out=usage.output_tokens))
+            told = TurnEvent(
+                "usage",
+                self.drive.session,
+                words,
+                self.drive.turn,
+                tokens_in=usage.input_tokens,
+                tokens_out=usage.output_tokens,
+                cost_usd=cost_usd,
+            )
+            self.feed.emit(told)
 
     def _tell_held(self, text: str, has_calls: bool) -> None:
         """Emit the text of a heartbeat reply, once it is complete: it may be the word for silence."""
@@ -566,20 +586,11 @@ class _Turn:
             return None
         return "tool" if tool.needs_person(arguments, self._context()) else None
 
-    def _why_asked(self, calls: Sequence[CallEntry]) -> dict[int, str]:
-        """The reason of each call that needs approval, by index, in words for the person."""
-        found: dict[int, str] = {}
-        for index, call in enumerate(calls):
-            because = self._asks_because(call.name, call.arguments) if call.state == "asked" else None
-            if because is not None:
-                found[index] = why_asked(tool_name(call.name), because, self._context().boxed)
-        return found
-
     async def _call(self, reply: Replied, notice: str) -> None:
         wait_s = self.profile.approval_s
         tools_s = self._longest([call for call in reply.calls if call.state != "asked"])
         in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
-        rules, whys = self._rules(reply.calls), self._why_asked(reply.calls)
+        rules, whys = self._questions(reply.calls)
         self.lines += await self.commit(
             steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules, whys
         )
@@ -587,16 +598,23 @@ class _Turn:
         entry = last_step(self.lines)[0]
         self.own.update([(entry, index) for index in range(len(reply.calls))])
 
-    def _rules(self, calls: Sequence[CallEntry]) -> dict[int, Permission | Offer]:
-        """For commands that need approval, by index: the rule that covers it, or the rule that *always* would add."""
-        found: dict[int, Permission | Offer] = {}
+    def _questions(self, calls: Sequence[CallEntry]) -> tuple[dict[int, Permission | Offer], dict[int, str]]:
+        """Of the calls that need approval, by index: for commands, the rule that covers it, or the rule that *always*
+        would add; for each, the reason, in words for the person."""
+        rules: dict[int, Permission | Offer] = {}
+        whys: dict[int, str] = {}
         for index, call in enumerate(calls):
-            tool = self.profile.tools.get(call.name) if call.state == "asked" else None
+            if call.state != "asked":
+                continue
+            because = self._asks_because(call.name, call.arguments)
+            if because is not None:
+                whys[index] = why_asked(tool_name(call.name), because, self.profile.boxed)
+            tool = self.profile.tools.get(call.name)
             command = "" if tool is None else tool.command(call.arguments)
             rule = self.profile.rule_for(command) if command else None
             if rule is not None:
-                found[index] = rule
-        return found
+                rules[index] = rule
+        return rules, whys
 
     async def _fail(self, broke: Broke) -> bool:
         """Handle a model error that retries did not solve; False if this driver stops."""
@@ -610,14 +628,15 @@ class _Turn:
         failed = await self.commit(_model_failed, failure, self.profile.patience_s, handover)
         if failed.state == "grace":
             self.is_in_grace = True
-            self.tell_retry(asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0), broke.message, GRACE_PAUSE_S)
-            await self.engine.clock.wait_until(self.engine.clock.now() + GRACE_PAUSE_S, asyncio.Event())
+            words = asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0)
+            self.tell("retry", words, cause=broke.message, retry_in_s=GRACE_PAUSE_S)
+            await pause(self.engine.clock, GRACE_PAUSE_S)
             return True
         if failed.state == "later" and self.drive.run is not None:
-            self.tell_retry(asking.retry_text(failed.in_s, broke.message, 0.0), broke.message, failed.in_s)
+            words = asking.retry_text(failed.in_s, broke.message, 0.0)
+            self.tell("retry", words, cause=broke.message, retry_in_s=failed.in_s)
         else:
-            told = TurnEvent("error", self.drive.session, broke.words, self.drive.turn, remedy=broke.remedy)
-            self.feed.emit(replace(told, retry_in_s=failed.in_s))
+            self.tell("error", broke.words, remedy=broke.remedy, retry_in_s=failed.in_s)
         return False
 
     def _note_failure(self) -> Instant:
@@ -706,9 +725,7 @@ class _Turn:
                 missing -= len(results)
                 goes_on = await self._append(results, missing == 0, until_at if running else 0.0)
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await end_tasks(running)
         return goes_on
 
     def _yield_terms(self, call: OpenCall, answers: ApprovalsByCall) -> YieldTerms | None:
@@ -782,14 +799,12 @@ class _Turn:
         result = await self._result(call, answers.get(place))
         unknown = result is UNKNOWN_OUTCOME
         text, images = await self._keep_images(result)
-        if self.feed.is_heard:
-            told = TurnEvent("tool:end", self.drive.session, text, self.drive.turn, call.call.id)
-            self.feed.emit(replace(told, is_error=result.is_error))
+        self.tell("tool:end", text, call.call.id, is_error=result.is_error)
         return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
 
     async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:
         """The text of a result, and its images, whose files are written first."""
-        if not result.images or self.hold is None:
+        if not result.images:
             return result.text, ()
         try:
             return result.text, await self.hold.keep(result.images)
@@ -811,11 +826,6 @@ class _Turn:
         context = self._context(call.entry, call.index, approved=by_person) if tool.takes_context else NO_CONTEXT
         return await tool.call(call.call.arguments, context)
 
-    def _attached(self) -> tuple[Path, ...]:
-        """The folder of attached files. It is readable before it exists: a file may arrive during the turn."""
-        kept = self.profile.images
-        return () if kept is None else (kept.attached_to(self.drive.session),)
-
     def _context(self, entry: int = 0, index: int = 0, approved: bool = False) -> ToolContext:
         """The context of a tool call; without an entry, the context that all calls of the turn share."""
         profile = self.profile
@@ -825,7 +835,8 @@ class _Turn:
             index=index,
             workspace=profile.workspace,
             cwd=profile.cwd,
-            readable=(*profile.readable, *self._attached()),
+            # The folder of attached files is readable before it exists: a file may arrive during the turn.
+            readable=(*profile.readable, profile.images.attached_to(self.drive.session)),
             protected=profile.protected,
             approved=approved,
             wrote=self._note_writing if profile.accepts else None,

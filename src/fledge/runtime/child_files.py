@@ -17,7 +17,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import SpawnRequest
 from fledge.orchestrator.turns import TurnSnapshot
 from fledge.store.base import OutboxPost, Session, Spec
-from fledge.workspaces.places import Making, Places
+from fledge.workspaces.places import Places
 
 READABLE_CHILDREN = 50
 """A session may read the folders of this many of its newest children that have one."""
@@ -37,29 +37,19 @@ async def look_for_handover(look: HandoverLook | None, finally_: bool) -> Handov
 
 
 class ChildFiles:
-    """The files of children in a state folder; without a state folder none can be made."""
+    """The files of children in a state folder."""
 
-    def __init__(self, state: Path | None, protected: Protected = UNPROTECTED) -> None:
-        self._places = Places(state, protected)
-
-    def own_folder(self, leaf_name: str, workspace: Path) -> Path:
-        """The folder of a child with a folder of its own. Raises `Refused` without a state folder."""
-        return self._places.own_folder(leaf_name, workspace)
+    def __init__(self, state: Path, protected: Protected = UNPROTECTED) -> None:
+        self.places = Places(state, protected)
 
     async def make(self, request: SpawnRequest) -> None:
         """Make the files of a new run, and check that its `cwd` exists."""
-        making = Making(
-            leaves=request.terms.leaves,
-            files=request.files,
-            source=request.source,
-            workspace=request.facts.workspace,
-            cwd=request.facts.cwd,
-        )
-        await asyncio.to_thread(self._places.make, making)
+        leaves, facts = request.terms.leaves, request.facts
+        await asyncio.to_thread(self.places.make, leaves, request.files, request.source, facts.workspace, facts.cwd)
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
         """Remove files of runs. Files that are gone are skipped, and a worktree with uncommitted work is kept."""
-        await asyncio.to_thread(self._places.remove, leaves)
+        await asyncio.to_thread(self.places.remove, leaves)
 
     async def call(self, post: OutboxPost) -> None:
         """Remove the files that the post names."""
@@ -71,12 +61,12 @@ class ChildFiles:
     async def readable(self, engine: Engine, snapshot: TurnSnapshot) -> tuple[Path, ...]:
         """The folders that a session may read besides its own: its attachments, and those of its children."""
         children: list[Run] = []
-        if snapshot.has_children and self._places.has_folders:
+        if snapshot.has_children and self.places.has_folders:
             session = snapshot.session.key
             children = await engine.store.read(
                 lambda tx: [tx.runs.load(key) for key in tx.runs.with_leaves(session, READABLE_CHILDREN)]
             )
-        return tuple(self._places.folder(name) for name in readable_child_files(snapshot.run, children))
+        return tuple(self.places.folder(name) for name in readable_child_files(snapshot.run, children))
 
     def handover(self, session: Session, run: Run | None, workspace: Path) -> HandoverLook | None:
         """Reads the files that a child hands over; None for a session that hands over none."""
@@ -84,12 +74,8 @@ class ChildFiles:
         if run is None or not facts.artifacts:
             return None
         folder = f"{facts.cwd}/{facts.artifacts}" if facts.cwd else facts.artifacts
-        return lambda thorough: self._places.handover(run.terms.leaves, workspace, folder, thorough)
+        return lambda thorough: self.places.handover(run.terms.leaves, workspace, folder, thorough)
 
     def attachments(self, session: Session, spec: Spec) -> str:
         """The folder with the files attached to the child's spawn; empty if there are none."""
-        return str(self._places.folder(child_file(ATTACHMENTS, session.key))) if spec.attachments else ""
-
-    def branch(self, run: Run) -> str:
-        """The branch of the child's worktree; empty if it has none."""
-        return self._places.branch(run.terms.leaves)
+        return str(self.places.folder(child_file(ATTACHMENTS, session.key))) if spec.attachments else ""

@@ -4,7 +4,7 @@ Pure functions over transcript lines. The tokens of a text are estimated at four
 providers' formulas, and opaque data of a provider by its length.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -72,26 +72,24 @@ def in_words(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
 def with_newest_images(found: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
     """The messages with the newest images that fit into one request; their texts say that older ones are left out."""
     images = images_in(found)
-    extra = len(images) - sent(images)
-    messages: list[ModelMessage] = []
-    for message in found:
-        if extra and not isinstance(message, AssistantMessage) and message.images:
-            old, kept = message.images[:extra], message.images[extra:]
-            extra -= len(old)
-            words = "\n".join([message.text, *(image.unsent_words for image in old)])
-            message = replace(message, text=words, images=kept)
-        messages.append(message)
-    return tuple(messages)
+    extra = iter(range(len(images) - sent(images)))
+    return _without(found, lambda image: "" if next(extra, None) is None else image.unsent_words)
 
 
 def without_lost_images(found: Sequence[ModelMessage], there: Collection[str]) -> tuple[ModelMessage, ...]:
     """The messages with only the images in `there`; their texts name the missing ones."""
+    return _without(found, lambda image: "" if image.sha256 in there else image.lost_words)
+
+
+def _without(found: Sequence[ModelMessage], words_for: Callable[[ImageEntry], str]) -> tuple[ModelMessage, ...]:
+    """The messages without those images for which there are words; their texts have the words instead. Each image is
+    asked for once, the oldest first."""
     messages: list[ModelMessage] = []
     for message in found:
-        if not isinstance(message, AssistantMessage) and any(image.sha256 not in there for image in message.images):
-            lost = [image.lost_words for image in message.images if image.sha256 not in there]
-            kept = tuple(image for image in message.images if image.sha256 in there)
-            message = replace(message, text="\n".join([message.text, *lost]), images=kept)
+        if not isinstance(message, AssistantMessage) and message.images:
+            told = [(image, words_for(image)) for image in message.images]
+            text = "\n".join([message.text, *(words for _, words in told if words)])
+            message = replace(message, text=text, images=tuple(image for image, words in told if not words))
         messages.append(message)
     return tuple(messages)
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from fledge.cancellation import describe, is_stop
+from fledge.clock import pause
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.handover import Handover, HandoverLook
 from fledge.core.reconcile import GRACE_S
@@ -57,34 +58,24 @@ class RuntimePlaces(Protocol):
         """Reads (blocking) the files that the session hands over; None if it hands over none."""
 
 
-def may_be_foreign(drive: Drive) -> bool:
-    """False if the turn is surely one of our own loop: a conversation's, or that of a run that can be woken."""
-    return not drive.run.terms.wakeable if drive.run is not None else ":subagent:" in drive.session
-
-
-class Foreign:
-    """Runs turns of sessions in foreign runtimes."""
-
-    def __init__(self, places: RuntimePlaces | None, feed: Feed) -> None:
-        self._places, self._feed = places, feed
-
-    async def drive(self, engine: Engine, drive: Drive, spec: Spec) -> None:
-        """Run one turn to its end. Raises `NeedsProgram` if the runtime belongs to a program that is not connected."""
-        if self._places is not None and spec.needs:
-            self._places.check_needs(spec)
-        runtime = None if self._places is None else self._places.runtime(spec.runtime)
-        try:
-            if self._places is None or runtime is None:
-                raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
-            session = await engine.store.read(lambda tx: tx.sessions.get(drive.session))
-            assert session is not None
-            folder, env = self._places.work_place(session)
-        except Refused as refused:
-            reason = refused.reason
-            await engine.commit(turns.fail, drive, reason)
-            return
-        look = self._places.handover(session, drive.run)
-        await _Turn(self._feed, engine, drive, spec, runtime, folder, env, look).run()
+async def drive_foreign(places: RuntimePlaces, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
+    """Run one turn of a session in a foreign runtime to its end. Raises `NeedsProgram` if the runtime belongs to a
+    program that is not connected."""
+    if spec.needs:
+        places.check_needs(spec)
+    runtime = places.runtime(spec.runtime)
+    try:
+        if runtime is None:
+            raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
+        assert drive.snapshot is not None  # every claim answers one
+        session = drive.snapshot.session
+        folder, env = places.work_place(session)
+    except Refused as refused:
+        reason = refused.reason
+        await engine.commit(turns.fail, drive, reason)
+        return
+    look = places.handover(session, drive.run)
+    await _Turn(feed, engine, drive, spec, runtime, folder, env, look).run()
 
 
 class _Turn(Struct):
@@ -144,7 +135,7 @@ class _Turn(Struct):
                 return
             self.tell("retry", error)
             await self.engine.commit(turns.falter, self.drive, error)
-            await self._pass(RETRY_S)
+            await pause(self.engine.clock, RETRY_S)
             await self.engine.commit(turns.recovered, self.drive)
 
     def _describe(self, prompt: str) -> Work:
@@ -176,9 +167,6 @@ class _Turn(Struct):
             # The next line of progress, or the end, is stored regardless.
             log.info("progress of %s was not stored: %s", self.drive.session, error)
 
-    async def _pass(self, seconds: float) -> None:
-        await self.engine.clock.wait_until(self.engine.clock.now() + seconds, asyncio.Event())
-
     async def _finish(self, text: str) -> None:
         run = self.drive.run
         handover, last = await look_for_handover(self.look, finally_=True), 0
@@ -188,8 +176,7 @@ class _Turn(Struct):
             if run is None:
                 raise
             # The outcome was fixed meanwhile: record the result as late.
-            attempt = run.attempt
-            await self.engine.commit_with_retry(turns.completed_late, self.drive.session, attempt, text)
+            await self.engine.commit_with_retry(turns.completed_late, self.drive.session, run.attempt, text)
         self.tell("end", text, last)
 
     async def _fail(self, error: str, *, aborted: bool = False, provisional: bool = True) -> None:
@@ -202,19 +189,18 @@ class _Turn(Struct):
             await self.engine.commit(turns.fail, self.drive, error)
             return
         await self.engine.commit(turns.falter, self.drive, error, aborted)
-        await self._pass(2 * GRACE_S)  # the engine stops this driver when the grace period is over
+        await pause(self.engine.clock, 2 * GRACE_S)  # the engine stops this driver when the grace period is over
 
 
 def prompt_of(task: str, lines: list[Line]) -> str:
     """The prompt: the task; later with the last reply and the messages since then."""
-    replies = [line for line in lines if isinstance(line.body, Replied) and not line.body.calls]
-    after = replies[-1].seq if replies else 0
+    replies = [(line.seq, line.body) for line in lines if isinstance(line.body, Replied) and not line.body.calls]
+    after, last = replies[-1] if replies else (0, Replied())
     heard = [line.body for line in lines if line.seq > after and isinstance(line.body, Spoken)]
     new = "\n\n".join(spoken.text for spoken in heard if spoken.kind != "task")
     if not new:
         return task
-    said = replies[-1].body.text if replies and isinstance(replies[-1].body, Replied) else ""
-    so_far = f"\n\nSo far you said:\n{said}" if said else ""
+    so_far = f"\n\nSo far you said:\n{last.text}" if last.text else ""
     return f"{task}{so_far}\n\nNow:\n{new}"
 
 

@@ -46,8 +46,7 @@ class Outlet:
         listening: Mapping[str, Listening] | None = None,
         context_engine: ContextEngine | None = None,
     ) -> None:
-        self._channels, self._listening = dict(channels), dict(listening or {})
-        self._context_engine = context_engine
+        self._channels, self._listening, self._context_engine = channels, listening or {}, context_engine
 
     @property
     def listeners(self) -> dict[str, tuple[Listener, ...]]:

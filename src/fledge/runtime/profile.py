@@ -18,6 +18,7 @@ from fledge.models.base import Model, Thinking, Usage
 from fledge.models.retry import Retrying
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
+from fledge.runtime.foreign import RuntimePlaces
 from fledge.store.base import OutboxPost
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.registry import ToolSet
@@ -70,8 +71,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     is_budgeted: bool = False
     protected: Protected = UNPROTECTED
     env: Mapping[str, str] = field(default_factory=dict)
-    images: EntryFiles | None = None
-    """Stores images and attached files; None: they are not stored, and images become text."""
+    images: EntryFiles
+    """Stores images and attached files."""
     sees: bool = False
     """One of the models accepts images."""
     cost_usd: Callable[[str, Usage], float | None] = _unpriced
@@ -88,8 +89,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     """The text of `HEARTBEAT.md` for a heartbeat; None if there is no such file."""
 
 
-class Profiles(Protocol):
-    """Makes the profile of each turn, and acts outside the database for the engine."""
+class Profiles(RuntimePlaces, Protocol):
+    """Makes the profile of each turn, knows the other runtimes, and acts outside the database for the engine."""
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile of this turn. Raises `Refused` if it cannot run, for example if the model has no key."""

@@ -8,15 +8,15 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import msgspec
 
 from fledge.channels.base import Channel
 from fledge.config import (
+    Chosen,
     Config,
-    ModelChoice,
     agent,
     heartbeat_settings,
     lane_for,
@@ -59,7 +59,7 @@ from fledge.orchestrator.spawn import SpawnRequest
 from fledge.orchestrator.spawn_params import NATIVE, Caller, attachment_limits
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.transcripts import SWEEP_IMAGES
-from fledge.orchestrator.turns import Drive, TurnSnapshot, snapshot_of
+from fledge.orchestrator.turns import Drive, TurnSnapshot
 from fledge.orchestrator.views import children_shown
 from fledge.runtime.base import Runtime
 from fledge.runtime.child_files import ChildFiles
@@ -67,7 +67,7 @@ from fledge.runtime.command import CommandRuntime
 from fledge.runtime.model_settings import configured_catalog, configured_registry, key_files, key_variables
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
-from fledge.runtime.tool_choice import POSITIONS, AgentTools, Box, ToolChoice, position_of
+from fledge.runtime.tool_choice import POSITIONS, Box, ToolChoice, position_of
 from fledge.store.base import OutboxPost, Session, Spec, Store, Wishes
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool
@@ -139,10 +139,10 @@ class ConfiguredProfiles:
         *,
         workspace: Path,
         is_named: bool = True,
-        state: Path | None = None,
+        state: Path,
         registry: Registry | None = None,
         catalog: Catalog | None = None,
-        tools: Iterable[Tool] = (),
+        tools: Sequence[Tool] = (),
         runtimes: Mapping[str, Runtime] | None = None,
         env: Environment | None = None,
         channels: Mapping[str, Channel] | None = None,
@@ -151,15 +151,14 @@ class ConfiguredProfiles:
         given_agents: Mapping[str, Iterable[Tool]] | None = None,
     ) -> None:
         """`given_agents`: agents that a program passed as values, each with its functions."""
-        self._config, self._workspace, self._state = config, workspace, state
+        self._config, self._workspace = config, workspace
         self._catalog = catalog or configured_catalog(config)
         self._registry = registry or configured_registry(config, env, self._catalog)
         given = os.environ if env is None else env
         webhooks = (*config.channels.values(), *config.hooks.values())
         secrets = {*(one.secret_env for one in webhooks), *key_variables(config)}
-        self._env = {name: value for name, value in environment(given).items() if name not in secrets}
-        named = environment(given, config.tools.exec.env)
-        self._command_env = {name: value for name, value in named.items() if name not in secrets}
+        public = {name: value for name, value in given.items() if name not in secrets}
+        self._env, self._command_env = environment(public), environment(public, config.tools.exec.env)
         self._runtimes = {**configured_runtimes(config, given), **(runtimes or {})}
         self.program_runtimes: frozenset[str] = frozenset(runtimes or ())
         """Names of the runtimes that a program passed; the others come from the settings."""
@@ -168,7 +167,7 @@ class ConfiguredProfiles:
         home = os.path.realpath(given.get("HOME") or Path.home()).rstrip("/")
         files = [value for name, value in given.items() if name.endswith("_KEY_FILE")]
         files += [*(one.secret_file for one in webhooks if one.secret_file), *key_files(config)]
-        files += [str(one.absolute()) for one in (state, user_folder(given)) if one is not None]
+        files += [str(state.absolute()), str(user_folder(given).absolute())]
         folders = [config.agents.defaults.workspace, *(one.workspace for one in config.agents.list)]
         named_ones = [str(workspace), *filter(None, folders)]
         expanded = [tuple(os.path.abspath(os.path.expanduser(path)) for path in paths) for paths in (files, named_ones)]
@@ -178,38 +177,28 @@ class ConfiguredProfiles:
         self.user = user_folder(given)
         """The folder with the user's settings and permission rules."""
         self._files = ChildFiles(state, self.protected)
-        self.images = None if state is None else EntryFiles(state)
+        self.images = EntryFiles(state)
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         search = configured_search(config.tools.web.search, given, self._registry.ca_file)
-        own_tools = list(tools)
         searching = [] if search is None else [search_tool(search)]
-        if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in own_tools):
+        if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in tools):
             searching = [hosted_search_tool()]
         usual = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching)
-        self._tool_choice = ToolChoice(config, usual, own_tools, given_agents or {})
+        self.tool_choice = ToolChoice(config, usual, tools, given_agents or {})
         self._tools_of: Engine | None = None
         """The engine for which the session tools were made."""
-        self._folders: dict[tuple[str, str, str], Path] = {}
-        """Cache of `workspace_of`."""
+        self._found_workspace = lru_cache(POSITIONS)(self._find_workspace)
         self._bare = BareFolders()
         self._looked_at: dict[Path, tuple[str, bool]] = {}
         """Cache of `_look_at_place`, for one iteration of the event loop."""
 
     # ---- functions and runtimes of a program
 
-    def bring(self, functions: Iterable[Tool]) -> None:
-        """Add functions that runs were given as tools. Raises `BadInput` if a name is taken by another function."""
-        self._tool_choice.bring(functions)
-
     def functions_of(self, agent_id: str) -> frozenset[str] | None:
         """Names of the functions that only this agent has as tools; None unless a program passed it as a value."""
-        return self._tool_choice.functions_of(agent_id)
-
-    def tools_of(self, agent_id: str) -> AgentTools:
-        """The tools of the agent's conversations: allowed, with approval, and forbidden."""
-        return self._tool_choice.tools_of(agent_id)
+        return self.tool_choice.functions_of(agent_id)
 
     def check_needs(self, spec: Spec) -> None:
         """Raise `NeedsProgram` if the run needs a function or runtime of a program that this process does not have."""
@@ -240,7 +229,7 @@ class ConfiguredProfiles:
 
     def _missing(self, spec: Spec) -> list[str]:
         agents = {f"agent:{one.id}" for one in self._config.agents.list}
-        tools = {f"tool:{name}" for name in self._tool_choice.functions}
+        tools = {f"tool:{name}" for name in self.tool_choice.functions}
         runtimes = {f"runtime:{name}" for name in self._runtimes}
         return [need.replace(":", " ") for need in spec.needs if need not in agents | tools | runtimes]
 
@@ -249,16 +238,15 @@ class ConfiguredProfiles:
         its key is unusable, or its workspace needs a person's confirmation."""
         self._check_place(_real(self.workspace_of(agent_id, "")))
         choice, _ = self._choice(agent_id, spec)
-        self._registry.choose(choice.primary, choice.fallbacks)
+        self._registry.choose(choice.name, choice.fallbacks)
         if not choice.fallbacks:
-            self._registry.check_key(choice.primary)
+            self._registry.check_key(choice.name)
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile of this turn. Raises `Refused` if no model is set, or its name or key is wrong."""
         self._use_engine(engine)
-        snapshot = drive.snapshot or await engine.store.read(lambda tx: snapshot_of(tx, drive.session))
-        if snapshot is None:
-            raise Refused("error", f"no session {drive.session}")
+        snapshot = drive.snapshot
+        assert snapshot is not None  # every claim answers one
         session, spec = snapshot.session, snapshot.spec
         if spec is not None and spec.needs:
             self.check_needs(spec)
@@ -266,16 +254,16 @@ class ConfiguredProfiles:
         own_wishes = Wishes(model=facts.model, thinking=facts.thinking)  # what a person has set for all turns
         choice, thinking = self._choice(agent_id, spec, [own_wishes, *snapshot.wishes])
         try:
-            model, name = self._registry.choose(choice.primary, choice.fallbacks)
+            model, name = self._registry.choose(choice.name, choice.fallbacks)
         except BadInput as error:
             raise Refused("error", str(error)) from error
-        known = self._catalog.find(choice.primary)
+        known = self._catalog.find(choice.name)
         card = known or Card()
         workspace = self._folder(session)
         place, is_bare = self._look_at_place(workspace)
         self._check_place(place)
-        box = self._tool_choice.box(session)
-        held = self._tool_choice.tools_in(position_of(session, snapshot.run, box, card.search, spec))
+        box = self.tool_choice.box(session)
+        held = self.tool_choice.tools_in(position_of(session, snapshot.run, box, card.search, spec))
         tools = held.tools
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or snapshot.run is None else self._brief(session, snapshot.run, spec, makes_files)
@@ -311,13 +299,13 @@ class ConfiguredProfiles:
             offline=box == "none",
             is_budgeted=snapshot.is_budgeted,
             images=self.images,
-            sees=any(self._registry.takes_images(one) for one in (choice.primary, *choice.fallbacks)),
+            sees=any(self._registry.takes_images(one) for one in (choice.name, *choice.fallbacks)),
             protected=self.protected,
             env=self._command_env,
             place=place,
             works_in=_works_in(place, tools.names, box),
             accepts=snapshot.run is None and snapshot.by_person,
-            cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
+            cost_usd=lambda answered, usage: self._cost(choice.name, answered, usage),
         )
 
     @property
@@ -352,7 +340,7 @@ class ConfiguredProfiles:
             send_tool(Messenger(engine, self._config)),
             *observing_tools(engine, self._config, self._window),
         )
-        self._tool_choice.use_session_tools(ours)
+        self.tool_choice.use_session_tools(ours)
 
     def _max_tokens(self, agent_id: str, card: Card | None) -> int:
         """The limit of a reply, in tokens. For a model without a card only the settings can raise it."""
@@ -375,12 +363,12 @@ class ConfiguredProfiles:
     @property
     def tool_names(self) -> frozenset[str]:
         """Names of all tools of this process, whatever agents may use."""
-        return self._tool_choice.tools_with("plain").names
+        return self.tool_choice.tools_with("plain").names
 
     @property
     def has_sandbox(self) -> bool:
         """True if bubblewrap works here."""
-        return self._tool_choice.has_sandbox
+        return self.tool_choice.has_sandbox
 
     def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
         """The caller of a spawn by a person in this session: with the tools, sandbox and folder of the session's turns.
@@ -389,8 +377,8 @@ class ConfiguredProfiles:
         sandbox is required and there is none.
         """
         self._use_engine(engine)
-        box = self._tool_choice.box(session)
-        tools = self._tool_choice.tools_in(position_of(session, run, box, searches=True)).tools
+        box = self.tool_choice.box(session)
+        tools = self.tool_choice.tools_in(position_of(session, run, box, searches=True)).tools
         return Caller(
             session=session.key,
             tools=tools.names,
@@ -429,23 +417,22 @@ class ConfiguredProfiles:
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         """The workspace of a session of this agent: the given folder, else that of the settings, else the project's,
         else that of this process."""
-        place = (agent_id, given, project)
-        if place not in self._folders:
-            if len(self._folders) >= POSITIONS:
-                self._folders.clear()
-            named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
-            self._folders[place] = Path(given or named or project or self._workspace).expanduser().absolute()
-        return self._folders[place]
+        return self._found_workspace(agent_id, given, project)
+
+    def _find_workspace(self, agent_id: str, given: str, project: str) -> Path:
+        named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
+        return Path(given or named or project or self._workspace).expanduser().absolute()
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
-        """The folder of a child with a folder of its own. Raises `Refused` if this process stores no files."""
-        return self._files.own_folder(leaf, workspace)
+        """The folder of a child with a folder of its own. Raises `Refused` if it is to be a worktree, and the workspace
+        is in no repository."""
+        return self._files.places.own_folder(leaf, workspace)
 
     async def make(self, request: SpawnRequest) -> None:
         """Make the files of a new run, and check that its `cwd` exists."""
         await self._files.make(request)
         named = {image.sha256 for image in request.spec.images}
-        if self.images is not None and named:
+        if named:
             receipts = zip(request.files, request.spec.attachments, strict=True)
             await self.images.write([file.data for file, receipt in receipts if receipt.sha256 in named])
 
@@ -463,20 +450,20 @@ class ConfiguredProfiles:
         outlet = self._outlet
         return msgspec.structs.replace(rules, hooks=outlet.listeners, context_engine=outlet.has_context_engine)
 
-    def _choice(self, agent_id: str, spec: Spec | None, wishes: Sequence[Wishes] = ()) -> tuple[ModelChoice, Thinking]:
+    def _choice(self, agent_id: str, spec: Spec | None, wishes: Sequence[Wishes] = ()) -> tuple[Chosen, Thinking]:
         """Model and thinking level of a turn: the last wish, else the settings. Raises `Refused` without a model."""
         wished = [wish.model for wish in wishes if wish.model]
         levels = ["" if spec is None else spec.thinking, *(wish.thinking for wish in wishes if wish.thinking)]
         thinking = _thinking(levels[-1])
         if wished:
-            return ModelChoice(wished[-1]), thinking
+            return Chosen(wished[-1], "model"), thinking
         if spec is None:
             chosen = model_for_conversation(self._config, agent_id)
         else:
             chosen = model_for_child(self._config, spec.model or None, agent_id)
         if chosen is None:
             raise Refused("error", f"{NO_MODEL}; {self._registry.usable_words(self._config.models.providers)}")
-        return ModelChoice(chosen.name, chosen.fallbacks), thinking
+        return chosen, thinking
 
     def _folder(self, session: Session) -> Path:
         facts = session.facts
@@ -512,7 +499,7 @@ class ConfiguredProfiles:
             artifacts=session.facts.artifacts if makes_files else "",
             attachments=self._files.attachments(session, spec),
             attached=tuple(one.name for one in spec.attachments),
-            branch=self._files.branch(run),
+            branch=self._files.places.branch(run.terms.leaves),
         )
 
     def _system(self, session: Session, spec: Spec | None, brief: Brief | None, workspace: Path) -> str:
@@ -562,7 +549,7 @@ class ConfiguredProfiles:
 
     async def sweep_files(self) -> None:
         """Remove the images and attached files that no session holds. Raises `OSError` if one cannot be removed."""
-        if self.images is not None and self._store is not None:
+        if self._store is not None:
             await self.images.sweep(self._store)
 
     async def call(self, post: OutboxPost) -> Address | None:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from typing import Final
 
+from fledge.cancellation import end_tasks
 from fledge.core.cluster import News
 from fledge.core.live import COLLECT_S, SAYS_A_WATCH, WATCH_S, Received, TurnEvent, WatchedSessions, packed
 from fledge.errors import StoreError
@@ -57,8 +58,7 @@ class Relay:
         self._engine.on_watched(lambda sessions: None)
         self._cluster.hear_live(None)
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks([self._task])
 
     @staticmethod
     def _now() -> float:

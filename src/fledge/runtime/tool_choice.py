@@ -102,7 +102,7 @@ class ToolChoice:
             self._bring(functions, f"agents.{name}.tools")
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}
-        self._held = lru_cache(POSITIONS)(self._find)
+        self.tools_in = lru_cache(POSITIONS)(self._find)
         """The tools of a position, cached: each turn asks."""
 
     @property
@@ -127,7 +127,7 @@ class ToolChoice:
 
     def _forget(self) -> None:
         self._tools = {}
-        self._held.cache_clear()
+        self.tools_in.cache_clear()
 
     def _bring(self, functions: Iterable[Tool], field: str) -> None:
         taken = {tool_name(one.name): one for one in self._own_tools} | self._brought
@@ -167,7 +167,7 @@ class ToolChoice:
         return self._boxes[network]
 
     def tools_of(self, agent_id: str) -> AgentTools:
-        """The tools of the agent's conversations."""
+        """The tools of the agent's conversations: allowed, with approval, and forbidden."""
         setting = sandbox_for(self._config, agent_id)
         wanted = setting.mode in ("auto", "all") and self._box_of(setting.network) is not None
         box: Box = setting.network if wanted else "plain"
@@ -177,9 +177,6 @@ class ToolChoice:
         never = every.names - every.hosted - names
         return AgentTools(tuple(sorted(names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
 
-    def tools_in(self, position: Position) -> HeldTools:
-        return self._held(position)
-
     def _find(self, position: Position) -> HeldTools:
         config, agent_id, role = self._config, position.agent_id, position.role
         every = self.tools_with(position.box)
@@ -188,8 +185,7 @@ class ToolChoice:
         if role is not None:
             layer = config.tools.subagents.tools
             rules = ToolRules(deny=layer.deny, allow=layer.allow, also_allow=layer.also_allow)
-            refusals = {name: refuse_tool(name, names, role, rules) for name in names}
-            denied = {name: refusal.reason for name, refusal in refusals.items() if refusal is not None}
+            denied = {one: found.reason for one in names if (found := refuse_tool(one, names, role, rules)) is not None}
             names = child_tools(names, role, rules)
             names = planning_tools(names, every.read_only) if position.planning else names
         boxed = position.box != "plain"

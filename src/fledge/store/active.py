@@ -183,22 +183,20 @@ class Drivers:
 
     def all(self) -> list[Driver]:
         """All drivers."""
-        sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL ORDER BY claimed_at, session"
-        return [read_driver(row) for row in self._unit.all(sql)]
+        return self._found("ORDER BY claimed_at, session")
 
     def of_others(self, owners: Collection[str], limit: int) -> list[Driver]:
         """Drivers of other engines than these, in the order of their claims."""
         marks = ",".join("?" * len(owners))
-        sql = (
-            f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner NOT IN ({marks})"
-            " ORDER BY claimed_at, session LIMIT ?"
-        )
-        return [read_driver(row) for row in self._unit.all(sql, *owners, limit)]
+        return self._found(f"AND owner NOT IN ({marks}) ORDER BY claimed_at, session LIMIT ?", *owners, limit)
 
     def of(self, owner: str) -> list[Driver]:
         """Drivers of this engine, in the order of their claims."""
-        sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL AND owner = ? ORDER BY claimed_at, session"
-        return [read_driver(row) for row in self._unit.all(sql, owner)]
+        return self._found("AND owner = ? ORDER BY claimed_at, session", owner)
+
+    def _found(self, which: str, *args: object) -> list[Driver]:
+        sql = f"SELECT {DRIVER} FROM active WHERE lane IS NOT NULL {which}"
+        return [read_driver(row) for row in self._unit.all(sql, *args)]
 
     def count_of(self, owner: str, at: Instant) -> dict[str, int]:
         """How many slots the drivers of this engine take at this time, by lane."""

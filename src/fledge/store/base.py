@@ -128,7 +128,6 @@ class Cluster(Protocol):
     def up_at(self) -> Instant:
         """Since when the database can be reached without a break, as far as this process knows; infinite if it cannot
         be."""
-        ...
 
     def join(self, engine: str, heard: Callable[[News], None]) -> None:
         """Mark this engine, whose row is stored, as seen from now on, and call `heard` with the commits of others: in
@@ -139,15 +138,12 @@ class Cluster(Protocol):
 
     def tell(self, news: News) -> None:
         """Tell the other engines something that no commit says. It may be lost."""
-        ...
 
     def send_live(self, messages: Sequence[str]) -> None:
         """Send messages to those that hear live ones, in order. They may be lost."""
-        ...
 
     def hear_live(self, heard: Callable[[str], None] | None) -> None:
         """Hear live messages of other engines from now on, in the event loop of `join`; None: no more."""
-        ...
 
 
 class Store(Protocol):

@@ -7,10 +7,12 @@ from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from fledge.core.cluster import Member
 from fledge.store.unit import Unit, to_json
 
+# In the order of the fields of `Member`.
 _COLUMNS: Final = (
     "id, host, pid, started_at, seen_at, lease_s, drives, drains, settings, limits, name, version, machine, born"
 )
@@ -35,11 +37,8 @@ class Engines:
     def join(self, one: Member) -> None:
         """Add this engine."""
         self.leave(one.id)
-        self._unit.execute(
-            f"INSERT INTO engines ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-            *(one.id, one.host, one.pid, one.started_at, one.seen_at, one.lease_s, int(one.drives), int(one.drains)),
-            *(to_json(one.settings), to_json(one.limits), one.name, one.version, one.machine, one.born),
-        )
+        values = asdict(one) | {"settings": to_json(one.settings), "limits": to_json(one.limits)}
+        self._unit.execute(f"INSERT INTO engines ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", *values.values())
 
     def drain(self, engine: str) -> None:
         """Mark the engine as closing: it takes no more work."""
@@ -51,13 +50,9 @@ class Engines:
 
 
 def _member(row: Any) -> Member:
-    engine, host, pid, started_at, seen_at, lease_s, drives, drains, settings, limits, *process = row
-    return Member(
-        *(engine, host, pid, started_at, seen_at, lease_s, bool(drives), bool(drains)),
-        settings=_decode(settings),
-        limits=_decode(limits),
-        **dict(zip(("name", "version", "machine", "born"), process, strict=True)),
-    )
+    drives, drains, settings, limits = row[6:10]
+    values: list[Any] = [*row[:6], bool(drives), bool(drains), _decode(settings), _decode(limits), *row[10:]]
+    return Member(*values)
 
 
 class Errands:

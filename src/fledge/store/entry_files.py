@@ -19,7 +19,7 @@ import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,7 @@ from pathlib import Path
 from fledge.core.attachments import File, FileEntry, file_type, numbered
 from fledge.core.images import Image, ImageEntry, read_images
 from fledge.core.keys import attached_folder
-from fledge.plain_file import read_plain
+from fledge.plain_file import CREATE_FLAGS, read_plain, write_synced
 from fledge.store.base import Store
 from fledge.store.files import sync_folder
 
@@ -78,13 +78,13 @@ class EntryFiles:
 
     async def read_attached(self, session: str, files: Iterable[FileEntry]) -> dict[str, bytes]:
         """The bytes of attached files by name, without missing and damaged ones."""
-        wanted = {file.name: file for file in files}
-        return await asyncio.to_thread(self._attached_bytes, session, wanted) if wanted else {}
+        folder = self.attached_to(session)
+        return await _read_all([(file.name, folder / file.name, file.sha256, file.bytes + 1) for file in files])
 
     async def load(self, images: Iterable[ImageEntry]) -> dict[str, bytes]:
         """The bytes of images by digest, without missing and damaged ones."""
         digests = {image.sha256 for image in images}
-        return await asyncio.to_thread(self._load, digests) if digests else {}
+        return await _read_all([(digest, self._path(digest), digest, -1) for digest in digests])
 
     async def write(self, contents: Sequence[bytes]) -> None:
         """Write the files of images that rows already refer to. Raises `OSError` if that fails."""
@@ -109,21 +109,15 @@ class EntryFiles:
         }
         return images | attached
 
-    def _load(self, digests: Iterable[str]) -> dict[str, bytes]:
-        loaded: dict[str, bytes] = {}
-        for digest in digests:
-            with suppress(OSError):
-                data = read_plain(self._path(digest))
-                if hashlib.sha256(data).hexdigest() == digest:
-                    loaded[digest] = data
-        return loaded
-
     def _write(self, contents: Iterable[bytes]) -> None:
         for data in contents:
             digest = hashlib.sha256(data).hexdigest()
             with self._files:
-                if not (self._use(digest) and self._load([digest])):
-                    self._write_file(self._path(digest), data)
+                if self._use(digest) and _read_sound(self._path(digest), digest) is not None:
+                    continue
+                with self._draft(data) as draft:
+                    draft.rename(self._path(digest))
+                    sync_folder(self._folder)
 
     def _use(self, digest: str) -> bool:
         """Let an image count as new, for sweeps of other processes; False if it is not there."""
@@ -133,22 +127,13 @@ class EntryFiles:
             return False
         return True
 
-    def _write_file(self, path: Path, data: bytes) -> None:
-        with self._draft(data) as draft:
-            draft.rename(path)
-            sync_folder(self._folder)
-
     @contextmanager
     def _draft(self, data: bytes) -> Iterator[Path]:
         """A private file with these bytes, synced, to be renamed. It is removed if the block fails."""
         _make_folder(self._folder)
         draft = self._folder / _draft_name(hashlib.sha256(data).hexdigest())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with open(os.open(draft, flags, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(os.open(draft, CREATE_FLAGS, 0o600), data)
             yield draft
         except OSError:
             draft.unlink(missing_ok=True)
@@ -165,15 +150,6 @@ class EntryFiles:
             sync_folder(folder)
         digest, given = hashlib.sha256(file.data).hexdigest(), "" if name == file.name else file.name
         return FileEntry(name, len(file.data), digest, file_type(name, file.data), given)
-
-    def _attached_bytes(self, session: str, wanted: Mapping[str, FileEntry]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for name, file in wanted.items():
-            with suppress(OSError):
-                data = read_plain(self.attached_to(session) / name, file.bytes + 1)
-                if hashlib.sha256(data).hexdigest() == file.sha256:
-                    found[name] = data
-        return found
 
     def _remove(self, names: Iterable[str], is_shared: bool) -> None:
         before = self._time_there() - SHARED_S if is_shared and names else None
@@ -246,6 +222,25 @@ class FileHold:
         self.held.append(name)
 
 
+def _read_sound(path: Path, sha256: str, most: int = -1) -> bytes | None:
+    """The content of a file; None if it is missing or damaged."""
+    with suppress(OSError):
+        data = read_plain(path, most)
+        if hashlib.sha256(data).hexdigest() == sha256:
+            return data
+    return None
+
+
+async def _read_all(wanted: Sequence[tuple[str, Path, str, int]]) -> dict[str, bytes]:
+    """The contents of files by name, without missing and damaged ones. Of each: its name, path, digest and length."""
+
+    def read() -> dict[str, bytes]:
+        found = {name: _read_sound(path, sha256, most) for name, path, sha256, most in wanted}
+        return {name: data for name, data in found.items() if data is not None}
+
+    return await asyncio.to_thread(read) if wanted else {}
+
+
 def _draft_name(digest: str) -> str:
     return f"{digest}.{secrets.token_hex(8)}.new"
 
@@ -256,7 +251,7 @@ def _reserve(folder: Path, name: str) -> bool:
     while True:
         _make_folder(folder)
         try:
-            os.close(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            os.close(os.open(folder / name, CREATE_FLAGS, 0o600))
         except FileExistsError:
             return False
         except FileNotFoundError:

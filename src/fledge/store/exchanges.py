@@ -44,14 +44,14 @@ class Exchanges:
 
     def get(self, exchange_id: str) -> Exchange | None:
         """An exchange by its id."""
-        row = self._unit.one("SELECT state FROM exchanges WHERE id = ?", exchange_id)
-        return None if row is None else _exchange(row[0])
+        return self._first("SELECT state FROM exchanges WHERE id = ?", exchange_id)
 
     def about(self, row: str) -> Exchange | None:
         """The exchange whose current message is in this inbox row."""
-        if self._unit.is_empty("exchanges"):
-            return None
-        found = self._unit.one("SELECT state FROM exchanges WHERE row = ?", row)
+        return self._first("SELECT state FROM exchanges WHERE row = ?", row)
+
+    def _first(self, sql: str, arg: str) -> Exchange | None:
+        found = None if self._unit.is_empty("exchanges") else self._unit.one(sql, arg)
         return None if found is None else _exchange(found[0])
 
     def answering(self, session: str) -> list[Exchange]:

@@ -12,13 +12,14 @@ import socket
 import sqlite3
 import stat
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from fledge.errors import StoreError
-from fledge.plain_file import open_plain, read_plain, write_private
+from fledge.plain_file import ANY_FOLDER_FLAGS, kept_open, open_plain, read_plain, write_private
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import make_private, migrate
 
@@ -112,13 +113,10 @@ def make_database(path: Path) -> None:
         for end in ("", "-journal", "-wal", "-shm"):  # left by a process that died here
             draft.with_name(draft.name + end).unlink(missing_ok=True)
         make_private(draft)  # SQLite makes its other files with the same permissions
-        db = sqlite3.connect(draft, isolation_level=None)
-        try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             migrate(db, draft)
             # Before the rename: a process that died after it would leave a journal to be rolled back.
             db.execute("PRAGMA journal_mode = WAL")
-        finally:
-            db.close()
         draft.rename(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -132,11 +130,8 @@ def mark_open(path: Path) -> None:
     mark = mark_of(path)
     try:
         sync_folder(path.parent)
-        descriptor = open_plain(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            os.write(descriptor, f"open since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
-        finally:
-            os.close(descriptor)
+        with open(open_plain(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+            file.write(f"open since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n")
     except OSError as error:
         raise StoreError(f"{mark}: cannot be written ({error.strerror}); check the folder and the disk") from error
 
@@ -148,11 +143,8 @@ def unmark(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Sync the folder, so that new and renamed files survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with kept_open(folder, ANY_FOLDER_FLAGS) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def own_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:

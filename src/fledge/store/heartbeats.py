@@ -1,5 +1,7 @@
 """Heartbeats: wakes and periodic turns of conversations."""
 
+from msgspec.structs import astuple
+
 from fledge.core.run import Instant
 from fledge.store.records import HeartbeatRow
 from fledge.store.unit import Unit
@@ -25,7 +27,7 @@ class Heartbeats:
         self._unit.execute("DELETE FROM heartbeats WHERE session = ?", heartbeat.session)
         self._unit.execute(
             f"INSERT INTO heartbeats ({_HEARTBEAT}) VALUES (?,?,?,?,?,?,?,?)",
-            *(getattr(heartbeat, name) for name in heartbeat.__struct_fields__),
+            *astuple(heartbeat),
         )
 
     def due(self, at: Instant, limit: int) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from fledge.core.route import RouteSource
 from fledge.core.run import Instant, Path, TextId
@@ -37,13 +37,6 @@ ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, 
 """
 
 
-def _values(row: InboxRow) -> tuple[Any, ...]:
-    return (
-        *(row.seq, row.key, row.session, row.kind, row.source, row.origin, row.state, row.path, row.body, row.text),
-        *(row.arrived_at, row.closed_at, row.route, row.carried),
-    )
-
-
 def _words(row: InboxRow) -> tuple[Any, ...]:
     """The content and the receiver of a row, which seldom change."""
     return row.session, row.origin, row.path, row.body, row.text, row.route
@@ -66,7 +59,7 @@ _INBOX: Final = TableShape(
     select=f"SELECT {_ROW} FROM inbox WHERE key = ?",
     read=lambda row: InboxRow(*row),
     insert=f"INSERT INTO inbox ({_ROW}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    values=_values,
+    values=astuple,
     update=_update,
     delete="DELETE FROM inbox WHERE key = ?",
     keeps=lambda row: row.state == "unread",  # others may be many, and long
@@ -156,7 +149,7 @@ class Inbox:
             waiting = _Waiting(dict(self._unit.all(_KINDS, session)), None)
         else:
             rows = {row[1]: self.rows.found(row[1], row) for row in found}
-            waiting = _Waiting(_counted(rows.values()), rows)
+            waiting = _Waiting(dict(Counter(row.kind for row in rows.values())), rows)
         self._unread[session] = waiting
         return waiting
 
@@ -202,12 +195,10 @@ class Inbox:
         if waiting.rows is not None:
             newest = (row for row in reversed(waiting.rows.values()) if kind is None or row.kind == kind)
             return list(islice(newest, 1))
-        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread'"
+        unread = "session = ? AND state = 'unread'"
         if kind is None:
-            return [InboxRow(*row) for row in self._unit.all(f"{sql} ORDER BY seq DESC LIMIT 1", session)]
-        return [
-            InboxRow(*row) for row in self._unit.all(f"{sql} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)
-        ]
+            return self._found(f"{unread} ORDER BY seq DESC LIMIT 1", session)
+        return self._found(f"{unread} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)
 
     def count_waiting(self, session: str, kind: InboxRowKind, origin: str) -> int:
         """The number of unread rows of this kind and origin."""
@@ -226,26 +217,20 @@ class Inbox:
 
     def dropped(self, session: str, origin: str) -> list[InboxRow]:
         """Dropped rows whose line the session has not read yet, in the order of arrival."""
-        sql = (
-            f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ?"
-            " ORDER BY seq"
-        )
-        return [InboxRow(*row) for row in self._unit.all(sql, session, origin)]
+        dropped = "session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ? ORDER BY seq"
+        return self._found(dropped, session, origin)
 
     def of_run(self, run: str) -> list[InboxRow]:
         """Completions of this run that are unread or undelivered."""
-        sql = (
-            f"SELECT {_ROW} FROM inbox i WHERE source = ? AND (state = 'unread' OR state = 'undelivered')"
-            f" AND {_COMPLETION} ORDER BY seq"
-        )
-        return [InboxRow(*row) for row in self._unit.all(sql, run)]
+        is_open = "(state = 'unread' OR state = 'undelivered')"
+        return self._found(f"source = ? AND {is_open} AND {_COMPLETION} ORDER BY seq", run)
 
     def undelivered(self) -> list[InboxRow]:
         """All undelivered rows, oldest first."""
-        return [
-            InboxRow(*row)
-            for row in self._unit.all(f"SELECT {_ROW} FROM inbox WHERE state = 'undelivered' ORDER BY seq")
-        ]
+        return self._found("state = 'undelivered' ORDER BY seq")
+
+    def _found(self, where: str, *args: object) -> list[InboxRow]:
+        return [InboxRow(*row) for row in self._unit.all(f"SELECT {_ROW} FROM inbox i WHERE {where}", *args)]
 
     # -- closing a row. Each returns False, and changes nothing, if the row is closed already.
 
@@ -278,7 +263,7 @@ class Inbox:
     def drop(self, key: str, at: Instant | None) -> None:
         """Drop an unread message to make room for newer ones; if `at` is None, the session is yet to read a line about
         it."""
-        self._change(key, lambda row: replace(row, state="dropped", closed_at=at))
+        self._change(key, state="dropped", closed_at=at)
 
     def line_told(self, key: str, at: Instant) -> None:
         """The session has read the line about a dropped row."""
@@ -298,20 +283,20 @@ class Inbox:
 
     def readdress(self, key: str, session: str | None, path: Path = "direct") -> None:
         """Move an unread row into another inbox; None while there is no receiver."""
-        self._change(key, lambda row: replace(row, session=session, path=path))
+        self._change(key, session=session, path=path)
 
     def rewrite(self, key: str, body: str, text: TextId | None) -> None:
         """Change the content of an unread row."""
-        self._change(key, lambda row: replace(row, body=body, text=text))
+        self._change(key, body=body, text=text)
 
     def aim(self, key: str, origin: str, route: RouteSource) -> None:
         """Set the address for the answer to an unread row, and how it was found."""
-        self._change(key, lambda row: replace(row, origin=origin, route=route))
+        self._change(key, origin=origin, route=route)
 
-    def _change(self, key: str, change: Callable[[InboxRow], InboxRow]) -> None:
+    def _change(self, key: str, **changes: Any) -> None:
         row = self.rows.get(key)
         if row is not None and row.state == "unread":
-            self._move(row, change(row))
+            self._move(row, replace(row, **changes))
 
     def _move(self, before: InboxRow, after: InboxRow) -> None:
         """Store a changed row, and update the cached unread rows of its old and its new inbox."""
@@ -352,7 +337,3 @@ class _Waiting:
         self.kinds[row.kind] -= 1
         if self.rows is not None:
             del self.rows[row.key]
-
-
-def _counted(rows: Iterable[InboxRow]) -> dict[InboxRowKind, int]:
-    return dict(Counter(row.kind for row in rows))

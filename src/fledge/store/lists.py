@@ -17,7 +17,7 @@ from fledge.store.records import (
     RunWalk,
     Session,
 )
-from fledge.store.runs import ACTIVE, Runs
+from fledge.store.runs import ACTIVE, Runs, Tally
 from fledge.store.session_rows import SESSION, read_session
 from fledge.store.unit import Unit
 
@@ -116,13 +116,13 @@ class Lists:
             return int(self._unit.one(f"SELECT count(*) FROM {_source(walk)}{where}", *args)[0])
 
         scope = ("parent", requester) if requester else ("tree", root) if root else ("folder", "")
-        tally = self._runs.tallies.get(scope)
+        tally = self._runs.tallies.get(scope) or Tally(*scope, 0, 0)
         return RunCounts(
-            all=0 if tally is None else tally.listed,
+            all=tally.listed,
             active=few("active"),
             waiting=few("waiting"),
             stuck=few("stuck"),
-            failed=0 if tally is None else tally.failed,
+            failed=tally.failed,
             undelivered=few("undelivered"),
         )
 

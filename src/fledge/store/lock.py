@@ -8,13 +8,13 @@ lock the new one. So the lock is compared with the file at its path after it is 
 import fcntl
 import os
 import socket
-import sys
 from pathlib import Path
 
 import msgspec
 
 from fledge.errors import StoreError, StoreLocked
 from fledge.plain_file import open_plain, read_plain
+from fledge.store.processes import this_program
 from fledge.store.unforked import forget, keep_from_children
 
 MOST_BYTES = 64 * 1024
@@ -39,8 +39,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 def this_process(at: float, address: str = "") -> Holder:
     """This process as the holder since that time."""
-    command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-    return Holder(os.getpid(), socket.gethostname(), command, at, address)
+    return Holder(os.getpid(), socket.gethostname(), this_program(), at, address)
 
 
 class StoreLock:

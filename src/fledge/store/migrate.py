@@ -9,9 +9,9 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from fledge.errors import StoreError
 
@@ -29,16 +29,7 @@ def upgrades(database: str = "") -> Steps:
     return steps_of((_HERE / "upgrades").iterdir(), database)
 
 
-class MigrationFile(Protocol):
-    """A file with an upgrade."""
-
-    @property
-    def name(self) -> str: ...
-
-    def read_text(self, encoding: str | None = None) -> str: ...
-
-
-def steps_of(files: Iterable[MigrationFile], database: str = "") -> Steps:
+def steps_of(files: Iterable[Path], database: str = "") -> Steps:
     """The steps in these files. A step that another database cannot run as it is has a second file for it
     (`0099_name.postgres.sql`)."""
     found: dict[int, str] = {}
@@ -131,11 +122,6 @@ def columns_by_table() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     return found
 
 
-def is_behind(db: sqlite3.Connection) -> bool:
-    """True if this program would upgrade the file."""
-    return schema_version(db) < newest()
-
-
 def make_private(path: Path) -> None:
     """Make the file, if there is none, so that only its owner can read it: conversations are private."""
     try:
@@ -144,12 +130,8 @@ def make_private(path: Path) -> None:
         raise StoreError(f"{path}: cannot be made ({error.strerror}); check the folder's permissions") from error
 
 
-def _back_up(db: sqlite3.Connection, path: Path, version: int) -> Path:
+def _back_up(db: sqlite3.Connection, path: Path, version: int) -> None:
     copy = path.with_name(f"{path.name}.schema-{version}.backup")
     make_private(copy)
-    target = sqlite3.connect(copy)
-    try:
+    with closing(sqlite3.connect(copy)) as target:
         db.backup(target)
-    finally:
-        target.close()
-    return copy

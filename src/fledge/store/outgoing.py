@@ -135,10 +135,7 @@ class Routes:
 
     def get(self, session: str) -> Route | None:
         """The route of the session, if it has one."""
-        if self._unit.is_empty("routes"):
-            return None
-        row = self._unit.one(f"SELECT {_ROUTE} FROM routes WHERE session = ?", session)
-        return None if row is None else _route(row)
+        return self._first("session = ?", session)
 
     def set(self, route: Route) -> None:
         """Set the route of a session. Raises `Refused` if another session is bound to the same place."""
@@ -160,11 +157,12 @@ class Routes:
 
     def bound_at(self, channel: str, place: str) -> Route | None:
         """The binding of this place, if a session is bound to it."""
+        return self._first("kind = 'bound' AND channel = ? AND place = ?", channel, place)
+
+    def _first(self, where: str, *args: str) -> Route | None:
         if self._unit.is_empty("routes"):
             return None
-        row = self._unit.one(
-            f"SELECT {_ROUTE} FROM routes WHERE kind = 'bound' AND channel = ? AND place = ?", channel, place
-        )
+        row = self._unit.one(f"SELECT {_ROUTE} FROM routes WHERE {where}", *args)
         return None if row is None else _route(row)
 
     def bindings(self) -> list[Route]:

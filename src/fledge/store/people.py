@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from fledge.core.permission import Offer
 from fledge.core.run import Instant
@@ -17,6 +18,7 @@ _offer = msgspec.json.Decoder(Offer).decode
 _wishes = msgspec.json.Decoder(Wishes).decode
 _decode_end = msgspec.json.Decoder(TurnEnd).decode
 
+# In the order of the fields of `Approval`.
 _APPROVAL: Final = (
     "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule,"
     " why"
@@ -30,6 +32,7 @@ _MOVES: Final[dict[ApprovalState, tuple[str, ...]]] = {
     "waiting": (),
 }
 """The states from which each state can be reached."""
+# In the order of the fields of `MessageRequest`.
 _REQUEST: Final = "run_id, session, row, wishes, accepted_at, turn, started_at, ended_at, ended, entry"
 OVERDUE: Final = (
     "SELECT run_id FROM commissions WHERE deadline_at <= ? AND ended_at IS NULL ORDER BY deadline_at LIMIT ?"
@@ -44,38 +47,35 @@ class Approvals:
 
     def ask(self, approval: Approval) -> None:
         """Store a question; asking about the same call again changes nothing."""
-        a = approval
+        values = asdict(approval) | {"offer": "" if approval.offer is None else to_json(approval.offer)}
         self._unit.execute(
             f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
             " ON CONFLICT (session, entry, idx) DO NOTHING",
-            *(a.id, a.session, a.entry, a.index, a.tool, a.arguments, a.digest, a.state, a.asked_at, a.expires_at),
-            *(a.answered_by, "" if a.offer is None else to_json(a.offer), a.words, a.rule, a.why),
+            *values.values(),
         )
 
     def get(self, approval_id: str) -> Approval | None:
         """A question by its id."""
-        row = self._unit.one(f"SELECT {_APPROVAL} FROM approvals WHERE id = ?", approval_id)
-        return None if row is None else _approval(row)
+        return next(iter(self._found("id = ?", approval_id)), None)
 
     def of(self, session: str, first: int = 0, last: int | None = None) -> list[Approval]:
         """All questions of a session about calls of the entries `first` to `last`, oldest first."""
         if self._unit.is_empty("approvals"):
             return []
-        sql = f"SELECT {_APPROVAL} FROM approvals WHERE session = ? AND entry BETWEEN ? AND ? ORDER BY entry, idx"
-        return [_approval(row) for row in self._unit.all(sql, session, first, LAST if last is None else last)]
+        until = LAST if last is None else last
+        return self._found("session = ? AND entry BETWEEN ? AND ? ORDER BY entry, idx", session, first, until)
 
     def open(self) -> list[Approval]:
         """Questions of all sessions that wait for an answer, oldest first."""
-        sql = f"SELECT {_APPROVAL} FROM approvals WHERE state = 'waiting' ORDER BY asked_at, session, entry, idx"
-        return [_approval(row) for row in self._unit.all(sql)]
+        return self._found("state = 'waiting' ORDER BY asked_at, session, entry, idx")
 
     def decided(self, limit: int) -> list[Approval]:
         """Decided questions of all sessions, newest first."""
         newest = "ORDER BY asked_at DESC, session, entry DESC, idx DESC LIMIT ?"
-        return [
-            _approval(row)
-            for row in self._unit.all(f"SELECT {_APPROVAL} FROM approvals WHERE state <> 'waiting' {newest}", limit)
-        ]
+        return self._found(f"state <> 'waiting' {newest}", limit)
+
+    def _found(self, where: str, *args: object) -> list[Approval]:
+        return [_approval(row) for row in self._unit.all(f"SELECT {_APPROVAL} FROM approvals WHERE {where}", *args)]
 
     def move(
         self,
@@ -213,24 +213,14 @@ class IdempotencyKeys:
 
 
 def _request(row: Any) -> MessageRequest:
-    run_id, session, inbox_row, wishes, accepted_at, turn, started_at, ended_at, ended, entry = row
-    return MessageRequest(
-        run_id=run_id,
-        session=session,
-        row=inbox_row,
-        wishes=_wishes(wishes),
-        accepted_at=accepted_at,
-        turn=turn,
-        started_at=started_at,
-        ended_at=ended_at,
-        ended=None if ended is None else _decode_end(ended),
-        entry=entry or 0,
-    )
+    given = dict(zip(MessageRequest.__struct_fields__, row, strict=True))
+    given["wishes"] = _wishes(given["wishes"])
+    given["ended"] = None if given["ended"] is None else _decode_end(given["ended"])
+    given["entry"] = given["entry"] or 0
+    return MessageRequest(**given)
 
 
 def _approval(row: Any) -> Approval:
-    *known, offer, words, rule, why = row
-    names = ("id", "session", "entry", "index", "tool", "arguments", "digest", "state")
-    more = ("asked_at", "expires_at", "answered_by")
-    given = dict(zip((*names, *more), known, strict=True))
-    return Approval(**given, offer=_offer(offer) if offer else None, words=words, rule=rule, why=why)
+    given = dict(zip(Approval.__struct_fields__, row, strict=True))
+    given["offer"] = _offer(given["offer"]) if given["offer"] else None
+    return Approval(**given)

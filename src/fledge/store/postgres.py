@@ -30,7 +30,7 @@ from fledge.store.files import own_folder
 from fledge.store.lock import Holder, StoreLock, this_process
 from fledge.store.migrate import newest
 from fledge.store.pipeline import Pipe, one_line
-from fledge.store.postgres_cluster import NOW, UP, PostgresCluster, ServerClock
+from fledge.store.postgres_cluster import FIRST_WAIT_S, MOST_WAIT_S, NOW, UP, PostgresCluster, ServerClock
 from fledge.store.postgres_server import (
     IDLE_MS,
     ConnectionRole,
@@ -51,9 +51,7 @@ from fledge.store.unit import Unit
 
 PATIENCE_S: Final = 5.0
 """How long a server may be away before what waits for it fails."""
-FIRST_WAIT_S: Final = 0.05
-MOST_WAIT_S: Final = 1.0
-"""How long to wait before the next try to connect."""
+
 RUNS: Final = 3
 """How often a batch is run whose connection is lost each time."""
 RELEASE_S: Final = 1.0

@@ -162,7 +162,7 @@ def connect(address: ServerAddress, role: ConnectionRole) -> ServerSession:
             # A transaction of its own: it must find the settings that the one before it made.
             found = connection.execute("SELECT current_setting('fledge.session', true)").fetchone()
             if found is None or found[0] != session:
-                raise StoreError(f"{address.shown}: {_POOLER}")
+                raise pooled(address)
     except BaseException:
         connection.close()
         raise
@@ -205,7 +205,7 @@ def explained(address: ServerAddress) -> Iterator[None]:
 def check_exists(address: ServerAddress) -> None:
     """StoreError if there is no store at this address. Nothing is made."""
     with explained(address), connect(address, "setup").connection as connection:
-        if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store'):
+        if not _has_store(connection, address):
             raise StoreError(f"{address.shown} has no store")
 
 
@@ -244,7 +244,7 @@ def check_newest(connection: "psycopg.Connection[Any]", address: ServerAddress) 
     """The id of the store. StoreError if there is none, or if it is not of the version that this fledge knows; nothing
     is made or brought up to date."""
     last = newest()
-    if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store'):
+    if not _has_store(connection, address):
         raise StoreError(f"{address.shown} has no store: `fledge worker` or `fledge serve` makes one")
     version = int(_one(connection, "SELECT version FROM fledge_store"))
     if version != last:
@@ -262,7 +262,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (address.key("schema"),))
             if not _one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", f'"{address.schema}"'):
                 connection.execute(f'CREATE SCHEMA "{address.schema}"')
-            if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store'):
+            if not _has_store(connection, address):
                 return _make(connection, address, last)
             version = int(_one(connection, "SELECT version FROM fledge_store"))
             if version > last:
@@ -297,6 +297,10 @@ def _make(connection: "psycopg.Connection[Any]", address: ServerAddress, version
     store = secrets.token_hex(16)
     connection.execute("INSERT INTO fledge_store (one, id, version) VALUES (1, %s, %s)", (store, version))
     return store
+
+
+def _has_store(connection: "psycopg.Connection[Any]", address: ServerAddress) -> Any:
+    return _one(connection, "SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".fledge_store')
 
 
 def _one(connection: "psycopg.Connection[Any]", sql: str, *args: object) -> Any:

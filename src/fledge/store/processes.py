@@ -49,8 +49,12 @@ def born(pid: int) -> str | None:
         return None
 
 
+def this_program() -> str:
+    """The name of the program that this process runs, for people."""
+    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+
+
 def this_command() -> str:
     """What this process was started as, for people: the program, and the command if it has one."""
-    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1].isalpha() else ""
-    return f"{program} {verb}".strip()
+    return f"{this_program()} {verb}".strip()

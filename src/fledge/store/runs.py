@@ -379,7 +379,7 @@ class Events:
             seq,
             limit,
         )
-        return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
+        return _happened(rows)
 
     def around(
         self, session: str, names: Sequence[str], since: Instant, until: Instant, scanned: int
@@ -396,8 +396,7 @@ class Events:
             f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks})"
             " ORDER BY found.seq"
         )
-        rows = self._unit.all(sql, first, last, scanned, session, session, *names)
-        return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
+        return _happened(self._unit.all(sql, first, last, scanned, session, session, *names))
 
     def _first_at(self, at: Instant) -> int:
         """The number of the first event at this time or later; one above the last if there is none."""
@@ -418,6 +417,10 @@ class Events:
     def last(self) -> int:
         """The number of the event stored last; 0 if there is none."""
         return int(self._unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0])
+
+
+def _happened(rows: list[Any]) -> list[Happened]:
+    return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
 
 
 class Deliveries:

@@ -7,6 +7,7 @@ full disk) fails every job of its batch, and the writer goes on. This file knows
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -24,7 +25,7 @@ from fledge.store.files import (
     unmark,
 )
 from fledge.store.lock import StoreLock
-from fledge.store.migrate import is_behind, migrate, refuse_foreign
+from fledge.store.migrate import migrate, newest, refuse_foreign, schema_version
 from fledge.store.threads import BATCH, CLOSED, READERS, ConnectionLost, Job, ThreadedStore, TurnTaking, store_error
 from fledge.store.unit import Unit
 
@@ -222,17 +223,14 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
     path = folder / DATABASE
     check_plain(path)
     try:
-        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
             refuse_foreign(db, path)
-            if is_behind(db):
+            if schema_version(db) < newest():
                 raise StoreError(
                     f"{path} is in use by a process with an older fledge: use that version, or end the process"
                 )
             db.execute("BEGIN")
             return view(Tx(Unit(db)))
-        finally:
-            db.close()
     except sqlite3.Error as error:
         raise _unusable(path, error) from error
 
@@ -240,8 +238,7 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
 def _inspect(path: Path, whole: bool) -> None:
     """Check a file without changing it, not even to recover the log after a crash: the whole file, or only its
     length."""
-    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-    try:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
         if whole:
             verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         else:
@@ -250,8 +247,6 @@ def _inspect(path: Path, whole: bool) -> None:
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
         refuse_foreign(db, path)
-    finally:
-        db.close()
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:

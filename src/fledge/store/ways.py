@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fledge.errors import Refused, StoreError
-from fledge.plain_file import open_plain
+from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS, kept_open, open_plain, write_synced
 
 TOKEN_FILE: Final = "gateway.token"
 CONTROL_SOCKET: Final = "hatch"
@@ -27,11 +27,8 @@ def reached(state: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= PATH_BYTES:
         yield path
         return
-    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with kept_open(state, ANY_FOLDER_FLAGS) as folder:
         yield f"/proc/self/fd/{folder}/{CONTROL_SOCKET}"
-    finally:
-        os.close(folder)
 
 
 def read_token(state: Path) -> str:
@@ -64,11 +61,8 @@ def make_token(state: Path) -> str:
 
     path = state / TOKEN_FILE
     try:
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        made = os.open(path, CREATE_FLAGS, 0o600)
     except FileExistsError:
         return read_token(state)
-    with os.fdopen(made, "w", encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(made, f"{secrets.token_urlsafe(32)}\n".encode())
     return read_token(state)

@@ -117,11 +117,10 @@ class _Play:
     def whole(self, point: _Point | None = None) -> tuple[str, int]:
         """Crash there, if anywhere, and play on to the end; answers what is wrong with that, and how many commits the
         last process of the program took."""
-        acts = [] if point is None else [(self._main, point)]
-        acts += [(self._main, _NOWHERE)]
+        points = [_NOWHERE] if point is None else [point, _NOWHERE]
         with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 16) as memory:
             memory[:16] = struct.pack("dq", START, 0)
-            found = next(filter(None, (self._process(Path(name), memory, *one) for one in acts)), "")
+            found = next(filter(None, (self._process(Path(name), memory, self._main, one) for one in points)), "")
             commits = int(struct.unpack("q", memory[8:16])[0])
             if self._check is not None and not found:
                 found = self._process(Path(name), memory, self._check, _NOWHERE)

@@ -1,9 +1,9 @@
 """A scripted world: a performer that plays every session from a script, so an engine needs neither model nor tools."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fledge.clock import pause
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.route import Address
@@ -33,8 +33,7 @@ class Stage:
 
     async def sleep(self, seconds: float) -> None:
         """Take time."""
-        clock = self.engine.clock
-        await clock.wait_until(clock.now() + seconds, asyncio.Event())
+        await pause(self.engine.clock, seconds)
 
     async def task(self) -> str:
         """The words of the last task, steer, wake, approval or message in the transcript."""

@@ -340,12 +340,12 @@ def tool(
     return made if function is None else made(function)
 
 
-def as_tool(given: object, field: str) -> Tool:
+def as_tool(given: object) -> Tool:
     """A tool, or the tool that `@fledge.tool` makes of a function. Refused, by `BadInput`: anything else."""
     if isinstance(given, Tool):
         return given
     if not callable(given) or isinstance(given, type):
-        raise BadInput(field, "must be functions, or tools made with @fledge.tool", given)
+        raise BadInput("tools", "must be functions, or tools made with @fledge.tool", given)
     return tool(given)
 
 

@@ -386,16 +386,9 @@ def _contents(
         with workspace.folder(path) as top:
             for folder, name, shown, found, _ in _entries(workspace, top, 64, stop, _SKIPPED):
                 if stat.S_ISREG(found.st_mode) and (wanted is None or wanted.match(shown)):
-                    yield shown, _readable(workspace, folder, name, shown)
+                    yield shown, workspace.content_in(folder, name, MAX_FILE_BYTES + 1)
     else:
         yield _named(path), data
-
-
-def _readable(workspace: Confined, folder: int, name: str, shown: str) -> bytes | None:
-    try:
-        return workspace.read_in(folder, name, MAX_FILE_BYTES + 1, shown)[0]
-    except BadInput:
-        return None
 
 
 def _discard(descriptor: int) -> None:

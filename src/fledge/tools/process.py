@@ -59,14 +59,15 @@ async def run(
     """
     kept = HeadTail(HEAD_BYTES, TAIL_BYTES) if kept is None else kept
     began = monotonic()
-    process, reading, complaints = _start(argv, cwd, env, given, apart=heard is not None)
+    process = _start(argv, cwd, env, given, apart=heard is not None)
+    assert process.stdout is not None
     ended = asyncio.ensure_future(_exit_of(process))
     release = hold_time(asyncio.get_running_loop())
     ended.add_done_callback(lambda _: release())
     flooded = asyncio.Event()
-    closed = _collect(reading, kept.add, flooded)
-    if complaints is not None and heard is not None:
-        _collect(complaints, heard, flooded)
+    closed = _collect(process.stdout.fileno(), kept.add, flooded)
+    if process.stderr is not None and heard is not None:
+        _collect(process.stderr.fileno(), heard, flooded)
     why = ""
     try:
         why = await _end_or_limit(ended, flooded, timeout_s)
@@ -83,10 +84,10 @@ async def run(
             await asyncio.wait({closed}, timeout=DRAIN_S)
         finally:
             ended.cancel()
-            for pipe in (reading, complaints):
+            for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     asyncio.get_running_loop().remove_reader(pipe)
-                    os.close(pipe)
+                    pipe.close()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=GRACE_S)
     code = process.returncode if process.returncode is not None else -signal.SIGKILL
@@ -98,36 +99,21 @@ async def run(
     return ProcessEnded(code, kept.text(), f"exit code {code}; {spent}")
 
 
-def _start(
-    argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart: bool
-) -> "tuple[subprocess.Popen[bytes], int, int | None]":
-    """The process, and the ends of pipes from which its output, and its errors if apart, can be read."""
-    reading, writing = os.pipe()
-    complaints, complaining = os.pipe() if apart else (None, writing)
+def _start(argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart: bool) -> "subprocess.Popen[bytes]":
+    """The process, with pipes from which its output, and its errors if apart, can be read."""
     # A file as input: it can never fill up, whether the program reads it or not.
     with tempfile.TemporaryFile() as file:
         file.write(given)
         file.seek(0)
-        try:
-            process = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env=dict(env),
-                stdin=file if given else subprocess.DEVNULL,
-                stdout=writing,
-                stderr=complaining,
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(reading)
-            if complaints is not None:
-                os.close(complaints)
-            raise
-        finally:
-            os.close(writing)
-            if apart:
-                os.close(complaining)
-    return process, reading, complaints
+        return subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(env),
+            stdin=file if given else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if apart else subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 async def _end_or_limit(ended: "asyncio.Future[None]", flooded: asyncio.Event, timeout_s: float | None) -> str:

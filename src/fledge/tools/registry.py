@@ -11,7 +11,7 @@ from functools import cached_property
 from fledge.core.access import NEVER_A_CHILDS, ToolRules, child_tools, tool_name
 from fledge.errors import BadInput
 from fledge.models.base import ToolSpec
-from fledge.tools.base import Tool, ToolContext, ToolResult
+from fledge.tools.base import Tool, ToolResult
 
 
 class ToolSet:
@@ -64,11 +64,6 @@ class ToolSet:
             name: tool.refused("forbidden", reasons[name]) for name, tool in self._tools.items() if name in reasons
         }
         return chosen
-
-    async def call(self, name: str, raw_arguments: str, context: ToolContext) -> ToolResult:
-        """Run the tool that a model named. A name that is not here is an error the model can read."""
-        found = self.get(name)
-        return self.unknown(name) if found is None else await found.call(raw_arguments, context)
 
     def unknown(self, name: str) -> ToolResult:
         """The answer to a call of a tool that is not here: why it is denied, else names near it, else all there are."""

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -61,8 +61,6 @@ class SandboxPlan(Struct, frozen=True):
 
     mounts: list[Mount]
     missing: list[str]
-    guarded: list[str]
-    """What is guarded, as paths in the workspace."""
 
 
 def bubblewrap(
@@ -159,7 +157,7 @@ def plan_mounts(
     for path in pins:
         if not any(is_within(path, one) for one in (*covered, *missing)):
             mounts.setdefault(path, "open")
-    return SandboxPlan([Mount(path, kind) for path, kind in mounts.items()], missing, list(guarded))
+    return SandboxPlan([Mount(path, kind) for path, kind in mounts.items()], missing)
 
 
 def _below(place: str, protected: Protected) -> list[str]:
@@ -325,7 +323,7 @@ exec "$@"
 """
 
 
-class _Host(Struct, frozen=True):
+class _Host(NamedTuple):
     """One mount of the host."""
 
     device: str
@@ -361,8 +359,7 @@ def _host_mounts() -> list[_Host]:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").split("\n")
     except OSError:
         return [_Host("", "/", "/")]
-    fields = [line.split(" ") for line in reversed(lines) if line]
-    return [_Host(one[2], one[3], one[4]) for one in fields]
+    return [_Host(*line.split(" ")[2:5]) for line in reversed(lines) if line]
 
 
 def _escaped(path: str) -> str:

@@ -185,16 +185,17 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
         fields = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "fledge"}
         if key is not None and service.key_header:
             fields[service.key_header] = service.key_prefix + key.reveal()
+        body = None
         try:
             if self.name == "brave":
                 asked = {"q": query, "count": str(limit), "text_decorations": "false", "result_filter": "web"}
-                answer = await connections.send(f"/web/search?{urlencode(asked)}", fields)
+                path = f"/web/search?{urlencode(asked)}"
             elif self.name == "searxng":
-                answer = await connections.send(f"/search?{urlencode({'q': query, 'format': 'json'})}", fields)
+                path = f"/search?{urlencode({'q': query, 'format': 'json'})}"
             else:
+                path, body = "/search", msgspec.json.encode({"query": query, "max_results": limit})
                 fields["Content-Type"] = "application/json"
-                body = msgspec.json.encode({"query": query, "max_results": limit})
-                answer = await connections.send("/search", fields, body)
+            answer = await connections.send(path, fields, body)
             try:
                 raw = await answer.body(MAX_BYTES)
                 if answer.status != 200:

@@ -234,9 +234,10 @@ class Fetcher(Struct, frozen=True, kw_only=True):
         )
 
     async def _get(self, client: "aiohttp.ClientSession", url: "URL", proxy: Proxy | None = None) -> "WebPage | URL":
-        if _is_address(url.raw_host or ""):
+        host = url.raw_host or ""
+        if _is_address(host):
             # The connector does not ask a resolver about these.
-            _judged(url.raw_host or "", self.policy, url.raw_host or "")
+            _judged(host, self.policy, host)
         through = None if proxy is None else proxy.url
         async with client.get(url, allow_redirects=False, proxy=through) as response:
             if response.status == 407 and proxy is not None:

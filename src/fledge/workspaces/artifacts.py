@@ -34,7 +34,7 @@ def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Prote
     try:
         with Confined(workspace, protected) as confined, confined.folder(folder) as top:
             for held, name, shown, size in _files(confined, top, iter(range(MAX_SEEN))):
-                data = _content(confined, held, name, size) if size <= room else None
+                data = confined.content_in(held, name, size) if size <= room else None
                 digest = "" if data is None else hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
                 room -= len(data or b"")
                 found.append(Artifact(to_valid_utf8(shown), size, digest))
@@ -80,10 +80,3 @@ def _files(
             with confined.below(held, name) as inner:
                 if inner is not None:
                     yield from _files(confined, inner, seen, f"{prefix}{name}/", depth + 1)
-
-
-def _content(confined: Confined, held: int, name: str, size: int) -> bytes | None:
-    try:
-        return confined.read_in(held, name, size, name)[0]
-    except BadInput:
-        return None

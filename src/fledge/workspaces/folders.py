@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fledge.confine import CREATE_FLAGS, FOLDER_FLAGS, write_all
+from fledge.confine import FOLDER_FLAGS
 from fledge.core.child_files import KINDS
 from fledge.errors import BadInput
+from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS, kept_open
 
 MAX_DEPTH: Final = 64
 """Folders deeper than this are moved up before they are removed: no depth takes more descriptors."""
@@ -42,12 +43,8 @@ def write_file(root: Path, leaf: str, name: str, data: bytes) -> None:
     """A new private file in a folder of ours. Refused: a name that is not plain; a file that is there."""
     if not name or "/" in name or "\x00" in name or name in (".", ".."):
         raise BadInput("name", "must be a plain file name", name)
-    with _held(root, leaf) as (above, own):
-        held = os.open(own, FOLDER_FLAGS, dir_fd=above)
-        try:
-            write_in(held, name, data, 0o600)
-        finally:
-            os.close(held)
+    with _held(root, leaf) as (above, own), kept_open(own, FOLDER_FLAGS, above) as held:
+        write_in(held, name, data, 0o600)
 
 
 def write_beside(root: Path, leaf: str, suffix: str, data: bytes) -> None:
@@ -70,11 +67,8 @@ def put_aside(root: Path, leaf: str, suffix: str) -> None:
 
 def write_in(held: int, name: str, data: bytes, mode: int) -> None:
     """The same in a folder that is held."""
-    opened = os.open(name, CREATE_FLAGS, mode, dir_fd=held)
-    try:
-        write_all(opened, data)
-    finally:
-        os.close(opened)
+    with open(os.open(name, CREATE_FLAGS, mode, dir_fd=held), "wb") as file:
+        file.write(data)
 
 
 def remove_folder(root: Path, leaf: str) -> None:
@@ -93,18 +87,18 @@ def remove_tree(held: int, name: str) -> None:
             os.unlink(name, dir_fd=above)
             return
         # One that was swapped for a link by now is not opened: that is an error, and the removal is tried again.
-        opened = _open_folder(above, name)
+        folder = _open_folder(above, name)
         try:
-            os.fchmod(opened, 0o700)
-            for inner in os.listdir(opened):
-                if depth < MAX_DEPTH or not _is_folder(opened, inner):
+            os.fchmod(folder, 0o700)
+            for inner in os.listdir(folder):
+                if depth < MAX_DEPTH or not _is_folder(folder, inner):
                     with suppress(FileNotFoundError):
-                        remove(opened, inner, depth + 1)
+                        remove(folder, inner, depth + 1)
                 else:
                     later.append(f".fledge-removed-{secrets.token_hex(8)}")
-                    os.rename(inner, later[-1], src_dir_fd=opened, dst_dir_fd=held)
+                    os.rename(inner, later[-1], src_dir_fd=folder, dst_dir_fd=held)
         finally:
-            os.close(opened)
+            os.close(folder)
         os.rmdir(name, dir_fd=above)
 
     while later:
@@ -117,12 +111,9 @@ def _open_folder(held: int, name: str) -> int:
         return os.open(name, FOLDER_FLAGS, dir_fd=held)
     except PermissionError:
         # Whoever worked there may have locked it. Changed by its descriptor, so that no link can be meant.
-        named = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
-        try:
+        with kept_open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, held) as named:
             os.chmod(f"/proc/self/fd/{named}", 0o700)
             return os.open(name, FOLDER_FLAGS, dir_fd=held)
-        finally:
-            os.close(named)
 
 
 def _is_folder(held: int, name: str) -> bool:
@@ -136,15 +127,9 @@ def _is_folder(held: int, name: str) -> bool:
 def _held(root: Path, leaf: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
     """The folder that a leaf lies in, open for the block, and the leaf's name there. Refused: what is no leaf."""
     kind, name = split_leaf(leaf)
-    base = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with kept_open(root, ANY_FOLDER_FLAGS) as base:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(kind, 0o700, dir_fd=base)
-        held = os.open(kind, FOLDER_FLAGS, dir_fd=base)
-    finally:
-        os.close(base)
-    try:
-        yield held, name
-    finally:
-        os.close(held)
+        with kept_open(kind, FOLDER_FLAGS, base) as held:
+            yield held, name

@@ -7,7 +7,6 @@ blocking work, to be done in a thread. Who may have what, and when it goes, is d
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.confine import Confined
@@ -21,31 +20,11 @@ from fledge.workspaces.artifacts import find_artifacts
 from fledge.workspaces.repository import find_repository
 
 
-class Making(Struct, frozen=True, kw_only=True):
-    """What is to be made for one child."""
-
-    leaves: tuple[str, ...]
-    files: tuple[File, ...] = ()
-    source: str = ""
-    """The workspace whose repository a worktree is made of."""
-    workspace: str = ""
-    """Where the child will work."""
-    cwd: str = ""
-    """Where in it the child starts; must be there."""
-
-
 class Places:
-    """What is kept for children in a state folder; without one, nothing can be made."""
+    """What is kept for children in a state folder."""
 
-    def __init__(self, state: Path | None, protected: Protected = UNPROTECTED) -> None:
-        self._folder = None if state is None else state.absolute()
-        self._protected = protected
-
-    @property
-    def _state(self) -> Path:
-        if self._folder is None:
-            raise Refused("error", "files for children need a state folder, and this fledge was opened without one")
-        return self._folder
+    def __init__(self, state: Path, protected: Protected = UNPROTECTED) -> None:
+        self._state, self._protected = state.absolute(), protected
 
     def folder(self, leaf: str) -> Path:
         """Where a leaf lies, or would."""
@@ -55,29 +34,37 @@ class Places:
     @property
     def has_folders(self) -> bool:
         """False if no child can have a folder of its own here."""
-        return self._folder is not None and any((self._folder / kind).exists() for kind in (WORK, WORKTREES))
+        return any((self._state / kind).exists() for kind in (WORK, WORKTREES))
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
         """Where a child would work in what is made under this name: in a worktree as deep as the workspace lies in its
-        repository. Refused: nothing can be made here, or the workspace is in no repository."""
+        repository. Refused: the workspace is in no repository."""
         if not _is_worktree(leaf):
             return self.folder(leaf)
         return self.folder(leaf) / find_repository(workspace).prefix
 
-    def make(self, making: Making) -> None:
-        """Make all of it. Raises, with something perhaps half made, if that is not possible: then `remove` it."""
-        for leaf in making.leaves:
+    def make(
+        self, leaves: tuple[str, ...], files: tuple[File, ...], source: str = "", workspace: str = "", cwd: str = ""
+    ) -> None:
+        """Make all that one child needs. Raises, with something perhaps half made, if that is not possible: then
+        `remove` it.
+
+        - `source`: the workspace whose repository a worktree is made of.
+        - `workspace`: where the child will work.
+        - `cwd`: where in it the child starts; must be there.
+        """
+        for leaf in leaves:
             match folders.split_leaf(leaf)[0]:
                 case "attachments":
-                    self._attach(leaf, making.files)
+                    self._attach(leaf, files)
                 case "work":
                     folders.make_folder(self._state, leaf)
                 case _:
-                    made = worktrees.make_worktree(self._state, leaf, Path(making.source))
-                    if str(made) != making.workspace:
+                    made = worktrees.make_worktree(self._state, leaf, Path(source))
+                    if str(made) != workspace:
                         raise Refused("error", f"workspace: the repository has moved: {made}")
-        if making.cwd:
-            self._check_inside(Path(making.workspace), making.cwd)
+        if cwd:
+            self._check_inside(Path(workspace), cwd)
 
     def _attach(self, leaf: str, files: tuple[File, ...]) -> None:
         folders.make_folder(self._state, leaf)

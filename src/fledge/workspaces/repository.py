@@ -58,7 +58,7 @@ def find_repository(workspace: Path) -> Repository:
         if stat.S_ISDIR(about.st_mode):
             with files_of(top / ".git") as held:
                 if held is None or line_in(held, "commondir"):
-                    _refuse_unknown()
+                    refuse_unknown()
             return Repository(top, prefix, top / ".git", top / ".git")
         return _linked(top, prefix)
     raise Refused("error", "workspace: worktree needs a git repository, and the workspace is in none")
@@ -71,10 +71,10 @@ def _linked(top: Path, prefix: str) -> Repository:
     shared = own.parent.parent
     with files_of(own) as held:
         if not pointer.startswith("gitdir:") or held is None or own.parent.name != "worktrees":
-            _refuse_unknown()
+            refuse_unknown()
         back, common = line_in(held, "gitdir"), line_in(held, "commondir")
     if os.path.realpath(own / back) != str(top / ".git") or os.path.realpath(own / common) != str(shared):
-        _refuse_unknown()
+        refuse_unknown()
     return Repository(top, prefix, own, shared)
 
 
@@ -87,7 +87,8 @@ def line_in(folder: int, name: str) -> str:
     return "" if file is None else file[0].decode("utf-8", "surrogateescape").strip()
 
 
-def _refuse_unknown() -> NoReturn:
+def refuse_unknown() -> NoReturn:
+    """Refuse a workspace that names a repository which does not know it."""
     raise Refused("forbidden", "workspace: the repository that the workspace names does not list the workspace")
 
 

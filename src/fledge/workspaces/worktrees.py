@@ -23,7 +23,7 @@ from fledge.core.handover import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
 from fledge.workspaces import folders
 from fledge.workspaces.git import git, line, names, succeeds
-from fledge.workspaces.repository import check_repository, find_repository, line_in
+from fledge.workspaces.repository import check_repository, find_repository, line_in, refuse_unknown
 
 BRANCHES: Final = "fledge/"
 BRANCH_CHARS: Final = 12
@@ -60,7 +60,7 @@ class _Blob(Struct, frozen=True):
 # ---- making ----------------------------------------------------------------------------------------------------------
 
 
-def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_FILES) -> Path:
+def make_worktree(root: Path, leaf: str, workspace: Path) -> Path:
     """A worktree of the repository that the workspace is in; answers where in it the child works.
 
     Refused: no repository, one that does not know the workspace, no commit yet, too many or too large files.
@@ -72,7 +72,7 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
     git(repository, "worktree", "add", "--no-checkout", "-b", record.branch, "--", str(place), record.base)
     git(place, "read-tree", record.base)
     try:
-        _check_out(place, record.base, max_files)
+        _check_out(place, record.base)
     except ValueError:
         raise Refused("error", "workspace: the repository lacks some of its files' contents") from None
     _check_still(place, record)  # nobody has led git elsewhere meanwhile
@@ -90,7 +90,7 @@ def _look_up(workspace: Path, name: str) -> Record:
     top = line(workspace, "rev-parse", "--show-toplevel")
     shared = line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if (os.path.realpath(top), os.path.realpath(shared)) != (str(repository.top), str(repository.shared)):
-        raise Refused("forbidden", "workspace: the repository that the workspace names does not list the workspace")
+        refuse_unknown()
     base = _commit(workspace, "HEAD^{commit}")
     if base is None:
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
@@ -114,11 +114,11 @@ def _check_still(place: Path, record: Record) -> None:
     check_repository(repository)
 
 
-def _check_out(place: Path, commit: str, max_files: int) -> None:
+def _check_out(place: Path, commit: str) -> None:
     """Write the files of a commit as they are stored, without any filter."""
     blobs = _blobs(place, 1, "ls-tree", "-r", "-z", "--full-tree", commit)
-    if len(blobs) > max_files:
-        raise Refused("error", f"workspace: worktree would have {len(blobs)} of {max_files} files")
+    if len(blobs) > MAX_FILES:
+        raise Refused("error", f"workspace: worktree would have {len(blobs)} of {MAX_FILES} files")
     files = [blob for blob in blobs if blob.mode != "160000"]
     sizes = git(place, "cat-file", "--batch-check=%(objectsize)", given=_asked(files)).split()
     if sum(int(size) for size in sizes) > MAX_BYTES:
