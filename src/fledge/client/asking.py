@@ -13,9 +13,9 @@ from typing import TypeVar
 from fledge.cancellation import BackgroundTasks
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
-from fledge.clock import wait_for_event
+from fledge.clock import deadline_after, wait_for_event
 from fledge.commands.wire import camel
-from fledge.errors import BadInput, FledgeError, Refused
+from fledge.errors import FledgeError, Refused
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 
 T = TypeVar("T")
@@ -179,9 +179,5 @@ _FIELDS = {camel(name): name for name in TurnEvent.__struct_fields__ if name != 
 
 
 def deadline(timeout: float | None) -> float | None:
-    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
-    return time.monotonic() + min(timeout, 1e9)
+    """When a wait of so many seconds ends, by `time.monotonic`; None waits for ever."""
+    return deadline_after(time.monotonic(), timeout)
