@@ -298,8 +298,9 @@ class Guest(Fledge):
         """Let the call be run. With `digest`, only if it is still the call that was shown; with `always`, such commands
         from now on."""
         shown = digest or await self._digest(question_id)
-        ticked = {"always": always, "children": children}
-        done = await self._asking.call(Approved, "approvals.approve", id=question_id, digest=shown, by=by, **ticked)
+        done = await self._asking.call(
+            Approved, "approvals.approve", id=question_id, digest=shown, by=by, always=always, children=children
+        )
         return done.permission or None
 
     async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None, words: str = "") -> None:

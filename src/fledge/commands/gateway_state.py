@@ -40,17 +40,11 @@ class Patience(Struct, frozen=True, kw_only=True):
 class GatewayState:
     """One gateway at work."""
 
-    def __init__(
-        self,
-        fl: Fledge,
-        patience: Patience | None = None,
-        *,
-        client: str = "gateway",
-        layers: Layers = (),
-    ) -> None:
+    client: Final = "gateway"
+    """Who asks, in the record of what they answer: whoever holds its token, or can open the folder's socket."""
+
+    def __init__(self, fl: Fledge, patience: Patience | None = None, *, layers: Layers = ()) -> None:
         self.fl, self.limits, self.patience = fl, fl.config.gateway, patience or Patience()
-        self.client = client
-        """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
         self.layers = layers
         """The documents that the settings were made of, where they are known."""
         self.logins: LoginCodes | None = None
