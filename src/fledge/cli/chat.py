@@ -59,7 +59,6 @@ from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.keys import agent_of, conversation_name, main_key
 from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
-from fledge.ids import RandomIds
 from fledge.plain_file import write_private
 
 HISTORY, COPIED = "chat_history", "last-answer.md"
@@ -153,7 +152,7 @@ class UsableModels:
         return self._looking.result() if self._looking.done() and not self._looking.exception() else ()
 
     async def _look(self) -> list[WordChoice]:
-        return [(one["name"], one["because"]) for one in await self._client.call("models.list", once=False)]
+        return [(one["name"], one["because"]) for one in await self._client.call("models.list")]
 
 
 class _Unread(Struct, frozen=True):
@@ -314,7 +313,7 @@ class Chat:
     async def _say(self, given: WireObject, sent: WordsSent) -> str:
         await self._turn_to_bound()
         # Where this process drives, the model is the one it has opened the folder with.
-        given |= {"defaultModel": self._model if self._client.is_held else "", "idempotencyKey": RandomIds().unique()}
+        given["defaultModel"] = self._model if self._client.is_held else ""
         is_queued = self._activity.turn is not None
         if is_queued:
             self._show_queued(sent.shown)
@@ -322,9 +321,7 @@ class Chat:
             self._screen.say(SpokenItem(sent.shown, is_typed_here=True))
         async with self._showing:
             try:
-                accepted = await self._client.call(
-                    "agent", once=False, session=self._channel.streams, address=HERE, **given
-                )
+                accepted = await self._client.call("agent", session=self._channel.streams, address=HERE, **given)
             except FledgeError:
                 self._show_queued()
                 self._screen.put_back(sent.text)

@@ -38,7 +38,6 @@ from fledge.core.images import Image
 from fledge.core.keys import agent_of, conversation_name
 from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
-from fledge.ids import RandomIds
 
 WAIT_MS = 2000
 """How long one request waits; then it is made again."""
@@ -277,12 +276,10 @@ class PromptRun:
         model = (self._request.model or "") if self._client.is_held else ""
         return await self._client.call(
             "agent",
-            once=False,
             message=prompt,
             session=self._session,
             address=HERE,
             defaultModel=model,
-            idempotencyKey=RandomIds().unique(),
             **files,
         )
 

@@ -42,7 +42,7 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> Ve
     """Call a verb there. What was decided in a folder that nobody drives holds, and its settings count. What a `target`
     means depends on the project folder.
 
-    With `once=False` it may be carried out twice without harm, because the request carries a key of its own.
+    With `once=False` it may be carried out twice without harm.
     """
     if "target" in params:
         params["folder"] = where.project
@@ -223,9 +223,8 @@ def resume(where: Where, name: str, words: str) -> CommandOutput:
 def again(where: Where, name: str) -> CommandOutput:
     """Start another run with the same task and parameters, for whoever asked for the first."""
     from fledge.core.keys import short_id
-    from fledge.ids import RandomIds
 
-    told = ask(where, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
+    told = ask(where, "runs.again", target=name)
     return CommandOutput([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
