@@ -355,13 +355,11 @@ class TerminalScreen(Screen):
         if not questions or self._questions.reason_for:
             return False
         return keys.may_answer(
-            keys.KeyMoment(
-                now=self.now(),
-                last_key_at=self._key_at if key_at is None else key_at,
-                shown_at=self._questions.shown_at(questions[0].id),
-                is_empty=not self._input.text,
-                is_focused=self._questions.focused == questions[0].id,
-            )
+            self.now(),
+            self._key_at if key_at is None else key_at,
+            self._questions.shown_at(questions[0].id),
+            is_empty=not self._input.text,
+            is_focused=self._questions.focused == questions[0].id,
         )
 
     def _keys(self) -> KeyBindings:
