@@ -176,13 +176,13 @@ class _Said:
                 ended = done.killed or done.stopping or done.finished
                 return f"stopped; {await self._ended(done)}" if ended else "stopped"
             case "steer":
-                return await self._redirected("steered", "runs.steer", message=order.words)
+                return await self._next_attempt("steered", "runs.steer", message=order.words)
             case "resume":
-                return await self._redirected("resumed", "runs.resume", words=order.words)
+                return await self._next_attempt("resumed", "runs.resume", words=order.words)
             case "approve":
-                return await self._answered_plan("approved", "plans.approve", words=order.words)
+                return await self._next_attempt("approved the plan of", "plans.approve", words=order.words)
             case "reject":
-                return await self._answered_plan("rejected", "plans.reject", reason=order.words)
+                return await self._next_attempt("rejected the plan of", "plans.reject", reason=order.words)
             case "again":
                 return _started(await self._call("runs.again", target=await self._run()))
             case "undelivered":
@@ -231,13 +231,10 @@ class _Said:
             raise NotFound(f"no session {self._session}")
         return found
 
-    async def _redirected(self, done: str, verb: str, **params: Any) -> str:
+    async def _next_attempt(self, done: str, verb: str, **params: Any) -> str:
         now = await self._call(verb, target=await self._run(), **params)
-        return f"{done} {await self._name(now.session_key)}: attempt {now.attempt} · run {short_id(now.run_id)}"
-
-    async def _answered_plan(self, answer: str, verb: str, **params: Any) -> str:
-        now = await self._call(verb, target=await self._run(), **params)
-        return f"{answer} the plan of {await self._name(now.session_key)}: attempt {now.attempt}"
+        run = f" · run {short_id(now.run_id)}" if verb.startswith("runs.") else ""
+        return f"{done} {await self._name(now.session_key)}: attempt {now.attempt}{run}"
 
     async def _ended(self, done: Killing) -> str:
         keys = (*done.killed, *done.finished, *done.stopping)
