@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from fledge.commands.wire import camel
+from fledge.commands.wire import camel, is_time
 
 T = TypeVar("T")
 
@@ -32,8 +32,7 @@ def _plain(kind: inspect.Type, told: Any) -> Any:
 
 
 def _field(field: inspect.Field, told: Any) -> Any:
-    is_time = field.name == "at" or field.name.endswith("_at")
-    return told / 1000 if is_time and isinstance(told, int | float) else _plain(field.type, told)
+    return told / 1000 if is_time(field.name) and isinstance(told, int | float) else _plain(field.type, told)
 
 
 def _member(kinds: tuple[inspect.Type, ...], told: Any) -> inspect.Type:
