@@ -88,8 +88,9 @@ class GatewayState:
         self.watches.add(watch)
 
     def unsubscribe(self, watch: Watch) -> None:
-        """One feed fewer."""
+        """One feed fewer: it is watched no more."""
         self.watches.discard(watch)
+        watch.close()
 
     def watch_session(self, session: str) -> float:
         """Hear what other processes drive of this session, for a while; answers in how many seconds to say so again, 0
