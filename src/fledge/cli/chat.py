@@ -96,9 +96,7 @@ async def sit(
         completions.models = UsableModels(client)
         async with screen_here(kept / HISTORY, completions) as screen:
             started()
-            chat = Chat(
-                client, screen, channel, where, begun["sessionKey"], model or "", completions=completions, kept=kept
-            )
+            chat = Chat(client, screen, channel, where, begun["sessionKey"], model or "", completions, kept)
             return await chat.run()
 
 
@@ -173,13 +171,13 @@ class Chat:
         screen: Screen,
         channel: ScreenChannel,
         where: Where,
-        session: str = "",
-        model: str = "",
-        completions: Completions | None = None,
-        kept: Path | None = None,
+        session: str,
+        model: str,
+        completions: Completions,
+        kept: Path,
     ) -> None:
         self._client, self._screen, self._channel, self._where, self._model = client, screen, channel, where, model
-        self._completions, self._kept = completions or Completions(), kept
+        self._completions, self._kept = completions, kept
         self._answers = Answers(screen, streams=not screen.in_turns)
         self._sits = asyncio.Event()
         """The greeting is said: what happens from here on is shown."""
@@ -193,7 +191,7 @@ class Chat:
         self._calls: dict[str, str] = {}
         self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
-        self._enter(session or where.session)
+        self._enter(session)
         channel.show_on(screen)
 
     def _enter(self, session: str) -> None:
@@ -494,13 +492,12 @@ class Chat:
             return
         is_asked = self._screen.copy(text)
         words = "the terminal was asked to copy the last answer" if is_asked else "the terminal cannot copy this"
-        if self._kept is not None:
-            file = self._kept / COPIED
-            try:
-                write_private(file, to_valid_utf8(text))
-                words += f"; it is also in {file}"
-            except OSError as error:
-                words += f"; it could not be written to {file}: {error.strerror}"
+        file = self._kept / COPIED
+        try:
+            write_private(file, to_valid_utf8(text))
+            words += f"; it is also in {file}"
+        except OSError as error:
+            words += f"; it could not be written to {file}: {error.strerror}"
         self._notice(words)
 
     # ---- conversations

@@ -237,7 +237,7 @@ def _parser() -> ArgumentParser:
     add("worker", _does("working.work", _here, "model", "settings", "json"), (*serves, "json"), works, json=lines)
     add(
         "page",
-        _page,
+        _does("page.page", "state", "opens"),
         ("state",),
         "open the web page of the running gateway in a browser, signed in",
         _arg("--no-open", dest="opens", action="store_false", help="only print the address"),
@@ -413,7 +413,7 @@ def _parser() -> ArgumentParser:
     )
     add(
         "import",
-        _import,
+        _does("importing.import_openclaw", "folder", _here),
         ("state", "store"),
         "import the history of another system",
         _arg("system", choices=["openclaw"], help="the system"),
@@ -534,13 +534,6 @@ def _serve(options: Namespace) -> int:
         words = "needs --store: a state folder has no other process that runs its agents"
         raise BadInput("--no-drive", words + ignored_store())
     return serving.serve(place, options.model, options.settings, options.host, options.port, drives=options.drives)
-
-
-def _page(options: Namespace) -> int:
-    from fledge.cli import page
-    from fledge.cli.where import state_folder
-
-    return _show(page.page(state_folder(options.state, os.environ), options.opens))
 
 
 def _runs(options: Namespace) -> int:
@@ -672,15 +665,6 @@ def _bench(options: Namespace) -> int:
         )
     command = [sys.executable, "-m", "bench", *(["--quick"] if options.quick else [])]
     return subprocess.run(command, cwd=root, check=False).returncode
-
-
-def _import(options: Namespace) -> int:
-    import asyncio
-    from pathlib import Path
-
-    from fledge.cli import importing
-
-    return _show(asyncio.run(importing.import_openclaw(Path(options.folder).expanduser(), _here(options))))
 
 
 def _show(lines: Sequence[str]) -> int:
