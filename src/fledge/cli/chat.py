@@ -49,6 +49,7 @@ from fledge.client.folder import Client
 from fledge.clock import wait_for_event
 from fledge.commands import slash
 from fledge.commands.lines import name_of as run_name
+from fledge.commands.reading import turn_event
 from fledge.commands.slash import WordChoice
 from fledge.commands.values import Below, SessionRow, Story
 from fledge.commands.wire import WireObject
@@ -57,6 +58,7 @@ from fledge.config.places import user_folder
 from fledge.core.doing import call_line
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.keys import agent_of, conversation_name, main_key
+from fledge.core.live import TurnEvent
 from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.plain_file import write_private
@@ -571,10 +573,10 @@ class Chat:
             case "run":
                 self._hear_run(event)
             case "turn" if event["sessionKey"] == self._channel.streams:
-                await self._hear_turn(event)
+                await self._hear_turn(turn_event(event))
                 return
             case "turn" if event["sessionKey"] != self._session:
-                self._activity.hear_below(event)
+                self._activity.hear_below(turn_event(event))
         self._changed.set()
 
     def _hear_run(self, event: WireEvent) -> None:
@@ -588,20 +590,19 @@ class Chat:
         await self._show()
         self._news |= {"ends", "questions", "plans"}
 
-    async def _hear_turn(self, event: WireEvent) -> None:
-        kind, text, turn = event["kind"], event.get("text", ""), event.get("turn", 0)
+    async def _hear_turn(self, event: TurnEvent) -> None:
+        kind, text = event.kind, event.text
         if self._is_talked_with:
-            self._turn = turn
-            if turn <= self._stopped and kind != "start":
+            self._turn = event.turn
+            if event.turn <= self._stopped and kind != "start":
                 return
         match kind:
             case "assistant:text":
                 self._answers.hear(text)
             case "start" | "model:start" | "tool:start" | "end":
-                entry = event.get("entry", 0)
-                if entry > self._answers.seen:
-                    await self._show(entry)
-                self._answers.reach(entry)
+                if event.entry > self._answers.seen:
+                    await self._show(event.entry)
+                self._answers.reach(event.entry)
             case "retry" | "interrupt":
                 self._answers.forget()
             case "error":
@@ -617,12 +618,11 @@ class Chat:
         if kind in ("end", "error"):
             self._changed.set()
 
-    def _hear_tool(self, event: WireEvent) -> None:
-        call = event.get("call", "")
-        if event["kind"] == "tool:start":
-            self._calls[call] = begun_call(event)
-        elif event["kind"] == "tool:end":
-            self._screen.say(OutputItem(self._calls.pop(call, "a tool"), event.get("text", "")))
+    def _hear_tool(self, event: TurnEvent) -> None:
+        if event.kind == "tool:start":
+            self._calls[event.call] = begun_call(event)
+        elif event.kind == "tool:end":
+            self._screen.say(OutputItem(self._calls.pop(event.call, "a tool"), event.text))
 
     def _show_turn(self) -> None:
         self._screen.turn(self._activity.turn)

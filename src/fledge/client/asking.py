@@ -14,7 +14,7 @@ from fledge.cancellation import BackgroundTasks
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
 from fledge.clock import deadline_after, wait_for_event
-from fledge.commands.wire import camel
+from fledge.commands.reading import turn_event
 from fledge.errors import FledgeError, Refused
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 
@@ -165,17 +165,12 @@ class VerbCaller:
     def _turned(self, event: WireEvent) -> None:
         match event["type"]:
             case "turn":
-                told = {_FIELDS[name]: one for name, one in event.items() if name in _FIELDS}
-                self._turns.emit(TurnEvent(**told))
+                self._turns.emit(turn_event(event))
             case "lost" | "closing":
                 # With a holder that left, nobody knows how many.
                 self._turns.emit(TurnEvent("lost", "", count=event.get("count", 0)))
             case _:
                 pass
-
-
-_FIELDS = {camel(name): name for name in TurnEvent.__struct_fields__ if name != "session"} | {"sessionKey": "session"}
-"""The fields of a turn's event by their names on the wire. What a newer holder says besides is left out."""
 
 
 def deadline(timeout: float | None) -> float | None:
