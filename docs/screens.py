@@ -71,7 +71,7 @@ async def run() -> list[str]:
     glass = Glass(COLUMNS, 30)
     pen, region = GlassPen(glass), Region(Theme(), None)
     place = InPlace(pen, lambda: os.terminal_size((COLUMNS, 30)), region, _Keys(), folds=False)
-    region.draw_in(place)
+    region.place = place
     async with place:
         region.answer("I send three subagents: one reads, one writes, one checks.")
         for label in ("scout", "writer", "checker"):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fledge.core.run import Instant
+from fledge.errors import BadInput
 
 
 class Clock(Protocol):
@@ -47,6 +48,15 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
+
+
+def deadline_after(now: float, timeout: float | None) -> float | None:
+    """When a wait of so many seconds ends; None waits for ever. Refused: anything but a number of seconds."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
+    return now + min(timeout, 1e9)
 
 
 def hold_time(loop: asyncio.AbstractEventLoop) -> Callable[[], None]:

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import TextIO
 
 from fledge.cli.main import main
+from fledge.cli.verbs import RunsWanted
 from fledge.core.keys import conversation_name, project_key
 
 PROGRAM = (sys.executable, "-m", "fledge.cli.main")
 """The command in a process of its own: what to begin an argument list with."""
+ANY_RUNS = RunsWanted(filter="all", search="", agent="", session="", limit=20)
+"""What `fledge ps` shows without options."""
 
 Done = subprocess.CompletedProcess[str]
 

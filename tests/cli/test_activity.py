@@ -7,6 +7,7 @@ import pytest
 
 from fledge.cli.activity import Activity
 from fledge.cli.term.shown import TurnShown, WorkingChild
+from fledge.commands.reading import turn_event
 from fledge.commands.values import Below, ChildAtWork
 
 Move = Callable[[Activity], object]
@@ -14,7 +15,7 @@ Move = Callable[[Activity], object]
 
 def event(kind: str, at: float = 0.0, **fields: Any) -> Move:
     """An event of the session that is talked with, at this time."""
-    return lambda activity: activity.hear({"kind": kind, "sessionKey": "main", **fields}, at)
+    return lambda activity: activity.hear(turn_event({"kind": kind, "sessionKey": "main", **fields}), at)
 
 
 def look(at: float, opened_at: float | None = None, heard: int | None = None, waits: bool = False) -> Move:
@@ -115,7 +116,7 @@ def scout(state: str = "running", **more: Any) -> ChildAtWork:
 def test_a_subagent_that_runs_does_what_its_events_say(heard: list[dict[str, Any]], state: str, doing: str) -> None:
     activity = Activity()
     for one in heard:
-        activity.hear_below({"sessionKey": "k", **one})
+        activity.hear_below(turn_event({"sessionKey": "k", **one}))
     (child,) = activity.look(at_work(scout(state)), 10, 0, is_talked_with=False)
     assert child.doing == doing
 
@@ -128,6 +129,6 @@ def test_a_subagent_is_shown_with_its_age_its_tokens_and_whether_it_waits() -> N
 
 def test_the_turn_of_a_subagent_that_is_talked_with_is_not_taken_from_the_conversation() -> None:
     activity = Activity()
-    activity.hear({"kind": "start", "sessionKey": "k"}, 1)
+    activity.hear(turn_event({"kind": "start", "sessionKey": "k"}), 1)
     activity.look(at_work(), 10, activity.heard, is_talked_with=False)
     assert activity.turn == TurnShown("thinking", 1)

@@ -23,6 +23,7 @@ import pytest
 import fledge
 from fledge.channels.base import Channel
 from fledge.cli.chat import Chat, ScreenChannel
+from fledge.cli.chat_commands import Completions
 from fledge.cli.chat_questions import from_home
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import (
@@ -41,7 +42,7 @@ from fledge.cli.term.shown import (
 from fledge.cli.where import Where
 from fledge.client.connection import ControlSocket
 from fledge.client.driving import Driving
-from fledge.client.folder import Elsewhere, Folder
+from fledge.client.folder import Client, Elsewhere, Folder
 from fledge.core.keys import main_key
 from fledge.models.base import Broke, ModelEvent, ReplyEnded, Request, Text
 from fledge.models.scripted import Answer, echo, last_text
@@ -437,7 +438,9 @@ class Sitting:
         async def sit() -> None:
             channel = ScreenChannel()
             async with Folder(self._folder / "state", Driving(lambda: self._open(channel))) as client:
-                chat = Chat(client, self._screen, channel, Where(Path("here")), kept=self._folder)
+                chat = Chat(
+                    client, self._screen, channel, Where(Path("here")), main_key(), "", Completions(), self._folder
+                )
                 sitting = asyncio.ensure_future(chat.run())
                 try:
                     if body is not None:
@@ -508,12 +511,16 @@ def test_an_image_is_shown_in_the_chat(tmp_path: Path) -> None:
     assert "write it like this: /image <file> [words]" in told
 
 
+def chat_beside(client: Client, screen: Heard, state: Path) -> Chat:
+    return Chat(client, screen, ScreenChannel(), Where(Path("there")), main_key(), "", Completions(), state)
+
+
 def beside(server: gateway.Server, screen: Heard) -> int:
     """A chat beside a process that holds the folder."""
 
     async def sit() -> int:
         async with Elsewhere(ControlSocket(server.state)) as client:
-            return await Chat(client, screen, ScreenChannel(), Where(Path("there"))).run()
+            return await chat_beside(client, screen, server.state).run()
 
     return asyncio.run(sit())
 
@@ -588,7 +595,7 @@ class Halting:
 async def sitting_beside(state: Path, screen: Heard) -> AsyncIterator[Chat]:
     """A chat beside a process that holds the folder, until the block ends."""
     async with Elsewhere(ControlSocket(state)) as client:
-        chat = Chat(client, screen, ScreenChannel(), Where(Path("there")))
+        chat = chat_beside(client, screen, state)
         sitting = asyncio.ensure_future(chat.run())
         yield chat
         screen.want(Leave())

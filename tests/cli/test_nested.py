@@ -9,6 +9,7 @@ from fledge.cli import verbs
 from fledge.cli.run import RunRequest, converse
 from fledge.cli.where import Where
 from fledge.models.scripted import ScriptedModel
+from tests.cli.command import ANY_RUNS
 from tests.cli.nested_model import nested
 from tests.statements import proves
 
@@ -45,7 +46,7 @@ def orchestrated(state: Path, capfd: pytest.CaptureFixture[str], width: int) -> 
     """The tree and the orchestrator's timeline after everything is done."""
     assert talk(state, *DEEP, f"agents.defaults.subagents.maxConcurrent={width}") == 0
     assert capfd.readouterr().out.splitlines() == ["It is under way.", "The whole is done."]
-    tree = verbs.tree(Where(state)).lines
+    tree = verbs.runs(Where(state), "tree", ANY_RUNS).lines
     assert [line.split("  done")[0].rstrip() for line in tree[1:]] == [
         "   ├─ worker 0",
         "   ├─ worker 1",

@@ -325,7 +325,7 @@ def test_a_feed_goes_on_without_a_gap_when_the_process_that_tells_it_is_killed(t
             feed = client.events(cursor=0)
             for number in range(6):
                 given: dict[str, Any] = {"task": f"wait 0.0{number}", "label": f"run {number}", "program": "tester"}
-                await client.call("runs.spawn", once=False, idempotencyKey=str(number), **given)
+                await client.call("runs.spawn", idempotencyKey=str(number), **given)
                 if number == 3:
                     holder.send_signal(signal.SIGKILL)
             ends: set[str] = set()

@@ -19,6 +19,7 @@ from fledge.errors import FledgeError, StoreLocked
 from fledge.store.ways import CONTROL_SOCKET
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
+from tests.cli.command import ANY_RUNS
 from tests.gateway.asking import Hatch, find
 
 T = TypeVar("T")
@@ -66,10 +67,12 @@ def test_beside_a_program_that_has_none_what_only_looks_is_shown_and_nothing_is_
     async def main() -> None:
         async with fledge.open(tmp_path, model=ScriptedModel(obedient), config={}, control=False) as fl:
             await (await fl.spawn("Say hello", label="greeting")).result()
-            for look in (verbs.tree, verbs.ps, verbs.undelivered):
-                assert (await asyncio.to_thread(look, Where(tmp_path))).code == 0
+            looks: list[verbs.What] = ["tree", "ps"]
+            for what in looks:
+                assert (await asyncio.to_thread(verbs.runs, Where(tmp_path), what, ANY_RUNS)).code == 0
+            assert (await asyncio.to_thread(verbs.undelivered, Where(tmp_path))).code == 0
             assert (await asyncio.to_thread(verbs.sessions, Where(tmp_path), 5)).code == 0
-            shown = await asyncio.to_thread(verbs.tree, Where(tmp_path))
+            shown = await asyncio.to_thread(verbs.runs, Where(tmp_path), "tree", ANY_RUNS)
             assert re.match("└─ greeting +done ", shown.lines[-1])
             with pytest.raises(StoreLocked, match="end that first, or name another folder"):
                 await asyncio.to_thread(verbs.kill, Where(tmp_path), "greeting")

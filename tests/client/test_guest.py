@@ -5,6 +5,7 @@ The examples in the docstrings of the library, which say what each method does, 
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from fledge.client.guest_conversation import GuestConversation
 from fledge.client.guest_run import GuestHandle
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, echo, use
+from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
 from tests.api.test_docstrings import EXAMPLES, play
@@ -260,6 +262,33 @@ def test_a_process_that_brings_something_else_is_refused_and_told_what(
             with pytest.raises(fledge.StoreLocked, match=words):
                 async with opened(tmp_path / "state", **own):
                     pass
+
+    asyncio.run(main())
+
+
+async def carry(work: Work) -> str:
+    """A runtime that needs no model."""
+    return f"carried: {work.task}"
+
+
+def test_a_guest_spawns_nothing_that_its_own_default_model_could_not_go_on_with(tmp_path: Path) -> None:
+    """It may hold the folder before the run has ended. A model or a runtime that is named is the holder's to check."""
+
+    async def main() -> None:
+        options: dict[str, Any] = {"model": "house/one", "runtimes": {"mine": carry}}
+        known = {"house/one": ScriptedModel(obedient)}
+        async with opened(tmp_path / "state", models=known, **options) as holder:
+            async with opened(tmp_path / "state", **options) as guest:
+                assert isinstance(guest, Guest)
+                with pytest.raises(fledge.FledgeError, match="house") as refused:
+                    guest.check()
+                with pytest.raises(type(refused.value), match=re.escape(str(refused.value))):
+                    await guest.spawn("task")
+                assert await holder.runs() == []
+                assert (await (await guest.spawn("named", model="house/one"))).text == "echo: named"
+                assert (await (await guest.spawn("carry it", runtime="mine"))).text == "carried: carry it"
+            async with fledge.connect(tmp_path / "state") as connected:
+                assert (await (await connected.spawn("as the holder may"))).text == "echo: as the holder may"
 
     asyncio.run(main())
 

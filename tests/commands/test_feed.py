@@ -15,13 +15,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 import fledge
-from fledge.commands.feed import LIVE, Live, Subscribe, Watch
+from fledge.commands.feed import LIVE, Live, Subscribe
 from fledge.errors import HolderLeft
 from fledge.models.scripted import last_text
 from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
-from tests.gateway.serving import OverSocket, Server, serving
+from tests.gateway.serving import OverSocket, Server, opened_watch, serving
 from tests.statements import proves
 
 
@@ -205,7 +205,7 @@ def test_a_watcher_of_a_session_hears_runs_below_it_that_were_over_before_it_cam
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("Say hello")
         await run
-        async with Watch(fl, Subscribe(session=fl.program)) as watch:
+        async with opened_watch(fl, Subscribe(session=fl.program)) as watch:
             for session in (run.session_key, "agent:main:main"):
                 fl._parts.agent.feed.emit(TurnEvent("assistant:text", session, "more"))
             assert await watch.next(1.0) == [Live(session_key=run.session_key, kind="assistant:text", text="more")]
@@ -215,7 +215,7 @@ def test_a_watcher_of_a_session_hears_runs_below_it_that_were_over_before_it_cam
 
 def test_a_slow_watcher_loses_the_oldest_of_what_passes_and_is_told_how_much(tmp_path: Path) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        async with Watch(fl, Subscribe()) as watch:
+        async with opened_watch(fl, Subscribe()) as watch:
             feed = fl._parts.agent.feed
             for number in range(LIVE + 5):
                 feed.emit(TurnEvent("assistant:text", "agent:main:main", str(number)))

@@ -22,7 +22,7 @@ from fledge.orchestrator import bindings, control, spawn, steps
 from fledge.store.base import Approval, Spec, Tx
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
-from tests.commands.slashing import Person, run_command
+from tests.commands.slashing import run_command
 from tests.model.world import MAIN
 from tests.statements import proves
 from tests.tools.desk import SAY
@@ -39,17 +39,19 @@ class Chat:
     """A person at a conversation."""
 
     def __init__(self, fl: fledge.Fledge) -> None:
-        self.fl, self.engine, self.me = fl, fl.engine, Person("me")
+        self.fl, self.engine = fl, fl.engine
+        self.at: Address | None = None
+        """Where the person stands: the place that `/focus` binds."""
 
     async def __call__(self, line: str) -> str:
         """What a command that goes well says."""
-        result = await run_command(self.fl, MAIN, line, by=self.me)
+        result = await run_command(self.fl, MAIN, line, self.at)
         assert result.ok, result.text
         return result.text
 
     async def refused(self, line: str) -> str:
         """What a command that does not says."""
-        result = await run_command(self.fl, MAIN, line, by=self.me)
+        result = await run_command(self.fl, MAIN, line, self.at)
         assert not result.ok, result.text
         return result.text
 
@@ -342,18 +344,18 @@ def test_a_thread_is_bound_to_a_subagent_and_let_go_by_whoever_bound_it(tmp_path
     async def body(chat: Chat) -> None:
         key = await chat.child("eyes", f"{SAY}done")
         thread = Address("board", "me", "t1")
-        chat.me = Person("me", thread)
+        chat.at = thread
         assert await chat("/focus eyes") == "messages from here go to eyes now; /unfocus ends that"
         assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) == key
         assert await chat("/agents") == (
             "Agents you may start:\n  main · given/model\n  helper · looks things up · given/model\n"
             "Bound to a thread:\n  eyes · done"
         )
-        chat.me = Person("somebody else", thread)
-        assert "was bound by another owner" in await chat.refused("/unfocus")
-        chat.me = Person("me", thread)
         assert await chat("/unfocus") == f"this place is not bound to {key} any more"
         assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) is None
+        await chat.engine.commit(lambda c: bindings.focus(c, key, key, thread, "somebody else"))
+        assert "was bound by another owner" in await chat.refused("/unfocus")
+        assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) == key
 
     chat(tmp_path, body)
 
@@ -401,8 +403,8 @@ def test_questions_are_listed_and_answered_by_the_person(tmp_path: Path) -> None
         assert "no question" in await chat.refused("/deny 9z")
         found = await chat.engine.store.read(lambda tx: [tx.approvals.get(name) for name in ids])
         assert [(one.state, one.answered_by) for one in found if one is not None] == [
-            ("allowed", "me"),
-            ("denied", "me"),
+            ("allowed", "gateway"),
+            ("denied", "gateway"),
             ("waiting", ""),
         ]
 

@@ -25,11 +25,11 @@ DAY_S = 86400.0
 def test_an_archived_run_leaves_the_lists(scene: Scene) -> None:
     key = child_in(scene, "completed")
     assert [row.key for row in scene.read(lambda tx: child_rows(tx, MAIN))] == [key]
-    assert len(scene.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs))) == 1
+    assert len(scene.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs, DAY_S))) == 1
     scene.pass_time(3600.0)
     assert scene.phase(key) == "archived"
     assert scene.read(lambda tx: child_rows(tx, MAIN)) == []
-    assert scene.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs)) == []
+    assert scene.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs, DAY_S)) == []
 
 
 @proves("6.sweep.9")
@@ -40,7 +40,7 @@ def test_an_archived_run_is_shown_while_something_below_it_is(scene: Scene) -> N
     scene.finish(o, "NO_REPLY")
     scene.pass_time(10.0)
     assert [scene.phase(key) for key in (o.session, w.session)] == ["archived", "completed"]
-    assert [line.split(" · ")[1] for line in scene.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs))] == [
+    assert [line.split(" · ")[1] for line in scene.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs, DAY_S))] == [
         "archived (ok)",
         "completed (ok)",
     ]

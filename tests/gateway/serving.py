@@ -2,15 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 from websockets.sync.client import ClientConnection, connect
 
+import fledge
 from fledge.client.connection import error_of
+from fledge.commands.feed import Subscribe, Watch
 from fledge.commands.gateway_state import GatewayState
 from fledge.config import check
 from fledge.gateway.serve import serve
@@ -55,6 +57,17 @@ class Server:
     def do(self, work: Any) -> Any:
         """Run a coroutine where the gateway runs."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+
+
+@asynccontextmanager
+async def opened_watch(fl: fledge.Fledge, wanted: Subscribe) -> AsyncIterator[Watch]:
+    """A feed of an open folder, without a gateway, while the block lasts."""
+    watch = Watch(fl, wanted)
+    await watch.begin()
+    try:
+        yield watch
+    finally:
+        watch.close()
 
 
 @contextmanager

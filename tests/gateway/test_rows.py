@@ -9,13 +9,13 @@ import pytest
 
 import fledge
 from fledge.commands.dispatch import call
-from fledge.commands.feed import FeedEvent, RowEvent, Subscribe, Watch
+from fledge.commands.feed import FeedEvent, RowEvent, Subscribe
 from fledge.commands.gateway_state import GatewayState
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, ScriptedReply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place
-from tests.gateway.serving import Asks, OverSocket, Server, serving
+from tests.gateway.serving import Asks, OverSocket, Server, opened_watch, serving
 from tests.statements import proves
 
 MAIN = "agent:main:main"
@@ -262,7 +262,7 @@ def told(events: list[FeedEvent]) -> list[tuple[str, str]]:
 @proves("4.rows.3", "A feed of rows tells each run at most once a second, and its last state always")
 def test_a_row_is_told_at_once_then_after_a_second_and_its_last_state_is_never_dropped(tmp_path: Path) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        async with Watch(fl, Subscribe(rows=True, live=False)) as watch:
+        async with opened_watch(fl, Subscribe(rows=True, live=False)) as watch:
             before = watch.cursor
             run = await fl.spawn("Say hello", label="child")
             assert told(await watch.take()) == [("child", "queued")]
@@ -278,7 +278,7 @@ def test_a_row_is_told_at_once_then_after_a_second_and_its_last_state_is_never_d
             assert rows == [("child", "completed")]
             assert 0.9 <= loop.time() - begun <= 1.1
             assert watch.cursor == await fl.engine.store.read(lambda tx: tx.events.last())
-        async with Watch(fl, Subscribe(cursor=held_back, rows=True, live=False)) as again:
+        async with opened_watch(fl, Subscribe(cursor=held_back, rows=True, live=False)) as again:
             assert told(await again.take()) == [("child", "completed")], "who resumes is told what was held back"
 
     Place(tmp_path).act(body, ScriptedModel(script), **TOOLS)
@@ -286,16 +286,16 @@ def test_a_row_is_told_at_once_then_after_a_second_and_its_last_state_is_never_d
 
 def test_a_row_follows_the_calls_of_its_run_and_comes_again_to_who_resumes(tmp_path: Path) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        async with Watch(fl, Subscribe(rows=True, live=False)) as watch:
+        async with opened_watch(fl, Subscribe(rows=True, live=False)) as watch:
             run = await fl.spawn("Ponder", label="thinker")
             seen: list[str] = []
             while "ponder why?" not in seen:
                 await watch.wait(15)
                 seen += [one.row.now.text for one in await watch.take() if isinstance(one, RowEvent) and one.row.now]
             cursor = watch.cursor
-        async with Watch(fl, Subscribe(cursor=cursor, rows=True, live=False)) as again:
+        async with opened_watch(fl, Subscribe(cursor=cursor, rows=True, live=False)) as again:
             assert told(await again.take()) == [("thinker", "running")]
-        async with Watch(fl, Subscribe(cursor=cursor, rows=True, session="agent:main:other")) as elsewhere:
+        async with opened_watch(fl, Subscribe(cursor=cursor, rows=True, session="agent:main:other")) as elsewhere:
             assert await elsewhere.take() == []
         await run.kill()
 

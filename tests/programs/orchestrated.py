@@ -90,7 +90,7 @@ def story(tx: Tx) -> None:
         "\n".join(
             [
                 "main",
-                *lines.tree(forest(tx, [MAIN], 100).runs),
+                *lines.tree(forest(tx, [MAIN], 100).runs, 0.0),
                 "",
                 "The orchestrator:",
                 *lines.timeline(timeline(tx.events.of(orchestrator))),

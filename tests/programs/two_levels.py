@@ -56,7 +56,7 @@ async def main() -> None:
             while not await store.read(at_rest):
                 changed.clear()
                 await engine.clock.wait_until(engine.clock.now() + 0.05, changed)
-            print("\n".join(await store.read(lambda tx: lines.tree(forest(tx, [MAIN], 100).runs))))
+            print("\n".join(await store.read(lambda tx: lines.tree(forest(tx, [MAIN], 100).runs, 0.0))))
             entries = await store.read(lambda tx: tx.transcripts.entries(MAIN))
             told = [msgspec.json.decode(entry.body) for entry in entries if entry.kind == "event"]
             print(f"told once: {len(told)} entry, {len(told[0]['completions'])} completion")

@@ -70,19 +70,16 @@ def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
     found = core.entries(placed(known), seq, seq, asked_about(tx, key, seq, seq), whole=True)
     if not found:
         raise NotFound(f"no entry {seq} in {key}")
-    return _with_results(tx, found[0])
+    shown = found[0]
+    if not isinstance(shown, CompletionsEntry):
+        return shown
+    whole = (replace(one, result=_kept(tx, one.result_id)) for one in shown.completions)
+    return replace(shown, completions=tuple(whole))
 
 
 def placed(found: Iterable[Entry]) -> list[tuple[EntryPlace, Body]]:
     """Entries, read: the place and the body of each."""
     return [(EntryPlace(one.seq, one.at), from_body(one.body)) for one in found]
-
-
-def _with_results(tx: Tx, shown: HistoryEntry) -> HistoryEntry:
-    if not isinstance(shown, CompletionsEntry):
-        return shown
-    whole = (replace(one, result=_kept(tx, one.result_id)) for one in shown.completions)
-    return replace(shown, completions=tuple(whole))
 
 
 def _kept(tx: Tx, text_id: str) -> str:

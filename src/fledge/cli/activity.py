@@ -5,8 +5,7 @@ A subagent that has ended becomes a card. Pure: times are of the screen's clock 
 began before a live event came does not overrule that event.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,14 +15,13 @@ from fledge.commands.lines import name_of
 from fledge.commands.values import Below, Story
 from fledge.core.doing import call_line
 from fledge.core.freeze import one_line
+from fledge.core.live import TurnEvent
 
 CAUSE_CHARS: Final = 200
 CHARS_PER_TOKEN: Final = 4
 """What a token is taken for until the provider has counted them."""
 ENDINGS: Final = {"ok": "done", "error": "failed", "timeout": "timed out"}
 """How a run ended, in a word, by its status."""
-LiveEvent = Mapping[str, Any]
-"""An event of type `turn`, as it looks on the wire."""
 
 
 class _Work(Struct):
@@ -33,21 +31,21 @@ class _Work(Struct):
     calls: dict[str, str] = {}
     """Calls under way, by id."""
 
-    def hear(self, event: LiveEvent) -> None:
+    def hear(self, event: TurnEvent) -> None:
         """Follow its turn."""
-        match event["kind"]:
+        match event.kind:
             case "usage":
                 return
             case "assistant:text":
                 self.doing = "answering"
                 return
             case "tool:start":
-                self.calls[event.get("call", "")] = begun_call(event)
+                self.calls[event.call] = begun_call(event)
             case "tool:end":
-                self.calls.pop(event.get("call", ""), None)
+                self.calls.pop(event.call, None)
             case _:
                 self.calls.clear()
-        self.doing = waits_for_model(event) if event["kind"] in ("retry", "error") else "thinking"
+        self.doing = waits_for_model(event) if event.kind in ("retry", "error") else "thinking"
 
     @property
     def call(self) -> str:
@@ -73,12 +71,12 @@ class Activity:
         self._own = _Work()
         self._counted = self._chars = self._failures = 0
 
-    def hear(self, event: LiveEvent, now: float) -> None:
+    def hear(self, event: TurnEvent, now: float) -> None:
         """An event of the session that is talked with."""
         self.heard += 1
         self._own.hear(event)
         turn = self.turn or TurnShown("thinking", now)
-        match event["kind"]:
+        match event.kind:
             case "start":
                 self._counted = self._chars = 0
                 self.turn = TurnShown("thinking", now)
@@ -89,20 +87,20 @@ class Activity:
                 self.turn = self._failed(event, turn, now)
             case "assistant:text":
                 self._failures = 0
-                self._chars += len(event.get("text", ""))
+                self._chars += len(event.text)
                 self.turn = replace(turn, state="answering", tool="", tokens=self._tokens)
             case "usage":
-                self._counted, self._chars = self._counted + event.get("tokensOut", 0), 0
+                self._counted, self._chars = self._counted + event.tokens_out, 0
                 self.turn = replace(turn, tokens=self._tokens)
             case _:
                 call = self._own.call
                 self.turn = replace(turn, state="tool" if call else "thinking", tool=call)
 
-    def _failed(self, event: LiveEvent, turn: TurnShown, now: float) -> TurnShown:
-        in_s = event.get("retryInS", 0.0)
+    def _failed(self, event: TurnEvent, turn: TurnShown, now: float) -> TurnShown:
+        in_s = event.retry_in_s
         # An error that waiting may not cure is tried again too, and nobody is told when.
-        retry_at = now + in_s if in_s or event["kind"] == "retry" else 0.0
-        cause = f"model: {one_line(_cause(event), CAUSE_CHARS)}"
+        retry_at = now + in_s if in_s or event.kind == "retry" else 0.0
+        cause = f"model: {one_line(event.cause or event.text, CAUSE_CHARS)}"
         return replace(turn, state="retrying", tool=cause, attempt=self._failures + 1, retry_at=retry_at)
 
     @property
@@ -111,9 +109,9 @@ class Activity:
 
     # ---- what is below
 
-    def hear_below(self, event: LiveEvent) -> None:
+    def hear_below(self, event: TurnEvent) -> None:
         """An event of a subagent."""
-        self._work.setdefault(event["sessionKey"], _Work()).hear(event)
+        self._work.setdefault(event.session, _Work()).hear(event)
 
     def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> WorkingChildren:
         """What `sessions.below` told of the conversation; the answer is the subagents at work. `heard`: as it stood
@@ -148,14 +146,14 @@ class Activity:
         return (work.call or work.doing) if state == "running" else state
 
 
-def begun_call(event: LiveEvent) -> str:
+def begun_call(event: TurnEvent) -> str:
     """The tool call that an event `tool:start` is about, on one line."""
-    return call_line(event.get("text", ""), event.get("arguments", ""))
+    return call_line(event.text, event.arguments)
 
 
-def waits_for_model(event: LiveEvent) -> str:
+def waits_for_model(event: TurnEvent) -> str:
     """What a session does whose model could not answer, and is asked again."""
-    return f"waits for its model: {one_line(_cause(event), CAUSE_CHARS)}"
+    return f"waits for its model: {one_line(event.cause or event.text, CAUSE_CHARS)}"
 
 
 def card_of(story: Story) -> EndedItem:
@@ -164,8 +162,3 @@ def card_of(story: Story) -> EndedItem:
     took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
     status = "killed" if run.ended_reason == "killed" else ENDINGS.get(run.status, "ended, outcome unknown")
     return EndedItem(name_of(run), status, took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
-
-
-def _cause(event: LiveEvent) -> str:
-    """What went wrong."""
-    return str(event.get("cause") or event.get("text", ""))

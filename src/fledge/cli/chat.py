@@ -49,6 +49,7 @@ from fledge.client.folder import Client
 from fledge.clock import wait_for_event
 from fledge.commands import slash
 from fledge.commands.lines import name_of as run_name
+from fledge.commands.reading import turn_event
 from fledge.commands.slash import WordChoice
 from fledge.commands.values import Below, SessionRow, Story
 from fledge.commands.wire import WireObject
@@ -57,9 +58,9 @@ from fledge.config.places import user_folder
 from fledge.core.doing import call_line
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.keys import agent_of, conversation_name, main_key
+from fledge.core.live import TurnEvent
 from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
-from fledge.ids import RandomIds
 from fledge.plain_file import write_private
 
 HISTORY, COPIED = "chat_history", "last-answer.md"
@@ -97,9 +98,7 @@ async def sit(
         completions.models = UsableModels(client)
         async with screen_here(kept / HISTORY, completions) as screen:
             started()
-            chat = Chat(
-                client, screen, channel, where, begun["sessionKey"], model or "", completions=completions, kept=kept
-            )
+            chat = Chat(client, screen, channel, where, begun["sessionKey"], model or "", completions, kept)
             return await chat.run()
 
 
@@ -153,7 +152,7 @@ class UsableModels:
         return self._looking.result() if self._looking.done() and not self._looking.exception() else ()
 
     async def _look(self) -> list[WordChoice]:
-        return [(one["name"], one["because"]) for one in await self._client.call("models.list", once=False)]
+        return [(one["name"], one["because"]) for one in await self._client.call("models.list")]
 
 
 class _Unread(Struct, frozen=True):
@@ -174,13 +173,13 @@ class Chat:
         screen: Screen,
         channel: ScreenChannel,
         where: Where,
-        session: str = "",
-        model: str = "",
-        completions: Completions | None = None,
-        kept: Path | None = None,
+        session: str,
+        model: str,
+        completions: Completions,
+        kept: Path,
     ) -> None:
         self._client, self._screen, self._channel, self._where, self._model = client, screen, channel, where, model
-        self._completions, self._kept = completions or Completions(), kept
+        self._completions, self._kept = completions, kept
         self._answers = Answers(screen, streams=not screen.in_turns)
         self._sits = asyncio.Event()
         """The greeting is said: what happens from here on is shown."""
@@ -194,7 +193,7 @@ class Chat:
         self._calls: dict[str, str] = {}
         self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
-        self._enter(session or where.session)
+        self._enter(session)
         channel.show_on(screen)
 
     def _enter(self, session: str) -> None:
@@ -314,7 +313,7 @@ class Chat:
     async def _say(self, given: WireObject, sent: WordsSent) -> str:
         await self._turn_to_bound()
         # Where this process drives, the model is the one it has opened the folder with.
-        given |= {"defaultModel": self._model if self._client.is_held else "", "idempotencyKey": RandomIds().unique()}
+        given["defaultModel"] = self._model if self._client.is_held else ""
         is_queued = self._activity.turn is not None
         if is_queued:
             self._show_queued(sent.shown)
@@ -322,9 +321,7 @@ class Chat:
             self._screen.say(SpokenItem(sent.shown, is_typed_here=True))
         async with self._showing:
             try:
-                accepted = await self._client.call(
-                    "agent", once=False, session=self._channel.streams, address=HERE, **given
-                )
+                accepted = await self._client.call("agent", session=self._channel.streams, address=HERE, **given)
             except FledgeError:
                 self._show_queued()
                 self._screen.put_back(sent.text)
@@ -497,13 +494,12 @@ class Chat:
             return
         is_asked = self._screen.copy(text)
         words = "the terminal was asked to copy the last answer" if is_asked else "the terminal cannot copy this"
-        if self._kept is not None:
-            file = self._kept / COPIED
-            try:
-                write_private(file, to_valid_utf8(text))
-                words += f"; it is also in {file}"
-            except OSError as error:
-                words += f"; it could not be written to {file}: {error.strerror}"
+        file = self._kept / COPIED
+        try:
+            write_private(file, to_valid_utf8(text))
+            words += f"; it is also in {file}"
+        except OSError as error:
+            words += f"; it could not be written to {file}: {error.strerror}"
         self._notice(words)
 
     # ---- conversations
@@ -577,10 +573,10 @@ class Chat:
             case "run":
                 self._hear_run(event)
             case "turn" if event["sessionKey"] == self._channel.streams:
-                await self._hear_turn(event)
+                await self._hear_turn(turn_event(event))
                 return
             case "turn" if event["sessionKey"] != self._session:
-                self._activity.hear_below(event)
+                self._activity.hear_below(turn_event(event))
         self._changed.set()
 
     def _hear_run(self, event: WireEvent) -> None:
@@ -594,20 +590,19 @@ class Chat:
         await self._show()
         self._news |= {"ends", "questions", "plans"}
 
-    async def _hear_turn(self, event: WireEvent) -> None:
-        kind, text, turn = event["kind"], event.get("text", ""), event.get("turn", 0)
+    async def _hear_turn(self, event: TurnEvent) -> None:
+        kind, text = event.kind, event.text
         if self._is_talked_with:
-            self._turn = turn
-            if turn <= self._stopped and kind != "start":
+            self._turn = event.turn
+            if event.turn <= self._stopped and kind != "start":
                 return
         match kind:
             case "assistant:text":
                 self._answers.hear(text)
             case "start" | "model:start" | "tool:start" | "end":
-                entry = event.get("entry", 0)
-                if entry > self._answers.seen:
-                    await self._show(entry)
-                self._answers.reach(entry)
+                if event.entry > self._answers.seen:
+                    await self._show(event.entry)
+                self._answers.reach(event.entry)
             case "retry" | "interrupt":
                 self._answers.forget()
             case "error":
@@ -623,12 +618,11 @@ class Chat:
         if kind in ("end", "error"):
             self._changed.set()
 
-    def _hear_tool(self, event: WireEvent) -> None:
-        call = event.get("call", "")
-        if event["kind"] == "tool:start":
-            self._calls[call] = begun_call(event)
-        elif event["kind"] == "tool:end":
-            self._screen.say(OutputItem(self._calls.pop(call, "a tool"), event.get("text", "")))
+    def _hear_tool(self, event: TurnEvent) -> None:
+        if event.kind == "tool:start":
+            self._calls[event.call] = begun_call(event)
+        elif event.kind == "tool:end":
+            self._screen.say(OutputItem(self._calls.pop(event.call, "a tool"), event.text))
 
     def _show_turn(self) -> None:
         self._screen.turn(self._activity.turn)

@@ -50,11 +50,13 @@ async def play(state: str, half_way: int) -> None:
 
     Without a descriptor it is the play's second life, in which the plan is approved.
     """
-    live, is_second = LiveLines(sys.stdout), not half_way
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    live, is_second = LiveLines(sys.stdout, redraws=is_terminal), not half_way
     async with fledge.open(state, model=ScriptedModel(script), config={}, workspace=Path.cwd(), program="demo") as fl:
         chat = fl.session("main")
-        told = [message.seq for message in await chat.history() if message.role == "assistant"]
-        if not await chat.history():
+        earlier = await chat.history()
+        told = [message.seq for message in earlier if message.role == "assistant"]
+        if not earlier:
             live.say(f"you    {PROMPT}")
             await chat.post(PROMPT)
         waiting = asyncio.Event()

@@ -23,7 +23,7 @@ SLOW_S = 2.5
 
 async def script(request: Request) -> ScriptedReply:
     """The next reply of whichever agent asks."""
-    name = next((name for name, task in TASKS.items() if f"{task}" in request.system), None)
+    name = next((name for name, task in TASKS.items() if task in request.system), None)
     if "# Subagent Context" not in request.system or name is None:
         await asyncio.sleep(STEP_S / 2)
         return _main(request)

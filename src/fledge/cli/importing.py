@@ -1,5 +1,6 @@
 """`fledge import openclaw DIR`: the runs and transcripts of OpenClaw, as history to look at; and what was skipped."""
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -13,8 +14,12 @@ from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
 
 
-async def import_openclaw(folder: Path, where: Where) -> list[str]:
+def import_openclaw(folder: str, where: Where) -> list[str]:
     """Read the folder and write what is not there yet; answers what was done, in lines."""
+    return asyncio.run(_imported(Path(folder).expanduser(), where))
+
+
+async def _imported(folder: Path, where: Where) -> list[str]:
     past = read_past(folder)
     store = open_server(where.store, where.state) if where.store else SqliteStore.open(where.state)
     runs = talks = orphans = 0

@@ -3,7 +3,6 @@
 What is said once stands above them and stays. This file knows nothing of runs.
 """
 
-import os
 import shutil
 from collections.abc import Sequence
 from typing import TextIO
@@ -16,10 +15,9 @@ UP_AND_CLEAR = "\x1b[{}F\x1b[0J"
 class LiveLines:
     """Shows a block of lines and keeps it up to date."""
 
-    def __init__(self, out: TextIO, redraw: bool | None = None) -> None:
-        """`redraw`: whether it is a terminal that understands being redrawn; None: look."""
-        self._out = out
-        self._redraws = out.isatty() and os.environ.get("TERM", "dumb") != "dumb" if redraw is None else redraw
+    def __init__(self, out: TextIO, redraws: bool) -> None:
+        """`redraws`: it is a terminal that understands being redrawn."""
+        self._out, self._redraws = out, redraws
         self._shown: list[str] = []
         self._drawn = 0
 
@@ -39,10 +37,6 @@ class LiveLines:
         self._erase()
         say(text, self._out)
         self._draw()
-
-    def leave(self) -> None:
-        """The block stays as it is; what follows comes below it."""
-        self._shown, self._drawn = [], 0
 
     def _erase(self) -> None:
         if self._redraws and self._drawn:

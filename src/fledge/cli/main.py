@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import fledge
@@ -192,7 +193,7 @@ def _parser() -> ArgumentParser:
         command = subparsers.add_parser(name, help=help)
         _take(command, *takes, "verbose", **helps)
         given = [command.add_argument(*flags, **options).dest for flags, options in arguments]
-        command.set_defaults(command=run or _verb(name, *given))
+        command.set_defaults(command=run or _does(f"verbs.{name}", _where, *given))
         return command
 
     def verb(name: str, help: str, *arguments: _Argument) -> None:
@@ -233,10 +234,10 @@ def _parser() -> ArgumentParser:
     )
     works = "run the agents of a store on PostgreSQL, beside other workers, until Ctrl-C or SIGTERM"
     lines = "print lines of JSON: one when it is ready, one when it has ended"
-    add("worker", _worker, (*serves, "json"), works, json=lines)
+    add("worker", _does("working.work", _here, "model", "settings", "json"), (*serves, "json"), works, json=lines)
     add(
         "page",
-        _page,
+        _does("page.page", "state", "opens"),
         ("state",),
         "open the web page of the running gateway in a browser, signed in",
         _arg("--no-open", dest="opens", action="store_false", help="only print the address"),
@@ -276,7 +277,8 @@ def _parser() -> ArgumentParser:
         _arg("-n", dest="last", type=int, default=50, metavar="N", help="at most N (default: 50)"),
     )
     verb("health", "show the state of the process that holds this folder: lanes, store, errors")
-    add("agents", _agents, ("model", "settings", "json"), "list the configured agents")
+    lists_agents = _does("settings.agents", "model", "settings")
+    add("agents", lists_agents, ("model", "settings", "json"), "list the configured agents")
     add(
         "spawn",
         _spawn,
@@ -292,7 +294,7 @@ def _parser() -> ArgumentParser:
     to = f"main, a conversation, or {RUN} (default: the conversation of this folder)"
     add(
         "send",
-        _send,
+        _does("spawning.send", _where, "model", "settings", "run", _message),
         (*thinks, "json"),
         "send a message and wait for the answer",
         _arg("run", nargs="?", help=to),
@@ -317,7 +319,7 @@ def _parser() -> ArgumentParser:
         _arg("words", nargs="?", default="", help="a message for the run"),
     )
     verb("again", "start a new run with the same task and options", one_run)
-    answers = _verb("answer", "run", "words", "yes", "always", "children")
+    answers = _does("verbs.answer", _where, "run", "words", "yes", "always", "children")
     asked = _arg("run", help=f"{RUN}; or the id of a question")
     approve = add(
         "approve",
@@ -362,10 +364,10 @@ def _parser() -> ArgumentParser:
         _arg("reason", nargs="?", default="", help="the reason, for the log"),
     )
 
-    add("init", _init, (), "write a commented settings file into this folder", here)
+    add("init", _does("settings.init", "folder"), (), "write a commented settings file into this folder", here)
     add(
         "config",
-        _config,
+        _does("settings.show", "settings", "key", "everything"),
         ("settings",),
         "show the settings in effect, and where they come from",
         _arg("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent"),
@@ -394,7 +396,7 @@ def _parser() -> ArgumentParser:
     )
     add(
         "models",
-        _models,
+        _does("models.usable_models", "settings", "everything"),
         ("settings", "json"),
         "list the models you can use now, with prices",
         _switch("--all", "include models whose key is missing", dest="everything"),
@@ -402,7 +404,7 @@ def _parser() -> ArgumentParser:
     what = "copy: to another database; files: they are in the folder TARGET from now on"
     add(
         "store",
-        _store,
+        _does("storing.change", "action", "source", "target"),
         (),
         "copy a store to another database, or move the files of one on a server",
         _arg("action", choices=["copy", "files"], help=what),
@@ -411,20 +413,26 @@ def _parser() -> ArgumentParser:
     )
     add(
         "import",
-        _import,
+        _does("importing.import_openclaw", "folder", _here),
         ("state", "store"),
         "import the history of another system",
         _arg("system", choices=["openclaw"], help="the system"),
         _arg("folder", help="its state folder, usually ~/.openclaw"),
     )
     name_of_page = _arg("page", nargs="?", help="the name of a page")
-    add("docs", _docs, (), "list the pages of documentation, or print one", name_of_page)
+    add("docs", _does("pages.shown", "page"), (), "list the pages of documentation, or print one", name_of_page)
     shell = _arg("shell", choices=["bash", "zsh", "fish"], help="your shell")
     add("completion", _completion, (), "print a completion script: source <(fledge completion bash)", shell)
     quick = _switch("--quick", "fewer and smaller measurements")
     add("bench", _bench, (), "run the benchmarks; needs a checkout of the project", quick)
     kept = "keep the state in this folder (default: a temporary one)"
-    add("demo", _demo, ("state",), "watch subagents work, get killed with -9, and finish; offline", state=kept)
+    add(
+        "demo",
+        _does("demo.show", "state"),
+        ("state",),
+        "watch subagents work, get killed with -9, and finish; offline",
+        state=kept,
+    )
     return parser
 
 
@@ -528,19 +536,6 @@ def _serve(options: Namespace) -> int:
     return serving.serve(place, options.model, options.settings, options.host, options.port, drives=options.drives)
 
 
-def _worker(options: Namespace) -> int:
-    from fledge.cli import working
-
-    return working.work(_here(options), options.model, options.settings, json=options.json)
-
-
-def _page(options: Namespace) -> int:
-    from fledge.cli import page
-    from fledge.cli.where import state_folder
-
-    return _show(page.page(state_folder(options.state, os.environ), options.opens))
-
-
 def _runs(options: Namespace) -> int:
     """`ps` and `tree`."""
     from fledge.cli import verbs
@@ -548,7 +543,7 @@ def _runs(options: Namespace) -> int:
     where = _where(options)
     wanted = verbs.RunsWanted(options.filter, options.search, options.agent, options.session, options.limit)
     if not options.watch:
-        return _tell((verbs.ps if options.name == "ps" else verbs.tree)(where, wanted), options)
+        return _tell(verbs.runs(where, options.name, wanted), options)
     if options.json:
         raise BadInput(
             "--watch", "takes no --json: `fledge run --json` and the gateway's feeds send events to programs"
@@ -559,21 +554,19 @@ def _runs(options: Namespace) -> int:
 
 
 @cache
-def _verb(name: str, *given: str) -> Callable[[Namespace], int]:
-    """What runs a command that is one function of `cli.verbs`: it gets where to ask, then these options."""
+def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[Namespace], int]:
+    """What runs a command that is one function of a module of `cli`, such as `verbs.info`: it gets these options, or
+    what is made of all of them, and answers an exit code, or what is printed."""
+    module, _, name = function.partition(".")
 
     def run(options: Namespace) -> int:
-        from fledge.cli import verbs
-
-        return _tell(getattr(verbs, name)(_where(options), *(getattr(options, option) for option in given)), options)
+        do = getattr(import_module(f"fledge.cli.{module}"), name)
+        done = do(*(getattr(options, one) if isinstance(one, str) else one(options) for one in given))
+        if isinstance(done, int):
+            return done
+        return _tell(done, options) if isinstance(done, CommandOutput) else _show(done)
 
     return run
-
-
-def _agents(options: Namespace) -> int:
-    from fledge.cli import settings
-
-    return _tell(settings.agents(options.model, options.settings), options)
 
 
 def _spawn(options: Namespace) -> int:
@@ -594,11 +587,8 @@ def _spawn(options: Namespace) -> int:
     return _tell(came_of, options)
 
 
-def _send(options: Namespace) -> int:
-    from fledge.cli import spawning
-
-    place, message = _where(options), _words(options.message, "message")
-    return _tell(spawning.send(place, options.model, options.settings, options.run, message), options)
+def _message(options: Namespace) -> str:
+    return _words(options.message, "message")
 
 
 def _event(options: Namespace) -> int:
@@ -624,20 +614,6 @@ def _tell(shown: CommandOutput, options: Namespace) -> int:
     else:
         say("\n".join(shown.lines))
     return shown.code
-
-
-def _init(options: Namespace) -> int:
-    from pathlib import Path
-
-    from fledge.cli import settings
-
-    return _show(settings.init(Path(options.folder)))
-
-
-def _config(options: Namespace) -> int:
-    from fledge.cli import settings
-
-    return _show(settings.show(options.settings, options.key, options.everything))
 
 
 def _trust(options: Namespace) -> int:
@@ -671,20 +647,6 @@ def _doctor(options: Namespace) -> int:
     return int(any(one.state == "fail" for one in findings))
 
 
-def _models(options: Namespace) -> int:
-    import asyncio
-
-    from fledge.cli import models
-
-    return _tell(asyncio.run(models.usable_models(options.settings, options.everything)), options)
-
-
-def _docs(options: Namespace) -> int:
-    from fledge.cli import pages
-
-    return _show(pages.listing() if options.page is None else pages.page(options.page).splitlines())
-
-
 def _completion(options: Namespace) -> int:
     from fledge.cli import completion
 
@@ -705,31 +667,9 @@ def _bench(options: Namespace) -> int:
     return subprocess.run(command, cwd=root, check=False).returncode
 
 
-def _import(options: Namespace) -> int:
-    import asyncio
-    from pathlib import Path
-
-    from fledge.cli import importing
-
-    return _show(asyncio.run(importing.import_openclaw(Path(options.folder).expanduser(), _here(options))))
-
-
-def _store(options: Namespace) -> int:
-    from fledge.cli import storing
-
-    done = storing.copy_store if options.action == "copy" else storing.move_files
-    return _show(done(options.source, options.target))
-
-
 def _show(lines: Sequence[str]) -> int:
     say("\n".join(lines))
     return 0
-
-
-def _demo(options: Namespace) -> int:
-    from fledge.cli import demo
-
-    return demo.show(options.state)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Models of vendors are those of the catalogue; servers that people run themselves
 that costs anything.
 """
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from fledge.runtime.model_settings import configured_catalog, configured_registr
 WIDTH = 44
 
 
-async def usable_models(settings: SingleSettings, everything: bool) -> CommandOutput:
+def usable_models(settings: SingleSettings, everything: bool) -> CommandOutput:
     """The models that can be used here now; `everything`: also those of services that cannot, with what is missing."""
     config = discover(Path.cwd(), settings).loaded.config
     catalog = configured_catalog(config)
-    found = await configured_registry(config, os.environ, catalog).service_models(config.models.providers)
+    found = asyncio.run(configured_registry(config, os.environ, catalog).service_models(config.models.providers))
     shown = [service for service in found if service.reason or everything]
     lines: list[str] = []
     rows: list[dict[str, Any]] = []

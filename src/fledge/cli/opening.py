@@ -39,12 +39,11 @@ def conversation_client(
         chosen = await choose_model(config(), os.environ, model, state=where.state, goes_on=goes_on())
         if chosen.is_new:
             tell(chosen.words)
-        named = None if chosen.by == "settings" else chosen.model
         # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
         channel = NoTerminal() if where.store else terminal
         fl = fledge.open(
             where.state,
-            model=named,
+            model=chosen.given,
             config=config(),
             channels={TERMINAL: channel},
             address=CONTROL_SOCKET,

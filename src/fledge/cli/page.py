@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fledge.cli.verbs import ask
-from fledge.cli.where import Where
+from fledge.cli.where import Where, state_folder
 from fledge.errors import StoreError
 from fledge.plain_file import write_private
 from fledge.store.files import DATABASE
@@ -21,8 +21,9 @@ FILE: Final = "page.html"
 NO_GATEWAY: Final = "no gateway serves this folder: start one with `fledge serve`"
 
 
-def page(state: Path, opens: bool) -> list[str]:
-    """Make such an address, and open it where there is a display. Refused: no gateway serves the folder."""
+def page(named: str | None, opens: bool) -> list[str]:
+    """Make such an address, and open it where there is a display. Refused: no gateway serves the state folder."""
+    state = state_folder(named, os.environ)
     if not (state / DATABASE).exists():
         raise StoreError(f"{state}: {NO_GATEWAY}")
     address = str(ask(Where(state), "page.link").value["address"])

@@ -22,18 +22,16 @@ def names() -> list[str]:
     return sorted(name for name in found if name not in FOR_DEVELOPERS)
 
 
-def listing() -> list[str]:
-    """Each page with its title."""
+def shown(name: str | None) -> list[str]:
+    """The lines of a page, or each page with its title. Raises BadInput that names the pages if there is none of this
+    name."""
+    if name is not None:
+        if name not in names():
+            raise BadInput("page", f"must be one of {', '.join(names())}", name)
+        return _text(name).splitlines()
     titles = [(name, _text(name).splitlines()[0].removeprefix("# ")) for name in names()]
     width = 2 + max(len(name) for name, _ in titles)
     return [f"{name:<{width}}{title}" for name, title in titles]
-
-
-def page(name: str) -> str:
-    """The text of a page; raises BadInput that names the pages if there is none of this name."""
-    if name not in names():
-        raise BadInput("page", f"must be one of {', '.join(names())}", name)
-    return _text(name)
 
 
 def _text(name: str) -> str:

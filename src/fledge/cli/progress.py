@@ -123,14 +123,11 @@ class Region(ProgressView):
         super().__init__()
         self._theme, self._out = theme, out
         self._scrollback = Scrollback(theme, lambda label: f"fledge log {shlex.quote(label) if label else ''}")
-        self._place: InPlace | None = None
+        self.place: InPlace | None = None
+        """Where things are shown, once that is known."""
         self._turn: TurnShown | None = None
         self._children: WorkingChildren = ()
         self._words = ""
-
-    def draw_in(self, place: "InPlace") -> None:
-        """Show things there from now on."""
-        self._place = place
 
     # ---- what it looks like
 
@@ -200,13 +197,13 @@ class Region(ProgressView):
             self._say(card)
 
     def _say(self, item: Called | EndedItem | NoticeItem | Verbatim) -> None:
-        assert self._place is not None
-        self._scrollback.say(item, self._place.width)
-        self._place.above(self._scrollback.take())
+        assert self.place is not None
+        self._scrollback.say(item, self.place.width)
+        self.place.above(self._scrollback.take())
 
     def _change(self) -> None:
-        if self._place is not None:
-            self._place.change()
+        if self.place is not None:
+            self.place.change()
 
 
 # ---- opening ---------------------------------------------------------------------------------------------------------
@@ -225,7 +222,7 @@ async def progress_here(*, quiet: bool, is_stream: bool, draws: bool) -> AsyncIt
                 from fledge.cli.term.inplace import in_place
 
                 region = Region(Theme(colour=wants_colour(os.environ)), None if outputs.is_one else outputs.out)
-                region.draw_in(await stack.enter_async_context(in_place(outputs.err, sys.stderr.fileno(), region)))
+                region.place = await stack.enter_async_context(in_place(outputs.err, sys.stderr.fileno(), region))
                 progress = region
         await stack.enter_async_context(stray_lines(progress.note))
         yield progress

@@ -13,14 +13,19 @@ from fledge.core.printable import printable
 from fledge.core.run import Instant
 
 if TYPE_CHECKING:
-    from fledge.cli.verbs import RunsPage
+    from fledge.cli.verbs import RunsPage, What
     from fledge.commands.system import EngineView
 
 NAME, STATE, _, MODEL, TOKENS, COST, _ = range(7)
 """The columns of a row."""
 
 
-def ps(seen: "RunsPage") -> list[str]:
+def runs(what: "What", seen: "RunsPage") -> list[str]:
+    """`fledge ps` or `fledge tree`."""
+    return _tree(seen) if what == "tree" else _ps(seen)
+
+
+def _ps(seen: "RunsPage") -> list[str]:
     """`fledge ps`: rows in columns; unless only some are wanted, what else goes on and waits for a person."""
     found = from_wire(RunPage, seen.page)
     shown = _table([lines.row_cells(row, found.now_at, seen.own) for row in found.rows], found, seen.total)
@@ -29,7 +34,7 @@ def ps(seen: "RunsPage") -> list[str]:
     return lines.overview(from_wire(Overview, seen.around), shown)
 
 
-def tree(seen: "RunsPage") -> list[str]:
+def _tree(seen: "RunsPage") -> list[str]:
     """`fledge tree`: the same rows, below the runs that spawned them."""
     found, own = from_wire(RunPage, seen.page), seen.own
     listed = {row.session_key for row in found.rows}

@@ -27,7 +27,7 @@ from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
 from fledge.commands import lines
-from fledge.commands.reading import from_wire
+from fledge.commands.reading import from_wire, turn_event
 from fledge.commands.values import Below, Story
 from fledge.commands.wire import WireObject
 from fledge.config import SingleSettings
@@ -36,9 +36,9 @@ from fledge.core.attachments import Attachment
 from fledge.core.freeze import one_line
 from fledge.core.images import Image
 from fledge.core.keys import agent_of, conversation_name
+from fledge.core.live import TurnEvent
 from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
-from fledge.ids import RandomIds
 
 WAIT_MS = 2000
 """How long one request waits; then it is made again."""
@@ -277,12 +277,10 @@ class PromptRun:
         model = (self._request.model or "") if self._client.is_held else ""
         return await self._client.call(
             "agent",
-            once=False,
             message=prompt,
             session=self._session,
             address=HERE,
             defaultModel=model,
-            idempotencyKey=RandomIds().unique(),
             **files,
         )
 
@@ -333,19 +331,20 @@ class PromptRun:
                 told = await self._client.value(list[Question], "approvals.list")
                 self._tell_asked([one for one in told if one.id in event["open"]], ())
             case "turn":
-                self._told.event(stream.of_turn(event, self._session))
-                if event["sessionKey"] == self._session:
-                    return await self._hear_turn(event)
-                self._hear_below(event)
+                told_turn = turn_event(event)
+                self._told.event(stream.of_turn(told_turn, self._session))
+                if told_turn.session == self._session:
+                    return await self._hear_turn(told_turn)
+                self._hear_below(told_turn)
         self._changed.set()
         return False
 
-    async def _hear_turn(self, event: WireEvent) -> bool:
-        if event.get("entry"):
-            self._printed.hear(event["entry"])
-        match event["kind"]:
+    async def _hear_turn(self, event: TurnEvent) -> bool:
+        if event.entry:
+            self._printed.hear(event.entry)
+        match event.kind:
             case "assistant:text":
-                self._words += event.get("text", "")
+                self._words += event.text
                 if not may_be_silence(self._words):
                     self._told.progress.words(self._words)
             case "end" | "tool:start" | "model:start":
@@ -368,18 +367,18 @@ class PromptRun:
         self._words = ""
         self._told.progress.words("")
 
-    async def _is_over(self, event: WireEvent) -> bool:
+    async def _is_over(self, event: TurnEvent) -> bool:
         """Whether the turn that has failed is left alone: nothing but a change can help, or patience is over."""
         rest = await self._client.call("sessions.wait", session=self._session, timeoutMs=0)
         if not rest["failures"]:
             return False  # it ended with this error, or goes on already
         now = asyncio.get_running_loop().time()
         self._failing_since = now if self._failing_since is None else self._failing_since
-        if is_worth_waiting(event.get("retryInS", 0.0), self._failing_since, now, rest["patienceSeconds"]):
+        if is_worth_waiting(event.retry_in_s, self._failing_since, now, rest["patienceSeconds"]):
             return False
         await self._print_new()
-        self._told.note(event["text"])
-        self._told.note(f"nothing is lost: {f'after that change {_CONTINUE}' if event.get('remedy') else _AGAIN}")
+        self._told.note(event.text)
+        self._told.note(f"nothing is lost: {f'after that change {_CONTINUE}' if event.remedy else _AGAIN}")
         return True
 
     async def _print_new(self) -> None:
@@ -430,10 +429,10 @@ class PromptRun:
     def _who(self, key: str) -> str:
         return agent_of(self._session) if key == self._session else self._names.get(key, "a subagent")
 
-    def _hear_below(self, event: WireEvent) -> None:
+    def _hear_below(self, event: TurnEvent) -> None:
         self._activity.hear_below(event)
-        who = self._who(event["sessionKey"])
-        match event["kind"]:
+        who = self._who(event.session)
+        match event.kind:
             case "tool:start":
                 self._told.progress.called(who, begun_call(event), by_child=True)
             case "retry" | "error":

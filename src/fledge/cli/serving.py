@@ -60,4 +60,4 @@ def usable_model(config: Config, model: str | None) -> str | None:
     used = None if model is None else model_for_conversation(with_default_model(config, model), "main")
     if used is not None:
         configured_registry(config, os.environ).check_key(used.name)
-    return None if settled is None or settled.by == "settings" else settled.model
+    return None if settled is None else settled.given

@@ -44,9 +44,9 @@ _TOOLS = """    // Ask a person before each call of a tool:
 WIDTH = 46
 
 
-def init(folder: Path) -> list[str]:
+def init(folder: str) -> list[str]:
     """Write a commented settings file. Refused if there is one already: nothing is overwritten."""
-    path = folder / FILE
+    path = Path(folder) / FILE
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(template())

@@ -72,9 +72,14 @@ def spawn(
 
     async def spawning() -> CommandOutput:
         nonlocal run_id
-        given = {"program": PROGRAM, "defaultModel": model or "", "folder": where.project}
         async with _driven(where, model, settings, check) as client:
-            told = await client.call("runs.spawn", once=False, **given, **spawning_api.on_wire(params))
+            told = await client.call(
+                "runs.spawn",
+                program=PROGRAM,
+                defaultModel=model or "",
+                folder=where.project,
+                **spawning_api.on_wire(params),
+            )
             run_id = told["runId"]
             while True:
                 result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
@@ -133,14 +138,7 @@ def send(where: Where, model: str | None, settings: SingleSettings, name: str | 
                 shown = await client.call("overview", session=where.session)
                 found = await client.call("sessions.find", target=name, requester=shown["sessionKey"])
             session = found["sessionKey"]
-            accepted = await client.call(
-                "agent",
-                once=False,
-                session=session,
-                message=message,
-                defaultModel=model or "",
-                idempotencyKey=RandomIds().unique(),
-            )
+            accepted = await client.call("agent", session=session, message=message, defaultModel=model or "")
             while True:
                 reply = await client.call("reply", session=session, run=accepted["runId"], timeoutMs=LOOK_MS)
                 if reply["status"] != "pending" or reply["questions"]:
@@ -173,10 +171,9 @@ def _driven(where: Where, model: str | None, settings: SingleSettings, check: Ca
 
     def opened() -> Fledge:
         settled = settled_model(config(), os.environ, model)
-        named = None if settled is None or settled.by == "settings" else settled.model
         fl = open_folder(
             where.state,
-            model=named,
+            model=None if settled is None else settled.given,
             config=config(),
             program=PROGRAM,
             address=CONTROL_SOCKET,

@@ -10,8 +10,11 @@ from fledge.store.addresses import is_address, server_store
 from fledge.store.copying import copy
 
 
-def copy_store(source: str, target: str) -> list[str]:
-    """Copy the store; answers what was done and what to do next, in lines."""
+def change(action: str, source: str, target: str) -> list[str]:
+    """Copy the store, or let the files of one be in another folder (`files`); answers what was done and what to do
+    next, in lines."""
+    if action == "files":
+        return _move_files(source, target)
     done = asyncio.run(copy(_place(source), _place(target)))
     earlier = f" ({done.found} were there from an earlier copy)" if done.found else ""
     lines = [f"copied {done.rows} rows of {done.tables} tables{earlier}; every table has the same count and digest"]
@@ -22,7 +25,7 @@ def copy_store(source: str, target: str) -> list[str]:
     return lines
 
 
-def move_files(url: str, folder: str) -> list[str]:
+def _move_files(url: str, folder: str) -> list[str]:
     """Let the files of a store be in this folder from now on; answers that in a line."""
     if not is_address(url):
         raise BadInput("source", "must be the address of a store: postgresql://…")

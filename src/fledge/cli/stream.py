@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from fledge.commands.feed import Lost, RunHappened
 from fledge.commands.wire import to_wire
+from fledge.core.live import TurnEvent
 from fledge.core.printable import printable_json
 
 
@@ -132,23 +133,25 @@ def line(event: StreamEvent | Mapping[str, Any]) -> str:
     return printable_json(json.dumps(to_wire(event), ensure_ascii=False, separators=(",", ":")))
 
 
-def of_turn(event: Mapping[str, Any], conversation: str) -> StreamEvent | None:
-    """An event of type `turn` of the feed, as the stream tells it; None of one that it does not tell."""
-    key, kind, text = event["sessionKey"], event["kind"], event.get("text", "")
-    if kind == "assistant:text":
-        return TextLine(session_key=key, text=text) if key == conversation else None
-    if kind in ("tool:start", "tool:end"):
-        call, arguments = event.get("call", ""), event.get("arguments", "")
-        return ToolLine(session_key=key, kind=kind, call=call, text=text, arguments=arguments)
-    if kind == "usage":
-        tokens_in, tokens_out = event.get("tokensIn", 0), event.get("tokensOut", 0)
-        return UsageLine(session_key=key, tokens_in=tokens_in, tokens_out=tokens_out, cost_usd=event.get("costUsd"))
-    if kind in ("retry", "error"):
-        return FailureLine(
-            session_key=key,
-            kind=kind,
-            text=event.get("cause") or text,
-            remedy=event.get("remedy", ""),
-            retry_in_s=event.get("retryInS", 0.0),
-        )
-    return None
+def of_turn(event: TurnEvent, conversation: str) -> StreamEvent | None:
+    """What turns of the conversation and of subagents tell, as the stream tells it; None of what it does not tell."""
+    key, text = event.session, event.text
+    match event.kind:
+        case "assistant:text":
+            return TextLine(session_key=key, text=text) if key == conversation else None
+        case "tool:start" | "tool:end" as kind:
+            return ToolLine(session_key=key, kind=kind, call=event.call, text=text, arguments=event.arguments)
+        case "usage":
+            return UsageLine(
+                session_key=key, tokens_in=event.tokens_in, tokens_out=event.tokens_out, cost_usd=event.cost_usd
+            )
+        case "retry" | "error" as kind:
+            return FailureLine(
+                session_key=key,
+                kind=kind,
+                text=event.cause or text,
+                remedy=event.remedy,
+                retry_in_s=event.retry_in_s,
+            )
+        case _:
+            return None

@@ -8,7 +8,7 @@ somebody does: `fledge run --continue`, or chat. What only some of them need is 
 
 import asyncio
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fledge.cli.printing import CommandOutput
 from fledge.cli.where import Where
@@ -42,7 +42,7 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> Ve
     """Call a verb there. What was decided in a folder that nobody drives holds, and its settings count. What a `target`
     means depends on the project folder.
 
-    With `once=False` it may be carried out twice without harm, because the request carries a key of its own.
+    With `once=False` it may be carried out twice without harm.
     """
     if "target" in params:
         params["folder"] = where.project
@@ -74,20 +74,17 @@ def _settings() -> Any:
 class RunsWanted(NamedTuple):
     """Which runs `ps` and `tree` show."""
 
-    filter: str = "all"
-    search: str = ""
-    agent: str = ""
-    session: str = ""
+    filter: str
+    search: str
+    agent: str
+    session: str
     """Only below this one; empty: of `ps` the conversation of this folder, of `tree` everything."""
-    limit: int = 20
+    limit: int
 
     @property
     def is_narrowed(self) -> bool:
         """Only some runs are wanted, and nothing else."""
         return bool(self.search or self.agent or self.session or self.filter != "all")
-
-
-RUNS = RunsWanted()
 
 
 class RunsPage(NamedTuple):
@@ -109,10 +106,14 @@ class RunsPage(NamedTuple):
         return str(self.around["sessionKey"])
 
 
-async def look(client: Client, where: Where, wanted: RunsWanted, *, everywhere: bool) -> RunsPage:
-    """The rows that are wanted, of the conversation of this folder or `everywhere`, and what goes on around them."""
+What = Literal["ps", "tree"]
+"""How runs are shown, and which, unless others are wanted: of the conversation of this folder, or all."""
+
+
+async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> RunsPage:
+    """The rows that are wanted, and what goes on around them."""
     around = await client.call("overview", session=where.session, limit=0)
-    below = "" if everywhere else around["sessionKey"]
+    below = "" if what == "tree" else around["sessionKey"]
     if wanted.session:
         found = await client.call("sessions.find", target=wanted.session, folder=where.project)
         below = found["sessionKey"]
@@ -134,25 +135,17 @@ async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
     return page | {"rows": rows}
 
 
-def _look(where: Where, wanted: RunsWanted, *, everywhere: bool) -> RunsPage:
+def runs(where: Where, what: What, wanted: RunsWanted) -> CommandOutput:
+    """`ps`: what goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs
+    that are wanted, alone. `tree`: the runs as trees, of the conversation of this folder, then of others and of
+    programs."""
+
     async def looking() -> RunsPage:
         async with looking_client(where) as client:
-            return await look(client, where, wanted, everywhere=everywhere)
+            return await look(client, where, what, wanted)
 
-    return asyncio.run(looking())
-
-
-def ps(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
-    """What goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs that
-    are wanted, alone."""
-    seen = _look(where, wanted, everywhere=False)
-    return CommandOutput(lambda: _rendering().ps(seen), seen.page["rows"])
-
-
-def tree(where: Where, wanted: RunsWanted = RUNS) -> CommandOutput:
-    """The runs as trees: of the conversation of this folder, then of others and of programs."""
-    seen = _look(where, wanted, everywhere=True)
-    return CommandOutput(lambda: _rendering().tree(seen), seen.page["rows"])
+    seen = asyncio.run(looking())
+    return CommandOutput(lambda: _rendering().runs(what, seen), seen.page["rows"])
 
 
 def info(where: Where, name: str) -> CommandOutput:
@@ -230,9 +223,8 @@ def resume(where: Where, name: str, words: str) -> CommandOutput:
 def again(where: Where, name: str) -> CommandOutput:
     """Start another run with the same task and parameters, for whoever asked for the first."""
     from fledge.core.keys import short_id
-    from fledge.ids import RandomIds
 
-    told = ask(where, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
+    told = ask(where, "runs.again", target=name)
     return CommandOutput([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 

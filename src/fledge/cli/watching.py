@@ -10,13 +10,13 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from fledge.cancellation import end_tasks
 from fledge.cli import rendering, verbs
 from fledge.cli.ending import until_ended
 from fledge.cli.term.outputs import Outputs, draws_on, opened_outputs, stray_lines
-from fledge.cli.verbs import RunsWanted
+from fledge.cli.verbs import RunsWanted, What
 from fledge.cli.where import Where
 from fledge.client.folder import Client
 from fledge.clock import wait_for_event
@@ -26,7 +26,6 @@ from fledge.commands.values import Overview, RunPage, RunRow
 from fledge.core.printable import printable
 from fledge.errors import Refused
 
-What = Literal["tree", "ps"]
 LOOK_S: Final = 1.0
 """How long after a look the next one follows, if nothing happens: times in the lines have changed by then."""
 PAUSE_S: Final = 0.1
@@ -48,9 +47,9 @@ Looks = AsyncGenerator[WatchedLook, None]
 
 async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> WatchedLook:
     """How everything stands."""
-    seen = await verbs.look(client, where, wanted, everywhere=what == "tree")
+    seen = await verbs.look(client, where, what, wanted)
     around = from_wire(Overview, seen.around)
-    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen)
+    shown = rendering.runs(what, seen)
     is_over = not (around.is_unfinished or around.questions or around.plans)
     return WatchedLook(shown, from_wire(RunPage, seen.page).rows, is_over)
 

@@ -27,7 +27,7 @@ NEEDS_STORE: Final = (
 )
 
 
-def work(where: Where, model: str | None, settings: SingleSettings, *, json: bool = False) -> int:
+def work(where: Where, model: str | None, settings: SingleSettings, json: bool) -> int:
     """Run agents until told to end. Refused: no store, or no model that can be used."""
     logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
     config = settings_to_drive(settings).config

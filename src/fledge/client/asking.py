@@ -13,9 +13,9 @@ from typing import TypeVar
 from fledge.cancellation import BackgroundTasks
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
-from fledge.clock import wait_for_event
-from fledge.commands.wire import camel
-from fledge.errors import BadInput, FledgeError, Refused
+from fledge.clock import deadline_after, wait_for_event
+from fledge.commands.reading import turn_event
+from fledge.errors import FledgeError, Refused
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 
 T = TypeVar("T")
@@ -165,8 +165,7 @@ class VerbCaller:
     def _turned(self, event: WireEvent) -> None:
         match event["type"]:
             case "turn":
-                told = {_FIELDS[name]: one for name, one in event.items() if name in _FIELDS}
-                self._turns.emit(TurnEvent(**told))
+                self._turns.emit(turn_event(event))
             case "lost" | "closing":
                 # With a holder that left, nobody knows how many.
                 self._turns.emit(TurnEvent("lost", "", count=event.get("count", 0)))
@@ -174,14 +173,6 @@ class VerbCaller:
                 pass
 
 
-_FIELDS = {camel(name): name for name in TurnEvent.__struct_fields__ if name != "session"} | {"sessionKey": "session"}
-"""The fields of a turn's event by their names on the wire. What a newer holder says besides is left out."""
-
-
 def deadline(timeout: float | None) -> float | None:
-    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
-    return time.monotonic() + min(timeout, 1e9)
+    """When a wait of so many seconds ends, by `time.monotonic`; None waits for ever."""
+    return deadline_after(time.monotonic(), timeout)

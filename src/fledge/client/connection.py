@@ -59,7 +59,7 @@ class VerbServer(Protocol):
     async def reach(self) -> ClientPipe:
         """A new connection. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
 
-    async def alone(self, request: WireEvent, wait_s: float) -> WireEvent:
+    async def alone(self, number: int, request: bytes, wait_s: float) -> WireEvent:
         """The answer to one request, which is large."""
 
     @property
@@ -98,19 +98,16 @@ class Connection:
         """What the method answers. Raises what it refused, as the library would; HolderLeft if the other side leaves
         before it has answered, StoreError if it does not answer in time."""
         number, wait_s = next(self._numbers), _patience(params)
-        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        raw = msgspec.json.encode(request)
+        raw = msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         try:
             if len(raw) > LARGE_BYTES:
-                told = await self._place.alone(request, wait_s)
+                told = await self._place.alone(number, raw, wait_s)
             else:
                 async with asyncio.timeout(wait_s):
                     told = await self._exchange(number, raw)
         except TimeoutError:
             raise StoreError(f"{self._place} takes too long to answer") from None
-        if "error" in told:
-            raise error_of(told["error"])
-        return told["result"]
+        return result_of(told)
 
     async def _exchange(self, number: int, raw: bytes) -> WireEvent:
         if not self.is_open:
@@ -227,6 +224,13 @@ class EventBuffer:
             self._lost = 0
 
 
+def result_of(told: WireEvent) -> Any:
+    """What was answered. Raises what was refused, as the library would."""
+    if "error" in told:
+        raise error_of(told["error"])
+    return told["result"]
+
+
 def error_of(error: dict[str, Any]) -> FledgeError:
     """What was refused, as the library would raise it."""
     data = error.get("data") or {}
@@ -270,12 +274,12 @@ class ControlSocket:
             raise HolderLeft(self.left, acted=False) from None
         return _Lines(reader, writer)
 
-    async def alone(self, request: WireEvent, wait_s: float) -> WireEvent:
+    async def alone(self, number: int, request: bytes, wait_s: float) -> WireEvent:
         """The answer to one request, on a connection of its own."""
         own = await connect(self)
         try:
             async with asyncio.timeout(wait_s):
-                return await own._exchange(request["id"], msgspec.json.encode(request))
+                return await own._exchange(number, request)
         finally:
             await own.close()
 
@@ -331,12 +335,12 @@ class Gateway:
             raise self._refusal(error) from None
         return _Messages(session, websocket)
 
-    async def alone(self, request: WireEvent, wait_s: float) -> WireEvent:
+    async def alone(self, number: int, request: bytes, wait_s: float) -> WireEvent:
         """The answer to one request, by POST."""
         import aiohttp
 
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
-        patience, body = aiohttp.ClientTimeout(total=wait_s), io.BytesIO(msgspec.json.encode(request))
+        patience, body = aiohttp.ClientTimeout(total=wait_s), io.BytesIO(request)
         try:
             async with (
                 aiohttp.ClientSession(trust_env=True, timeout=patience) as session,

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fledge.client.connection import Connection, VerbParams, VerbServer, WireFeed, connect, find
-from fledge.commands.index import READS
+from fledge.commands.index import KEYED, READS
 from fledge.errors import BadInput, HolderLeft, StoreError, StoreLocked
+from fledge.ids import RandomIds
 from fledge.store.lock import holder_of
 
 T = TypeVar("T")
@@ -64,11 +65,13 @@ class Client:
     async def call(self, method: str, /, *, once: bool = True, **params: object) -> Any:
         """What the method answers. Raises what it refused, as the library would.
 
-        With `once=False` the request may be carried out twice without harm, because it carries a key of its own; one
-        that only reads always may. Raises HolderLeft if another process may have done it and has not answered, and
-        StoreLocked if the holder cannot be asked, or neither comes nor leaves in time.
+        With `once=False` the request may be carried out twice without harm; one that only reads always may, and so may
+        one that takes a key: it gets one of its own, if it has none. Raises HolderLeft if another process may have done
+        it and has not answered, and StoreLocked if the holder cannot be asked, or neither comes nor leaves in time.
         """
-        patience = _Patience(self, may_repeat=not once or method in READS)
+        if method in KEYED and not params.get("idempotencyKey"):
+            params["idempotencyKey"] = RandomIds().unique()
+        patience = _Patience(self, may_repeat=not once or method in READS | KEYED)
         while True:
             patience.begin()
             try:
@@ -141,8 +144,12 @@ class Folder(Client):
             return self._connection
 
     async def meet(self, connection: Connection) -> None:
-        """Look at whoever holds the folder before they are asked. Refused: settings for what another process does."""
-        refuse_settings(self._state, self._settings)
+        """Look at whoever holds the folder before they are asked. Refused: settings for what another process does,
+        which has its own."""
+        if self._settings:
+            who = holder_of(self._state / "lock") or "another process"
+            words = f"cannot count here: {who} holds {self._state} with its own settings; leave it out"
+            raise BadInput("--set", words, self._settings[0])
 
     async def left(self) -> None:
         """Wait until the other process that holds the folder, if one does, has left."""
@@ -225,11 +232,3 @@ def moves(state: Path) -> bool:
     """True if the folder's holder is about to come or to leave; False of a program that can never be asked."""
     holder = holder_of(state / "lock")
     return holder is None or bool(holder.address)
-
-
-def refuse_settings(state: Path, settings: tuple[str, ...]) -> None:
-    """Refused: settings for what another process does, which has its own."""
-    if settings:
-        who = holder_of(state / "lock") or "another process"
-        words = f"cannot count here: {who} holds {state} with its own settings; leave it out"
-        raise BadInput("--set", words, settings[0])

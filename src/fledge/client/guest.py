@@ -32,7 +32,6 @@ from fledge.core.params import as_written
 from fledge.core.permission import Permission
 from fledge.core.route import Address, check_address
 from fledge.errors import BadInput, Refused
-from fledge.ids import RandomIds
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawn_params import NATIVE
@@ -156,16 +155,16 @@ class Guest(Fledge):
     # ---- runs
 
     async def _spawn(self, asked: SpawnCall) -> tuple[str, str, str]:
-        """It has a key, so that it is started once, whoever holds the folder by then."""
+        """It gets a key, so that it is started once, whoever holds the folder by then."""
         params = asked.params
         if asked.functions:
             raise BadInput("tools", "must be names here: functions run in the process that holds the folder")
-        given = {"idempotencyKey": RandomIds().unique()} | spawn_options.on_wire(params)
+        program = self._named.rpartition(":")[2]
         try:
             if self._own is not None and not params.model and params.runtime == NATIVE:
                 self._own.check(params.agent_id or "main")
             told: WireObject = await self._asking.call(
-                WireObject, "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
+                WireObject, "runs.spawn", program=program, **spawn_options.on_wire(params)
             )
         except BadInput as error:
             raise as_written(error, {**spawn_options.WRITTEN, "agent": "agent_id"}) from None
@@ -189,11 +188,7 @@ class Guest(Fledge):
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
         """Start a new run with the task and the options of an earlier one, however that one ended."""
         told: WireObject = await self._asking.call(
-            WireObject,
-            "runs.again",
-            once=False,
-            target=_target(which),
-            idempotencyKey=idempotency_key or RandomIds().unique(),
+            WireObject, "runs.again", target=_target(which), idempotencyKey=idempotency_key
         )
         kind, label = (which.output_type, which.label) if isinstance(which, Handle) else (None, "")
         return self._handle(told["childSessionKey"], told["runId"], kind, label)
@@ -298,8 +293,9 @@ class Guest(Fledge):
         """Let the call be run. With `digest`, only if it is still the call that was shown; with `always`, such commands
         from now on."""
         shown = digest or await self._digest(question_id)
-        ticked = {"always": always, "children": children}
-        done = await self._asking.call(Approved, "approvals.approve", id=question_id, digest=shown, by=by, **ticked)
+        done = await self._asking.call(
+            Approved, "approvals.approve", id=question_id, digest=shown, by=by, always=always, children=children
+        )
         return done.permission or None
 
     async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None, words: str = "") -> None:

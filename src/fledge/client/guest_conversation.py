@@ -17,7 +17,6 @@ from fledge.commands.wire import camel
 from fledge.core.params import as_written
 from fledge.core.route import Address
 from fledge.errors import BadInput, NotFound, check_text
-from fledge.ids import RandomIds
 from fledge.orchestrator.effects import Killing
 from fledge.runtime.feed import Subscription
 from fledge.store.base import Wishes
@@ -60,9 +59,9 @@ class GuestConversation(Conversation):
             given["attachments"] = to_builtins(await asyncio.to_thread(for_wire, attachments))
         if self._address is not None:
             given["address"] = self._address
-        given["idempotencyKey"] = idempotency_key or RandomIds().unique()
+        given["idempotencyKey"] = idempotency_key
         try:
-            return await self._asking.call(Accepted, "agent", once=False, session=self.key, message=message, **given)
+            return await self._asking.call(Accepted, "agent", session=self.key, message=message, **given)
         except BadInput as error:
             raise as_written(error, _WRITTEN if wishes is None else {**_WRITTEN, "session": "session_key"}) from None
 

@@ -15,7 +15,6 @@ from fledge.client.asking import VerbCaller, deadline
 from fledge.commands.runs import NextAttempt
 from fledge.commands.values import Story
 from fledge.errors import NotFound
-from fledge.ids import RandomIds
 from fledge.orchestrator.effects import Killing
 from fledge.runtime.feed import Subscription
 
@@ -114,12 +113,7 @@ class GuestHandle(Handle[T]):
 
     async def send(self, message: str) -> str:
         """Add a message without stopping anything; answers its id."""
-        key = RandomIds().unique()
-        return (
-            await self._asking.call(
-                Reply, "runs.send", once=False, target=self.session_key, message=message, idempotencyKey=key
-            )
-        ).run_id
+        return (await self._asking.call(Reply, "runs.send", target=self.session_key, message=message)).run_id
 
     async def kill(self) -> Killing:
         """End it and everything below it, silently; answers what is over and what is still stopping."""

@@ -25,11 +25,9 @@ class AtRest:
 
     async def call(self, method: str, params: VerbParams) -> Any:
         """What the method answers."""
-        from fledge.client.resting import answer_at_rest, answer_on_server
+        from fledge.client.resting import answer
 
-        if self._store:
-            return await answer_on_server(self._store, self._state, self._settings, method, params)
-        return await answer_at_rest(self._state, self._settings, method, params)
+        return await answer(self._state, self._settings, self._store, method, params)
 
     async def events(self, cursor: int | None, session: str, live: bool) -> WireFeed:
         """Refused: nothing is driven here."""

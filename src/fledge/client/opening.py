@@ -274,10 +274,10 @@ def _values(agents: AgentsGiven) -> list[Value[Any]]:
 
 
 def _with_agents(config: Config, agents: AgentsGiven, values: Sequence[Value[Any]]) -> Config:
-    if isinstance(agents, Mapping):
-        return with_agents(config, agents) if agents else config
-    entries = [one for one in agents if not isinstance(one, Value)]
-    given = [*entries, *(one.settings(_given(one)) for one in values)]
+    given = agents
+    if not isinstance(given, Mapping):
+        entries = [one for one in given if not isinstance(one, Value)]
+        given = [*entries, *(one.settings(_given(one)) for one in values)]
     return with_agents(config, given) if given else config
 
 

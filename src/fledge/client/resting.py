@@ -5,14 +5,13 @@ could drive it; so that is imported where it is used.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from fledge.client.connection import VerbParams, error_of
+from fledge.client.connection import VerbParams, result_of
 from fledge.clock import SystemClock
 from fledge.commands import rpc
 from fledge.commands.dispatch import call
@@ -31,26 +30,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def answer_at_rest(state: Path, settings: "Callable[[], Config]", method: str, params: VerbParams) -> Any:
-    """What the method answers. A verb that only reads is answered beside a process that cannot be asked, too."""
-    if not (state / DATABASE).exists():
-        raise StoreError(f"{state}: no {DATABASE} there; name the folder that holds it with --state")
-    if method in QUERIES and _is_readable(state):
-        return await asked(_Rows(_Beside(state)), method, params)
-    async with _store(state, is_needed=method not in READS) as store:
-        return await _answered(state, settings, store, method, params)
+async def answer(state: Path, settings: "Callable[[], Config]", server: str, method: str, params: VerbParams) -> Any:
+    """What the method answers, in this folder or in the store at the address of a server.
 
-
-async def answer_on_server(
-    url: str, state: Path, settings: "Callable[[], Config]", method: str, params: VerbParams
-) -> Any:
-    """What the method answers of a store on a server. A query needs no files; whatever is decided may make some, so the
-    folder must be the one with the files of the store."""
-    store = await asyncio.to_thread(open_server, url, None if method in QUERIES else state, drives=False)
+    On a server a query needs no files; whatever is decided may make some, so the folder must be the one with the files
+    of the store.
+    """
+    if server:
+        store = await asyncio.to_thread(open_server, server, None if method in QUERIES else state, drives=False)
+    else:
+        store = _store_in(state, method)
     try:
         return await _answered(state, settings, store, method, params)
     finally:
         await store.close()
+
+
+def _store_in(state: Path, method: str) -> Store:
+    """The folder's store as this method needs it: whole, or one that can be looked at. If another process owns it, a
+    verb that only reads is answered beside that one; StoreLocked for the others."""
+    if not (state / DATABASE).exists():
+        raise StoreError(f"{state}: no {DATABASE} there; name the folder that holds it with --state")
+    if method in QUERIES and _is_readable(state):
+        return _Beside(state)
+    try:
+        return SqliteStore.open(state)
+    except StoreLocked:
+        if method not in READS:
+            raise
+        return _Beside(state)
 
 
 def _is_readable(state: Path) -> bool:
@@ -82,26 +90,7 @@ async def asked(gateway: Reader, method: str, params: VerbParams) -> Any:
     request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
     answer = await rpc.answer(request, lambda name, given: call(gateway, name, given))
     assert answer is not None  # the request has an id
-    told = msgspec.json.decode(answer)
-    if "error" in told:
-        raise error_of(told["error"])
-    return told["result"]
-
-
-@asynccontextmanager
-async def _store(state: Path, *, is_needed: bool) -> AsyncIterator[Store]:
-    """The folder's store while the block lasts. If another process owns it: one that can be looked at, or StoreLocked
-    if the whole store is needed."""
-    try:
-        store: Store = SqliteStore.open(state)
-    except StoreLocked:
-        if is_needed:
-            raise
-        store = _Beside(state)
-    try:
-        yield store
-    finally:
-        await store.close()
+    return result_of(msgspec.json.decode(answer))
 
 
 class _Rows:

@@ -127,8 +127,8 @@ class Subscribe(Params, frozen=True, kw_only=True):
 
 
 class Watch:
-    """One watcher's view. Use it in `async with`, then ask for what is next, again and again. `early` has listened for
-    it until it begins."""
+    """One watcher's view. Let it `begin`, then ask for what is next, again and again, and `close` it. `early` has
+    listened for it until it begins."""
 
     def __init__(self, fl: Fledge, wanted: Subscribe, early: Subscription | None = None) -> None:
         self._fl, self._store, self._wanted = fl, fl.engine.store, wanted
@@ -147,7 +147,7 @@ class Watch:
         self.cursor = 0
         """Where to resume: everything up to there is told."""
 
-    async def __aenter__(self) -> "Watch":
+    async def begin(self) -> None:
         """Begin to watch. Refused: a cursor that no event has told."""
         wanted = self._wanted.cursor
         last = await self._store.read(lambda tx: tx.events.last())
@@ -162,9 +162,8 @@ class Watch:
         if self._early is not None:
             self._before = self._early.waiting()
             self._early.close()
-        return self
 
-    async def __aexit__(self, *error: object) -> None:
+    def close(self) -> None:
         """Watch no more."""
         if self._heard is not None:
             self._heard.close()

@@ -41,17 +41,11 @@ class Patience(Struct, frozen=True, kw_only=True):
 class GatewayState:
     """One gateway at work."""
 
-    def __init__(
-        self,
-        fl: Fledge,
-        patience: Patience | None = None,
-        *,
-        client: str = "gateway",
-        layers: Layers = (),
-    ) -> None:
+    client: Final = "gateway"
+    """Who asks, in the record of what they answer: whoever holds its token, or can open the folder's socket."""
+
+    def __init__(self, fl: Fledge, patience: Patience | None = None, *, layers: Layers = ()) -> None:
         self.fl, self.limits, self.patience = fl, fl.config.gateway, patience or Patience()
-        self.client = client
-        """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
         self.layers = layers
         """The documents that the settings were made of, where they are known."""
         self.logins: LoginCodes | None = None
@@ -95,8 +89,9 @@ class GatewayState:
         self.watches.add(watch)
 
     def unsubscribe(self, watch: Watch) -> None:
-        """One feed fewer."""
+        """One feed fewer: it is watched no more."""
         self.watches.discard(watch)
+        watch.close()
 
     def watch_session(self, session: str) -> float:
         """Hear what other processes drive of this session, for a while; answers in how many seconds to say so again, 0

@@ -41,5 +41,7 @@ QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['rows']}".split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
 READS: Final = QUERIES | frozenset(_READS.split())
 """The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""
+KEYED: Final = frozenset(["agent", "runs.again", "runs.send", "runs.spawn"])
+"""The verbs that take a key: a request that is made again with the same key is carried out once."""
 OF_SETTINGS: Final = frozenset(["agents.list", "config.shown", "models.list"])
 """The verbs that tell of settings: these are read for them, though they change nothing."""

@@ -37,8 +37,8 @@ def name_of(run: RunInfo | RunRow) -> str:
     return one_line(run.label or run.task or run.session_key, LABEL_CHARS)
 
 
-def tree(runs: Sequence[RunInfo], now: Instant | None = None, left_out: int = 0, indent: str = "") -> list[str]:
-    """Runs with what is below them, one line each; with `now`, a run that waits long for a slot says so."""
+def tree(runs: Sequence[RunInfo], now: Instant, left_out: int = 0, indent: str = "") -> list[str]:
+    """Runs with what is below them, one line each; a run that waits long for a slot says so."""
     lines = []
     for at, run in enumerate(runs):
         last = at == len(runs) - 1 and not left_out
@@ -47,17 +47,17 @@ def tree(runs: Sequence[RunInfo], now: Instant | None = None, left_out: int = 0,
     return [*lines, f"{indent}└─ and {left_out} more"] if left_out else lines
 
 
-def _waited(run: RunInfo, now: Instant | None) -> str:
-    if now is None or run.queued_at is None or run.retry_at is not None:
+def _waited(run: RunInfo, now: Instant) -> str:
+    if run.queued_at is None or run.retry_at is not None:
         return ""
     waited = now - run.queued_at
     return f", {waited:.0f} s without a free slot" if waited > LONG_WAIT_S else ""
 
 
-def status(run: RunInfo, now: Instant | None = None) -> str:
-    """The phase and outcome of a run, in a few words; with `now`, when a paused one goes on."""
+def status(run: RunInfo, now: Instant) -> str:
+    """The phase and outcome of a run, in a few words, and when a paused one goes on."""
     words = run.phase.replace("_", " ")
-    if now is not None and run.retry_at is not None:
+    if run.retry_at is not None:
         words = retry_text(run.retry_at, one_line(run.retry_reason, REASON_CHARS), now)
     if run.stuck:
         words += " (stuck)"

@@ -35,8 +35,13 @@ def session_of(tx: Tx, asker: AskerParams) -> str:
 
 def begun_or_main(tx: Tx, session: str) -> str:
     """This conversation, or the main one if this has not begun."""
+    return session if is_begun(tx, session) else main_key()
+
+
+def is_begun(tx: Tx, session: str) -> bool:
+    """True of a session that there is and that was not deleted."""
     known = tx.sessions.get(session)
-    return session if known is not None and not known.deleted else main_key()
+    return known is not None and not known.deleted
 
 
 def found(tx: Tx, one: One) -> str:

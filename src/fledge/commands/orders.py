@@ -145,8 +145,9 @@ class _Said:
             case "info":
                 return lines.story(await self._call("runs.info", target=await self._run()))
             case "log":
-                count = {"limit": order.count, "tools": order.tools}
-                return lines.log(await self._call("sessions.history", session=await self._run(), **count))
+                key = await self._run()
+                shown = await self._call("sessions.history", session=key, limit=order.count, tools=order.tools)
+                return lines.log(shown)
             case "status":
                 key = await self._run() if order.target else session
                 rules = self._gateway.fl.engine.rules
@@ -175,13 +176,13 @@ class _Said:
                 ended = done.killed or done.stopping or done.finished
                 return f"stopped; {await self._ended(done)}" if ended else "stopped"
             case "steer":
-                return await self._redirected("steered", "runs.steer", message=order.words)
+                return await self._next_attempt("steered", "runs.steer", message=order.words)
             case "resume":
-                return await self._redirected("resumed", "runs.resume", words=order.words)
+                return await self._next_attempt("resumed", "runs.resume", words=order.words)
             case "approve":
-                return await self._answered_plan("approved", "plans.approve", words=order.words)
+                return await self._next_attempt("approved the plan of", "plans.approve", words=order.words)
             case "reject":
-                return await self._answered_plan("rejected", "plans.reject", reason=order.words)
+                return await self._next_attempt("rejected the plan of", "plans.reject", reason=order.words)
             case "again":
                 return _started(await self._call("runs.again", target=await self._run()))
             case "undelivered":
@@ -230,13 +231,10 @@ class _Said:
             raise NotFound(f"no session {self._session}")
         return found
 
-    async def _redirected(self, done: str, verb: str, **params: Any) -> str:
+    async def _next_attempt(self, done: str, verb: str, **params: Any) -> str:
         now = await self._call(verb, target=await self._run(), **params)
-        return f"{done} {await self._name(now.session_key)}: attempt {now.attempt} · run {short_id(now.run_id)}"
-
-    async def _answered_plan(self, answer: str, verb: str, **params: Any) -> str:
-        now = await self._call(verb, target=await self._run(), **params)
-        return f"{answer} the plan of {await self._name(now.session_key)}: attempt {now.attempt}"
+        run = f" · run {short_id(now.run_id)}" if verb.startswith("runs.") else ""
+        return f"{done} {await self._name(now.session_key)}: attempt {now.attempt}{run}"
 
     async def _ended(self, done: Killing) -> str:
         keys = (*done.killed, *done.finished, *done.stopping)
@@ -245,14 +243,16 @@ class _Said:
 
     async def _spawn(self) -> str:
         order, own = self._order, await self._own()
-        given = {
-            "task": order.words,
-            "label": one_line(order.words, LABEL_CHARS),
-            "agent": "" if order.target == own.facts.agent_id else order.target,
-            "model": order.model,
-            "thinking": order.thinking or None,
-        }
-        return _started(await self._call("runs.spawn", requester=self._session, **given))
+        started = await self._call(
+            "runs.spawn",
+            requester=self._session,
+            task=order.words,
+            label=one_line(order.words, LABEL_CHARS),
+            agent="" if order.target == own.facts.agent_id else order.target,
+            model=order.model,
+            thinking=order.thinking or None,
+        )
+        return _started(started)
 
     async def _agents(self) -> list[str]:
         now, config = self._gateway.now(), self._gateway.fl.config
@@ -293,15 +293,20 @@ class _Said:
         return f"{taken.key} is {'offered again' if action == 'retry' else 'dismissed'}"
 
     async def _answer(self) -> str:
-        order, allows = self._order, self._order.verb == "allow"
+        order = self._order
         asked = await self._read(lambda tx: _one_asked(tx, self._session, order))
-        of = {"id": asked.id, "digest": asked.digest}
         for_whom = f"{asked.tool} for {await self._name(asked.session)}"
-        if not allows:
-            await self._call("approvals.deny", **of, words=order.words)
+        if order.verb == "deny":
+            await self._call("approvals.deny", id=asked.id, digest=asked.digest, words=order.words)
             return f"denied: {for_whom}"
-        ticked = {"always": bool(order.words), "children": order.words.endswith("children")}
-        rule = (await self._call("approvals.approve", **of, **ticked)).permission
+        done = await self._call(
+            "approvals.approve",
+            id=asked.id,
+            digest=asked.digest,
+            always=bool(order.words),
+            children=order.words.endswith("children"),
+        )
+        rule = done.permission
         return f"allowed: {for_whom}" + (f"\nfrom now on: {lines.permission(rule)}" if rule else "")
 
     async def _permissions(self) -> str | list[str]:

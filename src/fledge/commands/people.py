@@ -52,8 +52,13 @@ class Approved(Struct, frozen=True, kw_only=True):
 async def approvals_approve(gateway: GatewayState, params: Approve) -> Approved:
     """Let the call be run, if it is still the one that was shown. With `always`, such commands run without a question
     from now on."""
-    ticked = {"always": params.always, "children": params.children}
-    rule = await gateway.fl.approve(params.id, by=gateway.signed(params.by), digest=params.digest, **ticked)
+    rule = await gateway.fl.approve(
+        params.id,
+        by=gateway.signed(params.by),
+        digest=params.digest,
+        always=params.always,
+        children=params.children,
+    )
     return Approved(permission=rule or UNSET)
 
 
@@ -189,8 +194,9 @@ async def _answered(gateway: GatewayState, params: ToAnswer, asked: Question) ->
     if params.approve:
         if params.words.strip():
             raise BadInput("words", "go with a no, or with a plan: a tool call that is allowed is run as it is")
-        ticked = {"always": params.always, "children": params.children}
-        rule = await gateway.fl.approve(asked.id, by=gateway.client, digest=asked.digest, **ticked)
+        rule = await gateway.fl.approve(
+            asked.id, by=gateway.client, digest=asked.digest, always=params.always, children=params.children
+        )
     elif params.always or params.children:
         raise BadInput("always", "goes with a yes")
     else:

@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from fledge.commands.wire import camel
+from fledge.commands.wire import WireObject, camel, is_time
+from fledge.core.live import TurnEvent
 
 T = TypeVar("T")
 
@@ -13,6 +14,17 @@ T = TypeVar("T")
 def from_wire(kind: type[T], told: object) -> T:
     """The value of this type that `to_wire` made this of. What a newer process says besides is left out."""
     return msgspec.convert(_plain(inspect.type_info(kind), told), kind)
+
+
+def turn_event(told: WireObject) -> TurnEvent:
+    """An event of type `turn` of a feed, as the library has it. What a newer process says besides is left out."""
+    return TurnEvent(**{_TURN_FIELDS[name]: one for name, one in told.items() if name in _TURN_FIELDS})
+
+
+_TURN_FIELDS = {"sessionKey": "session"} | {
+    camel(name): name for name in TurnEvent.__struct_fields__ if name != "session"
+}
+"""The fields of a turn's event by their names on the wire."""
 
 
 def _plain(kind: inspect.Type, told: Any) -> Any:
@@ -32,8 +44,7 @@ def _plain(kind: inspect.Type, told: Any) -> Any:
 
 
 def _field(field: inspect.Field, told: Any) -> Any:
-    is_time = field.name == "at" or field.name.endswith("_at")
-    return told / 1000 if is_time and isinstance(told, int | float) else _plain(field.type, told)
+    return told / 1000 if is_time(field.name) and isinstance(told, int | float) else _plain(field.type, told)
 
 
 def _member(kinds: tuple[inspect.Type, ...], told: Any) -> inspect.Type:

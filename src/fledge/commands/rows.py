@@ -53,8 +53,7 @@ async def runs_ends(folder: Reader, params: One) -> Ends:
     def look(tx: Tx) -> Ends:
         if is_everybody(params.target):
             session = looking.session_of(tx, params)
-            known = tx.sessions.get(session)
-            if (known is None or known.deleted) and session != main_key():
+            if session != main_key() and not looking.is_begun(tx, session):
                 raise NotFound(f"no session {session}")
             keys = views.active_children(tx, session)
         else:

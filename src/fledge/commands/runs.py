@@ -1,7 +1,6 @@
 """Verbs on runs that change something or wait: `runs.*` and `plans.*`. A target is a run id, a session key, or a word
 that lists show."""
 
-import asyncio
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -12,7 +11,7 @@ from fledge.api.spawn_options import program_key
 from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
 from fledge.commands.gateway_state import GatewayState
-from fledge.commands.looking import found, session_of
+from fledge.commands.looking import found, is_begun, session_of
 from fledge.commands.params import (
     DefaultModel,
     FolderParam,
@@ -70,17 +69,15 @@ async def subagents_spawn(gateway: GatewayState, params: Spawn) -> WireObject:
         session = program_key(params.program)
 
     def open_requester(c: Commit) -> None:
-        known = c.tx.sessions.get(session)
         if params.program:
             open_program(c, session)
-        elif known is None or known.deleted:
+        elif not is_begun(c.tx, session):
             if session != main_key():
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
     if params.program:
-        if params.folder:
-            await asyncio.to_thread(check_folder, params.folder)
+        await check_folder(params.folder)
         caller = gateway.fl.spawner.program_in(session, params.folder)
     else:
         caller = await gateway.fl.spawner.caller_for(session)

@@ -15,7 +15,7 @@ from fledge.cancellation import end_tasks
 from fledge.commands import slash
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.listing import SessionReader
-from fledge.commands.looking import is_below, rest
+from fledge.commands.looking import is_begun, is_below, rest
 from fledge.commands.orders import CommandResult, below, named, run_line
 from fledge.commands.params import (
     DefaultModel,
@@ -412,19 +412,18 @@ async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
     is talked with there: this one, unless `/focus` has bound the place to one below it. One that begins in a project
     folder works there from then on."""
     key, address = conversation(gateway, params.session).key, _checked(params.address)
-    if params.folder:
-        await asyncio.to_thread(check_folder, params.folder)
+    await check_folder(params.folder)
     if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in gateway.fl.config.agents.list)}:
         raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
 
     def begin(c: Commit) -> Begun:
-        known = c.tx.sessions.get(key)
+        is_new = not is_begun(c.tx, key)
         spawn.open_conversation(c, key, params.folder)
         if address is not None and c.tx.routes.get(key) is None:
             bindings.follow(c, key, address)
         bound = None if address is None else bindings.session_at(c.tx, address)
         there = bound if bound is not None and is_below(c.tx, key, bound) else key
-        main, is_new = main_key(agent_of(key)), known is None or known.deleted
+        main = main_key(agent_of(key))
         is_first = is_new and key != main and is_main_key(key, params.folder) and c.tx.transcripts.last(main) > 0
         return Begun(
             session_key=there,
@@ -436,10 +435,14 @@ async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
     return await gateway.commit(begin)
 
 
-def check_folder(folder: str) -> None:
-    """Raise BadInput unless this is a folder here, by its real path."""
-    if not os.path.isabs(folder) or os.path.realpath(folder) != folder or not os.path.isdir(folder):
+async def check_folder(folder: str) -> None:
+    """Raise BadInput unless this is a folder here, by its real path, or none."""
+    if folder and not await asyncio.to_thread(_is_real_folder, folder):
         raise BadInput("folder", "must be the real path of a folder here", folder)
+
+
+def _is_real_folder(path: str) -> bool:
+    return os.path.isabs(path) and os.path.realpath(path) == path and os.path.isdir(path)
 
 
 class SessionsBelow(InSession, frozen=True, kw_only=True):

@@ -171,13 +171,13 @@ def read_file_order(line: str) -> Order | None:
 
 def _known(word: str, known: Mapping[str, SlashUsage], prefix: str) -> SlashUsage:
     if word not in known:
-        near = difflib.get_close_matches(f"{prefix}{word}", ["/subagents", *(f"{prefix}{name}" for name in known)], n=1)
-        raise _unknown(f"{prefix}{word}", [f"/subagents {word}"] if word in _ACTIONS else near)
+        said = f"{prefix}{word}"
+        near = difflib.get_close_matches(said, ["/subagents", *(f"{prefix}{name}" for name in known)], n=1)
+        if word in _ACTIONS:
+            near = [f"/subagents {word}"]
+        hint = f"perhaps {near[0]}; " if near else ""
+        raise BadInput(said[:80], f"there is no such command: {hint}/help lists them")
     return known[word]
-
-
-def _unknown(said: str, near: Sequence[str]) -> BadInput:
-    return BadInput(said[:80], f"there is no such command: {f'perhaps {near[0]}; ' if near else ''}/help lists them")
 
 
 def _first(rest: str) -> tuple[str, str]:

@@ -151,10 +151,11 @@ async def watched(gateway: GatewayState, wanted: Subscribe, early: Subscription 
     watch = Watch(gateway.fl, wanted, early)
     gateway.subscribe(watch)
     try:
-        return await watch.__aenter__()
+        await watch.begin()
     except BaseException:
         gateway.unsubscribe(watch)
         raise
+    return watch
 
 
 class Telling:
@@ -188,4 +189,3 @@ class Telling:
             await self._write(FeedClosing(cursor=self._watch.cursor, reason="the process that holds the folder leaves"))
         finally:
             self._gateway.unsubscribe(self._watch)
-            await self._watch.__aexit__()

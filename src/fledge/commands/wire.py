@@ -19,6 +19,11 @@ def camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
+def is_time(name: str) -> bool:
+    """True if a member of this name, here or on the wire, is a time."""
+    return name == "at" or name.endswith(("_at", "At"))
+
+
 def to_wire(value: object) -> Any:
     """The value as JSON can hold it."""
     if isinstance(value, Struct):
@@ -39,8 +44,7 @@ def _struct(value: Struct) -> WireObject:
         one = getattr(value, name)
         if one is msgspec.UNSET or (config.omit_defaults and one == default):
             continue
-        is_time = (name == "at" or name.endswith("_at")) and isinstance(one, int | float)
-        told[camel(name)] = round(one * 1000) if is_time else to_wire(one)
+        told[camel(name)] = round(one * 1000) if is_time(name) and isinstance(one, int | float) else to_wire(one)
     return told
 
 
@@ -68,8 +72,7 @@ def _renamed(schema: Any) -> Any:
         told["description"] = told["description"].partition(">>>")[0].strip()  # examples are in Python
     if "properties" in schema:
         told["properties"] = {
-            camel(key): _time(one) if key == "at" or key.endswith(("_at", "At")) else _renamed(one)
-            for key, one in schema["properties"].items()
+            camel(key): _time(one) if is_time(key) else _renamed(one) for key, one in schema["properties"].items()
         }
         told["required"] = [camel(key) for key in schema.get("required", ())]
     return told

@@ -8,7 +8,8 @@ proves itself by its signature, and the page's files, which hold no data, are an
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -123,32 +124,17 @@ def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]
             fault = fault_of(error)
             return JSONResponse({"error": fault.message, **fault.data}, 429 if fault.code == rpc.TOO_MANY else 400)
 
-    async def on_channel(request: Request) -> Response:
-        return await _heard(request, gateway, secrets, rates, strangers)
-
-    async def on_login(request: Request) -> Response:
-        return await _sign_in(request, gateway, door.token, strangers)
-
-    async def on_artifact(request: Request) -> Response:
-        return await download(gateway, artifacts, request.path_params["run"], request.path_params["name"])
-
-    async def on_attachment(request: Request) -> Response:
-        return await download(gateway, attachments, request.path_params["session"], request.path_params["name"])
-
-    async def on_socket(websocket: Any) -> None:
-        await converse(gateway, websocket)
-
     places: list[BaseRoute] = [
         Route("/rpc", on_rpc, methods=["POST"]),
-        WebSocketRoute("/ws", on_socket),
+        WebSocketRoute("/ws", partial(converse, gateway)),
         Route("/events", on_events),
         Route("/health", on_health),
         Route("/metrics", on_metrics),
         Route("/schema", on_schema),
-        Route(CHANNELS + "{name}", on_channel, methods=["POST"]),
-        Route(LOGIN, on_login, methods=["POST"]),
-        Route("/artifacts/{run}/{name:path}", on_artifact),
-        Route("/attachments/{session}/{name:path}", on_attachment),
+        Route(CHANNELS + "{name}", partial(_heard, gateway, secrets, rates, strangers), methods=["POST"]),
+        Route(LOGIN, partial(_sign_in, gateway, door.token, strangers), methods=["POST"]),
+        Route("/artifacts/{of}/{name:path}", partial(download, gateway, artifacts)),
+        Route("/attachments/{of}/{name:path}", partial(download, gateway, attachments)),
         *page_routes(),
     ]
     inner = Starlette(routes=places, exception_handlers={Exception: _trouble})
@@ -159,7 +145,7 @@ class _Code(msgspec.Struct, forbid_unknown_fields=True):
     code: str
 
 
-async def _sign_in(request: Request, gateway: GatewayState, token: str, bodies: Bodies) -> Response:
+async def _sign_in(gateway: GatewayState, token: str, bodies: Bodies, request: Request) -> Response:
     """The token, for a code that is good; a code is good once."""
     headers = {"cache-control": "no-store"}
     try:
@@ -202,7 +188,7 @@ def _flag(request: Request, name: str, otherwise: bool) -> bool:
 
 
 async def _heard(
-    request: Request, gateway: GatewayState, secrets: Mapping[str, SecretKey], rates: Rates, bodies: Bodies
+    gateway: GatewayState, secrets: Mapping[str, SecretKey], rates: Rates, bodies: Bodies, request: Request
 ) -> Response:
     """What a channel posts to us: taken if its signature is right, once per message id. What can be refused without
     the body is refused before it is read."""

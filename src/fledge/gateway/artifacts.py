@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from msgspec import Struct
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fledge.api.views import handed_over, session_key
@@ -39,10 +40,11 @@ class DownloadPlace(Struct, frozen=True):
 
 
 async def download(
-    gateway: GatewayState, place: Callable[[GatewayState, Tx, str], DownloadPlace], of: str, name: str
+    gateway: GatewayState, place: Callable[[GatewayState, Tx, str], DownloadPlace], request: Request
 ) -> Response:
     """A file that a run handed over, or that came with a message of a session, as something to save; or why there is
     none."""
+    of, name = request.path_params["of"], request.path_params["name"]
     try:
         found = await gateway.read(lambda tx: place(gateway, tx, of))
         data, size = await asyncio.to_thread(read_artifact, found.root, found.folder, name, MOST_BYTES, found.protected)

@@ -1,6 +1,6 @@
 """Counts and gauges as Prometheus reads them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from fledge.commands.gateway_state import GatewayState
 from fledge.orchestrator.views import count_undelivered
@@ -17,9 +17,9 @@ async def exposition(gateway: GatewayState) -> str:
     drivers, questions, plans, undelivered = await engine.store.read(look)
     counted = engine.counters.shown()
     lines = [
-        *_family("phases_total", "Phases that runs entered.", "phase", counted["phases"]),
-        *_family("outcomes_total", "Outcomes of runs.", "status", counted["outcomes"]),
-        *_deliveries(counted["deliveries"]),
+        *_family("phases_total", "Phases that runs entered.", ["phase"], counted["phases"]),
+        *_family("outcomes_total", "Outcomes of runs.", ["status"], counted["outcomes"]),
+        *_family("deliveries_total", "Deliveries by how they came out.", ["kind", "reason"], counted["deliveries"]),
         *_one("interrupts_total", "Steps that were called off.", "counter", sum(counted["interrupts"].values())),
         *_one("drivers", "Turns that are being driven.", "gauge", drivers),
         *_one("questions", "Tool calls that wait for a person.", "gauge", questions),
@@ -40,19 +40,13 @@ def _one(name: str, meaning: str, kind: str, value: int) -> list[str]:
     return [*_head(name, meaning, kind), f"fledge_{name} {value}"]
 
 
-def _family(name: str, meaning: str, label: str, counts: Mapping[str, int]) -> Iterable[str]:
-    return [
-        *_head(name, meaning, "counter"),
-        *(f'fledge_{name}{{{label}="{_escaped(word)}"}} {count}' for word, count in counts.items()),
-    ]
-
-
-def _deliveries(counts: Mapping[str, int]) -> Iterable[str]:
-    name = "deliveries_total"
-    lines = _head(name, "Deliveries by how they came out.", "counter")
+def _family(name: str, meaning: str, labels: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    """Counts by words; where there are two labels, a word is `kind:reason`, or a kind alone."""
+    lines = _head(name, meaning, "counter")
     for word, count in counts.items():
-        how, _, why = word.partition(":")
-        lines.append(f'fledge_{name}{{kind="{_escaped(how)}",reason="{_escaped(why)}"}} {count}')
+        values = [word] if len(labels) == 1 else word.partition(":")[::2]
+        labelled = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True))
+        lines.append(f"fledge_{name}{{{labelled}}} {count}")
     return lines
 
 

@@ -33,7 +33,6 @@ class EventStream(Response):
         finally:
             await end_tasks((telling, leaving))
             self._gateway.unsubscribe(self._watch)
-            await self._watch.__aexit__()
 
     async def _tell(self, send: Send) -> None:
         async def put(body: bytes, more: bool = True) -> None:

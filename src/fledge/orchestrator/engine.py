@@ -16,13 +16,13 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from msgspec.structs import replace
 
 from fledge.cancellation import error_message, is_stop
-from fledge.clock import Clock, SystemClock
+from fledge.clock import Clock, SystemClock, deadline_after
 from fledge.core import events as ev
 from fledge.core.cluster import PATIENCE_S, Member, News, is_alive
 from fledge.core.reconcile import STOP_S
 from fledge.core.route import Address
 from fledge.core.run import Ending, Instant, Killed
-from fledge.errors import BadInput, NotArrived, Refused, StaleWrite, Stopped, StoreError, StoreLost, Undeliverable
+from fledge.errors import NotArrived, Refused, StaleWrite, Stopped, StoreError, StoreLost, Undeliverable
 from fledge.ids import Ids, RandomIds
 from fledge.orchestrator import bindings, cluster, effects, heartbeat, journal, messages, recover, turns
 from fledge.orchestrator.commit import Commit, Hints, Rules, news_of
@@ -794,12 +794,8 @@ class Changes:
 
 
 def deadline(engine: Engine, timeout: float | None) -> Instant | None:
-    """When a wait of so many seconds ends; None waits for ever. Refused: anything but a number of seconds."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
-    return engine.clock.now() + min(timeout, 1e9)
+    """When a wait of so many seconds ends, by the engine's clock; None waits for ever."""
+    return deadline_after(engine.clock.now(), timeout)
 
 
 # ---- waiting until a kill is decided ---------------------------------------------------------------------------------

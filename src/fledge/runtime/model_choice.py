@@ -45,6 +45,11 @@ class ChosenModel(Struct, frozen=True):
         return self.by in ("key", "ollama")
 
     @property
+    def given(self) -> str | None:
+        """The model to open a folder with; None if its settings name it."""
+        return None if self.by == "settings" else self.model
+
+    @property
     def words(self) -> str:
         """A new choice, in words for the user."""
         return f"model: {self.model} (because {self.because}; --model NAME or fledge init changes it)"

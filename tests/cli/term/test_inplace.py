@@ -40,7 +40,7 @@ class Drawn:
         self.region = Region(Theme(colour=colour), None)
         self.place = InPlace(self.pen, self._size, self.region, self.keys, folds=False)
         self.pen.on_written = self.place.written
-        self.region.draw_in(self.place)
+        self.region.place = self.place
 
     def _size(self) -> os.terminal_size:
         return os.terminal_size((self.glass.size.columns, self.glass.size.rows))

@@ -17,11 +17,8 @@ from fledge.cancellation import end_tasks
 from fledge.cli.term.opening import folds, terminal_size
 from fledge.cli.term.outputs import Output, is_in_foreground
 from fledge.cli.term.picture import Painter, ScreenCursor
-from fledge.cli.term.writer import Pen
-from fledge.clock import wait_for_event
+from fledge.cli.term.writer import Pen, draw_frames
 
-FRAME_S: Final = 0.05
-"""The least time between two pictures."""
 STOPPING_S: Final = 0.5
 """How long a terminal is waited for before the process is stopped by Ctrl-Z."""
 
@@ -58,7 +55,7 @@ class InPlace:
         self._frames: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "InPlace":
-        self._frames = asyncio.ensure_future(self._draw_frames())
+        self._frames = asyncio.ensure_future(draw_frames(self._changed, self._shown.moves_in, self.draw))
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -106,12 +103,6 @@ class InPlace:
         data = self._painter.paint(above, rows, ScreenCursor(0, 0), self._size().columns, is_parked=bool(rows))
         if data:
             self._pen.put(data)
-
-    async def _draw_frames(self) -> None:
-        while True:
-            await wait_for_event(self._changed, self._shown.moves_in())
-            self.draw()
-            await asyncio.sleep(FRAME_S)
 
 
 class TerminalKeys:

@@ -7,8 +7,6 @@ answers only where nobody can be in the middle of typing.
 import re
 from typing import Final, Literal
 
-from msgspec import Struct
-
 QUIET_S: Final = 1.0
 """So long must no key have been pressed before a bare key answers a question."""
 READ_S: Final = 0.7
@@ -25,28 +23,22 @@ _FOLDED: Final = re.compile(r"\[paste (\d+): \d+ lines\]")
 KeyAction = Literal["close menu", "back", "stop", "clear", "arm", "leave", "nothing"]
 
 
-class KeyMoment(Struct, frozen=True):
-    """What is known when a key is pressed."""
+def may_answer(
+    now: float, last_key_at: float, shown_at: float | None, *, is_empty: bool, is_focused: bool = False
+) -> bool:
+    """True if a bare key answers the question that is shown.
 
-    now: float
-    last_key_at: float
-    """When the key before this one was pressed."""
-    shown_at: float | None
-    """Since when the question stands on the terminal; None if it does not."""
-    is_empty: bool
-    """True if nothing is typed in the input."""
-    is_focused: bool = False
-    """True if the person went to this very question by Ctrl-Y."""
-
-
-def may_answer(moment: KeyMoment) -> bool:
-    """True if a bare key answers the question that is shown."""
-    if moment.shown_at is None:
+    - `last_key_at`: when the key before this one was pressed.
+    - `shown_at`: since when the question stands on the terminal; None if it does not.
+    - `is_empty`: nothing is typed in the input.
+    - `is_focused`: the person went to this very question by Ctrl-Y.
+    """
+    if shown_at is None:
         return False
-    if moment.is_focused:
+    if is_focused:
         return True
-    is_quiet = moment.now - moment.last_key_at >= QUIET_S
-    return moment.is_empty and is_quiet and moment.now - moment.shown_at >= READ_S
+    is_quiet = now - last_key_at >= QUIET_S
+    return is_empty and is_quiet and now - shown_at >= READ_S
 
 
 def on_escape(

@@ -245,7 +245,7 @@ class Markdown:
         """The text is complete; answers the rows that are left."""
         self.feed("\n" if self._carriage or self._line or self._flows else "", width)
         self._close()
-        self._out.append(Boundary.HERE)
+        self._end_block()
         return self._out
 
     # ---- lines
@@ -288,7 +288,7 @@ class Markdown:
             return MarkdownLine(self._kind(body, indent), quotes, indent, item[1] if item else "", body)
         if not body or _may_be_fence(body) or body[0] in "#|":
             return None
-        if indent >= 4 and not self._in_list and self._block is None:
+        if self._is_code(indent):
             return None
         if body[0] in "-*_+":
             if not set(body) - {body[0], " ", "\t"}:
@@ -305,9 +305,12 @@ class Markdown:
     def _kind(self, body: str, indent: int) -> str:
         if not body.strip():
             return "blank"
-        if indent >= 4 and not self._in_list and self._block is None:
+        if self._is_code(indent):
             return "code"
         return next((kind for kind, begins in _KINDS.items() if begins.match(body)), "text")
+
+    def _is_code(self, indent: int) -> bool:
+        return indent >= 4 and not self._in_list and self._block is None
 
     def _take_line(self, line: MarkdownLine) -> None:
         """A line whose kind is known; of an item and of text perhaps only its beginning."""
@@ -317,7 +320,7 @@ class Markdown:
             case "blank":
                 self._close()
                 if not self._has_gap:
-                    self._out.append(Boundary.HERE)
+                    self._end_block()
                 self._has_gap = True
             case "fence":
                 self._open_fence(line)
@@ -330,12 +333,12 @@ class Markdown:
                 assert found is not None
                 style = "bu" if len(found[1]) == 1 else "b"
                 self._give(self._paragraph(line, found[2] or "", style).rows(self._width))
-                self._out.append(Boundary.HERE)
+                self._end_block()
             case "rule":
                 self._close()
                 self._in_list = False
                 self._give([self._theme.paint("─" * max(NARROWEST, min(self._width, 40)), "d")])
-                self._out.append(Boundary.HERE)
+                self._end_block()
             case "table":
                 self._close()
                 self._block = MarkdownTable(line, self._theme)
@@ -407,7 +410,7 @@ class Markdown:
         if body.startswith(self._fence) and not body.strip(self._fence[0]):
             self._give([self._theme.paint(body, "d")])
             self._fence = ""
-            self._out.append(Boundary.HERE)
+            self._end_block()
         else:
             spare = min(self._fence_indent, len(text) - len(text.lstrip(" ")))
             self._give([self._theme.paint(text[spare:], "c")])
@@ -418,6 +421,10 @@ class Markdown:
         block, self._block = self._sure_block(), None
         if block is not None:
             self._give(block.rows(self._width))
+
+    def _end_block(self) -> None:
+        """Something else may stand here, between this block and the next."""
+        self._out.append(Boundary.HERE)
 
     def _sure_block(self) -> Paragraph | MarkdownTable | None:
         """The open block. What is no table for sure is text."""

@@ -54,12 +54,9 @@ from fledge.cli.term.shown import (
     WordsSent,
     WorkingChildren,
 )
-from fledge.cli.term.writer import Pen, WriterFile
-from fledge.clock import wait_for_event
+from fledge.cli.term.writer import Pen, WriterFile, draw_frames
 from fledge.core.printable import printable
 
-FRAME_S: Final = 0.05
-"""The least time between two pictures that no key asked for."""
 INPUT_ROWS: Final = 8
 ESCAPE_S: Final = 0.05
 """After this an Esc is a key of its own, and not the beginning of another."""
@@ -199,7 +196,7 @@ class TerminalScreen(Screen):
 
     async def run(self) -> None:
         """Show and read until `close`."""
-        frames = asyncio.ensure_future(self._frames())
+        frames = asyncio.ensure_future(draw_frames(self._changed, self._moves_in, self.draw))
         try:
             await self._app.run_async(set_exception_handler=False)
         except EOFError:
@@ -232,13 +229,6 @@ class TerminalScreen(Screen):
 
     def _change(self) -> None:
         self._changed.set()
-
-    async def _frames(self) -> None:
-        """Draw when something has changed, and while something moves."""
-        while True:
-            await wait_for_event(self._changed, self._moves_in())
-            self.draw()
-            await asyncio.sleep(FRAME_S)
 
     def _moves_in(self) -> float | None:
         """After how long the region looks different by itself."""
@@ -365,13 +355,11 @@ class TerminalScreen(Screen):
         if not questions or self._questions.reason_for:
             return False
         return keys.may_answer(
-            keys.KeyMoment(
-                now=self.now(),
-                last_key_at=self._key_at if key_at is None else key_at,
-                shown_at=self._questions.shown_at(questions[0].id),
-                is_empty=not self._input.text,
-                is_focused=self._questions.focused == questions[0].id,
-            )
+            self.now(),
+            self._key_at if key_at is None else key_at,
+            self._questions.shown_at(questions[0].id),
+            is_empty=not self._input.text,
+            is_focused=self._questions.focused == questions[0].id,
         )
 
     def _keys(self) -> KeyBindings:

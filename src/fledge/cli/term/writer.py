@@ -11,9 +11,12 @@ import queue
 import select
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from fledge.clock import hold_time, wait_for_event
+
+FRAME_S: Final = 0.05
+"""The least time between two pictures that no key asked for."""
 
 
 class Writer:
@@ -96,6 +99,15 @@ class WriterFile(io.StringIO):
     def isatty(self) -> bool:
         """It stands for a terminal."""
         return True
+
+
+async def draw_frames(changed: asyncio.Event, moves_in: Callable[[], float | None], draw: Callable[[], None]) -> None:
+    """Draw when something has changed, and while something moves: `moves_in` says after how long what is shown looks
+    different by itself."""
+    while True:
+        await wait_for_event(changed, moves_in())
+        draw()
+        await asyncio.sleep(FRAME_S)
 
 
 class Pen(Protocol):
