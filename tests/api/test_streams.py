@@ -40,8 +40,13 @@ def pieces(script: Any = adding, **options: Any) -> ScriptedModel:
     return ScriptedModel(script, piece_chars=4, **options)
 
 
+FIRST = "Hold the slot"
+"""The task of a child that works until another one is watched, which has no slot before."""
+
+
 class Paced:
-    """A model that says the next piece once the one before was heard, so that its end does not overtake its words."""
+    """A model that says the next piece once the one before was heard, so that its end does not overtake its words. A
+    child with the task `FIRST` ends once a watcher has heard something."""
 
     def __init__(self) -> None:
         self._model, self._is_watched = pieces(), asyncio.Event()
@@ -55,7 +60,11 @@ class Paced:
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Add, then say so."""
-        await self._is_watched.wait()
+        if FIRST in request.system:
+            await self._is_watched.wait()
+            async for event in ScriptedModel(lambda asked: "NO_REPLY").stream(request):
+                yield event
+            return
         async for event in self._model.stream(request):
             yield event
             if isinstance(event, Text):
@@ -93,9 +102,11 @@ async def guest(state: Path, **options: Any) -> AsyncIterator[fledge.Fledge]:
         yield fl
 
 
-def as_either(door: str, tmp_path: Path, body: Callable[[fledge.Fledge], Awaitable[T]], model: Model) -> T:
+def as_either(
+    door: str, tmp_path: Path, body: Callable[[fledge.Fledge], Awaitable[T]], model: Model, **options: Any
+) -> T:
     async def main() -> T:
-        async with (guest if door == "guest" else holder)(tmp_path / "state", model=model) as fl:
+        async with (guest if door == "guest" else holder)(tmp_path / "state", model=model, **options) as fl:
             return await body(fl)
 
     return asyncio.run(main())
@@ -112,6 +123,7 @@ def test_a_run_is_watched_from_its_beginning_to_its_end(door: str, tmp_path: Pat
     model = Paced()
 
     async def body(fl: fledge.Fledge) -> list[str]:
+        await fl.spawn(FIRST)
         run = await fl.spawn("Add one and two")
         events: list[Any] = []
         async for event in run.events():
@@ -119,7 +131,8 @@ def test_a_run_is_watched_from_its_beginning_to_its_end(door: str, tmp_path: Pat
             events.append(event)
         return shown(events)
 
-    assert as_either(door, tmp_path, body, model) == [
+    one_at_once = {"agents": {"defaults": {"subagents": {"maxConcurrent": 1}}}}
+    assert as_either(door, tmp_path, body, model, config=one_at_once) == [
         "spawning",
         "queued",
         "running",

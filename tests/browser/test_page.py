@@ -327,6 +327,7 @@ def test_the_page_begins_in_the_conversation_that_was_spoken_in_last_and_calls_a
         assert gateway.call("sessions.history", session=project_key(folder))[0]["text"] == "hello"
         expect(page.locator("#conversations h2").filter(has_text="docs")).to_have_attribute("title", folder)
         page.get_by_role("button", name="New conversation").click()
+        person.see("#chat-empty", "Nothing has been said yet.")
         person.say("in the same folder")
         person.said("You said: in the same folder")
         key = unquote(page.url.rpartition("/")[2])

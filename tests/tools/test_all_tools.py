@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import fledge
 from fledge.errors import BadInput
-from fledge.orchestrator.turns import Drive
+from fledge.orchestrator.turns import Drive, snapshot_of
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.search import search_tool
@@ -50,7 +50,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> ToolSet:
 
     async def body(fl: fledge.Fledge) -> ToolSet:
         await fl.session("main").send("hello")
-        drive = Drive(MAIN, 0, 0, None, {})
+        snapshot = await fl.engine.store.read(lambda tx: snapshot_of(tx, MAIN))
+        drive = Drive(MAIN, 0, 0, None, {}, snapshot=snapshot)
         return (await fl._parts.profiles.profile(fl.engine, drive)).tools
 
     return Place(folder).act(body, tools=[own_with_context, own_without_context, search_tool(Nowhere())])
