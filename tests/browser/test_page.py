@@ -359,7 +359,9 @@ def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway
         expect(page.get_by_label(box)).to_have_value("")
         person.say("write")
         person.see("#waiting .card", "May it run write?")
+        expect(main).to_contain_text("waits for you")  # the list has its last order
         side.click()
+        expect(side).to_have_attribute("aria-current", "page")
         person.said("You said: over here")
         expect(page.locator("#waiting .card")).to_have_count(0)
         expect(page.get_by_label(box)).to_have_value("not finished")
