@@ -254,7 +254,8 @@ def test_a_message_that_interrupts_reaches_a_driver_in_another_process(server: S
             driver = await one.see(lambda tx: tx.drivers.get(key))
             assert driver is not None
             left: list[int] = []
-            drive = turns.Drive(key, driver.epoch, 1, None, {})
+            snapshot = await one.see(lambda tx: turns.snapshot_of(tx, key))
+            drive = turns.Drive(key, driver.epoch, 1, None, {}, snapshot)
             with one.engine.interruptible(drive, left.append):
                 await gateway.engine.commit(lambda c: control.send(c, key=key, message="listen", row_key="row"))
                 assert await gateway.engine.commit(lambda c: inbox.interrupt(c, key))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from fledge.channels.inbound import heard
 from fledge.core.inbox import QueueMode
@@ -20,6 +21,7 @@ from fledge.errors import Interrupted
 from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply
 from fledge.orchestrator import inbox, outbox, turns
+from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import rules
@@ -319,7 +321,12 @@ def test_news_of_an_interrupt_that_its_driver_has_read_already_calls_off_nothing
         assert driver is not None
         assert driver.interrupts == 1
         # The commit that called the step off tells its driver late: it was read from the rows meanwhile.
-        await desk.engine.commit(lambda c: setattr(c.hints, "interrupted", ((MAIN, driver.epoch, 1),)))
+        late = (MAIN, driver.epoch, 1)
+
+        def tell_again(c: Commit) -> None:
+            c.hints.interrupted += (late,)
+
+        await desk.engine.commit(tell_again)
         await at_rest(desk, MAIN)
         return await desk.heard(MAIN, "user")
 
@@ -441,7 +448,7 @@ def test_what_was_thought_before_an_interrupt_is_refused_until_the_driver_has_re
         with pytest.raises(Interrupted):
             scene.commit(write)
         assert scene.dump() == before
-    after = scene.drives[MAIN] = turns.Drive(main.session, main.epoch, main.turn, None, main.generations, False, 1)
+    after = scene.drives[MAIN] = replace(main, interrupts=1)
     assert scene.finish(after, "now") == "over"
 
 

@@ -51,7 +51,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> ToolSet:
     async def body(fl: fledge.Fledge) -> ToolSet:
         await fl.session("main").send("hello")
         snapshot = await fl.engine.store.read(lambda tx: snapshot_of(tx, MAIN))
-        drive = Drive(MAIN, 0, 0, None, {}, snapshot=snapshot)
+        drive = Drive(MAIN, 0, 0, None, {}, snapshot)
         return (await fl._parts.profiles.profile(fl.engine, drive)).tools
 
     return Place(folder).act(body, tools=[own_with_context, own_without_context, search_tool(Nowhere())])

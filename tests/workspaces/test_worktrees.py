@@ -12,7 +12,6 @@ import pytest
 
 from fledge.core.handover import Worktree
 from fledge.errors import Refused
-from fledge.workspaces import worktrees
 from fledge.workspaces.worktrees import look_at, make_worktree, names_inside, record_of, remove_worktree
 from tests.statements import proves
 from tests.workspaces.repository import LEADING_OUT, commit, lead_out, make_repository, run_git
@@ -107,10 +106,9 @@ def test_without_a_commit_it_is_refused(root: Path, tmp_path: Path) -> None:
         make_worktree(root, LEAF, tmp_path / "new")
 
 
-def test_a_repository_that_is_too_large_is_refused(root: Path, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worktrees, "MAX_FILES", 3)
+def test_a_repository_that_is_too_large_is_refused(root: Path, repo: Path) -> None:
     with pytest.raises(Refused, match="5 of 3 files"):
-        make_worktree(root, LEAF, repo)
+        make_worktree(root, LEAF, repo, max_files=3)
     assert remove_worktree(root, LEAF)
     assert left(root, repo) == NOTHING_LEFT
 

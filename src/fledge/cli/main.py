@@ -555,8 +555,8 @@ def _runs(options: Namespace) -> int:
 
 @cache
 def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[Namespace], int]:
-    """What runs a command that is one function of a module of `cli`, such as `verbs.info`: it gets these options, or
-    what is made of all of them, and answers an exit code, or what is printed."""
+    """A command that is one function of a module of `cli`, such as `verbs.info`. The function gets these options, or
+    values made of all options, and answers an exit code, or the lines to print."""
     module, _, name = function.partition(".")
 
     def run(options: Namespace) -> int:

@@ -134,7 +134,7 @@ def line(event: StreamEvent | Mapping[str, Any]) -> str:
 
 
 def of_turn(event: TurnEvent, conversation: str) -> StreamEvent | None:
-    """What turns of the conversation and of subagents tell, as the stream tells it; None of what it does not tell."""
+    """The stream's event for an event of a turn; None if the stream does not tell it."""
     key, text = event.session, event.text
     match event.kind:
         case "assistant:text":

@@ -225,7 +225,7 @@ class EventBuffer:
 
 
 def result_of(told: WireEvent) -> Any:
-    """What was answered. Raises what was refused, as the library would."""
+    """The result in an answer. Raises a refusal as the library would."""
     if "error" in told:
         raise error_of(told["error"])
     return told["result"]

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 async def answer(state: Path, settings: "Callable[[], Config]", server: str, method: str, params: VerbParams) -> Any:
-    """What the method answers, in this folder or in the store at the address of a server.
+    """The answer of a method, in this folder or in the store at the address of a server.
 
     On a server a query needs no files; whatever is decided may make some, so the folder must be the one with the files
     of the store.

@@ -42,7 +42,7 @@ class GatewayState:
     """One gateway at work."""
 
     client: Final = "gateway"
-    """Who asks, in the record of what they answer: whoever holds its token, or can open the folder's socket."""
+    """The client's name in the record of answers. A client holds the token, or can open the folder's socket."""
 
     def __init__(self, fl: Fledge, patience: Patience | None = None, *, layers: Layers = ()) -> None:
         self.fl, self.limits, self.patience = fl, fl.config.gateway, patience or Patience()
@@ -89,7 +89,7 @@ class GatewayState:
         self.watches.add(watch)
 
     def unsubscribe(self, watch: Watch) -> None:
-        """One feed fewer: it is watched no more."""
+        """Close a feed. It counts no more."""
         self.watches.discard(watch)
         watch.close()
 

@@ -182,7 +182,7 @@ def _held(base: Config, keys: SettingPath) -> object:
 
 
 def _value(at: object, keys: SettingPath) -> object:
-    """What a block holds at the end of these keys; None if there is nothing. The rules of tools stand in the block."""
+    """The value in a block at the end of these keys; None if there is none. The rules of tools stand in the block."""
     for key in keys:
         if isinstance(at, Struct):
             names = {one.encode_name: one.name for one in fields(at)}

@@ -26,7 +26,7 @@ Path = Literal["direct", "queued", "steered"]
 
 
 class _Wordless(Value):
-    """What outcomes have in common that have no words of their own for people."""
+    """The common part of outcomes without words of their own for people."""
 
     error: ClassVar[str | None] = None
 
@@ -132,7 +132,7 @@ Delivery = Delivered | Skipped | Undelivered
 
 
 class _Unended(Value):
-    """What all phases before the end have in common."""
+    """The common part of all phases before the end."""
 
     ended: ClassVar[Ended | None] = None
     delivery: ClassVar[Delivery | None] = None

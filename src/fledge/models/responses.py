@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core.schema import JsonObject
+from fledge.core.value import Value
 from fledge.models.adapter import HttpModel, Service, TokenDetails, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
@@ -157,7 +157,7 @@ def _called(call: Call) -> ResponseItem:
 # ---- what is handed back ---------------------------------------------------------------------------------------------
 
 
-class _Kept(Struct, frozen=True, gc=False, omit_defaults=True):
+class _Kept(Value, omit_defaults=True):
     """One item of a reply, without the text and the calls, which the transcript holds."""
 
     kind: Literal["reasoning", "message", "call", "search", "sources"]
@@ -169,7 +169,7 @@ class _Kept(Struct, frozen=True, gc=False, omit_defaults=True):
     """Of reasoning, as are the next two."""
     summary: tuple[str, ...] = ()
     encrypted: str = ""
-    search: ResponseItem = {}
+    search: ResponseItem = msgspec.field(default_factory=dict)
     """Of a search: the item as it came."""
 
 

@@ -25,6 +25,7 @@ from fledge.core.lifecycle import born
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Line
 from fledge.core.turn import TurnInput
+from fledge.core.value import Value
 from fledge.errors import Interrupted, NotFound
 from fledge.ids import Ids
 from fledge.store.base import Session, Spec, Tx
@@ -77,7 +78,7 @@ class Rules(Struct, frozen=True, kw_only=True):
         return policy.lane_width(self.widths, lane)
 
 
-class Facts(Struct, frozen=True, gc=False):
+class Facts(Value):
     """Children and unread rows of a session: what a decision about it needs besides its own row."""
 
     unsettled: int
@@ -99,7 +100,7 @@ class Hints(Struct):
     released: tuple[tuple[str, int], ...] = ()
     """Sessions and epochs whose driver is done."""
     moved: list[str] = field(default_factory=list)
-    """Sessions whose turn is over, or of which a caller may wait for something else than a change of the run."""
+    """Sessions whose turn has changed, and others that callers may wait for; those of `moves` are not repeated."""
     moves: list[tuple[Run | None, Run, ev.Event]] = field(default_factory=list)
     """Changes of runs: the run before (None: just born), the run after, and the event."""
     tries: tuple[DeliveryTrace, ...] = ()
@@ -205,7 +206,7 @@ class Commit:
 # ---- the lease of a driver -------------------------------------------------------------------------------------------
 
 
-class Lease(Struct, frozen=True, gc=False):
+class Lease(Value):
     """The epoch a driver was given, and how many of its steps were called off by now."""
 
     epoch: int

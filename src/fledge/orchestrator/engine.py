@@ -400,7 +400,7 @@ class Engine:
         places, keys, posts, overdue, waits, unbound, beats = await self.store.read(look)
         worked = self._troubled = False
         if self._cluster is not None and self._cluster.lease.is_over:
-            posts = []  # others may send them; once this engine is seen again it is told to look
+            posts = []  # others may send these; news to look comes once this engine is seen again
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
         if not places:

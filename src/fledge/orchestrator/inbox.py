@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core import events as ev
@@ -49,6 +48,7 @@ from fledge.core.transcript import (
     from_carried_body,
 )
 from fledge.core.turn import Arrived, Looked, OpenTurn, RowsLeft, TurnEnd, TurnFacts
+from fledge.core.value import Value
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import exchanges, outbox, transcripts
 from fledge.orchestrator.commit import Commit
@@ -62,7 +62,7 @@ CONTROL = ("task", "steer", "wake", "approval", "notice")
 """Messages that are void once the run they belong to has ended."""
 
 
-class Receiver(Struct, frozen=True, gc=False):
+class Receiver(Value):
     """The session that receives a result. None: there is none left, or (`suppressed`) a kill lies on the way."""
 
     session: str | None

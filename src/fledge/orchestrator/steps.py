@@ -22,6 +22,7 @@ from fledge.core.progress import StepLimits, advance, is_told, refuse_next_step,
 from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answer
 from fledge.core.run import Instant, Running
 from fledge.core.transcript import DROPPED, NUDGE, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told, was_nudged
+from fledge.core.value import Value
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import budget, inbox, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
@@ -162,22 +163,29 @@ def digest(tool: str, arguments: str) -> str:
     return hashlib.sha256(f"{tool}\n{arguments}".encode("utf-8", "replace")).hexdigest()
 
 
-def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: float = 0.0, works_in: str = "") -> None:
-    """Calls are about to run that a person approved, or that an earlier driver left: after a crash the approved ones
-    are not run again. They have no results yet, so this is no progress."""
+def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], until_at: Instant, works_in: str) -> None:
+    """Calls are about to run, until then at the longest, that a person approved, or that an earlier driver left: after
+    a crash the approved ones are not run again. They have no results yet, so this is no progress."""
     turns.fence(c, drive)
     _at_work(c, drive, works_in)
     for call in approved:
         c.tx.approvals.move(drive.session, call.entry, call.index, "started")
-    turns.at_work(c, drive.session, tools_s)
+    turns.at_work(c, drive.session, max(0.0, until_at - c.at))
 
 
-class StepEnd(Struct, frozen=True, gc=False):
+class StepEnd(Value):
     """What the end of a step is judged by: its reply with the results that were committed before, and the limits."""
 
     reply: Replied
     earlier: tuple[Resulted, ...] = ()
     limits: StepLimits = StepLimits()
+
+
+class Wrote(Value):
+    """Documents of a workspace that a step wrote: their digests by name."""
+
+    place: str
+    digests: dict[str, str]
 
 
 def resulted(
@@ -186,14 +194,17 @@ def resulted(
     results: Sequence[Resulted],
     last: int,
     step: StepEnd | None = None,
-    tools_s: float = 0.0,
+    until_at: Instant = 0.0,
     handover: Handover | None = None,
     in_doubt: bool = False,
+    wrote: Wrote | None = None,
 ) -> StepOutcome:
     """Append results, and store what there is to hand over now. The last results of a step come with `step`: the turn
-    is over if it makes no progress, else it reads the rows that may enter at this boundary. Other calls may take
-    `tools_s`. `in_doubt`: as in `replied`."""
+    is over if it makes no progress, else it reads the rows that may enter at this boundary. Other calls may run until
+    `until_at`. `in_doubt`: as in `replied`. `wrote`: documents that the step wrote; they are accepted as they are."""
     turns.fence(c, drive)
+    if wrote is not None:
+        transcripts.accept_documents(c, wrote.place, wrote.digests)
     hand_over(c, drive, handover)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
@@ -202,7 +213,7 @@ def resulted(
         if limit is not None:
             return StepOutcome([], over=True, error=limit)
         inbox.consume_waiting(c, drive.session, at_boundary=True)
-    _work_on(c, drive, tools_s, not in_doubt)
+    _work_on(c, drive, max(0.0, until_at - c.at), not in_doubt)
     return StepOutcome(new_lines(c, drive.session, last), over=False)
 
 

@@ -52,6 +52,7 @@ from fledge.core.turn import (
     Wait,
     WaitPassed,
 )
+from fledge.core.value import Value
 from fledge.errors import NotFound, Refused, Stopped
 from fledge.orchestrator import budget, effects, exchanges, heartbeat, inbox, messages, outbox, transcripts
 from fledge.orchestrator.commit import Commit, Lease, check_lease
@@ -62,7 +63,7 @@ from fledge.store.base import Driver, QueuePlace, Session, Spec, Tx, Wishes
 # ---- the snapshot that a claim answers -------------------------------------------------------------------------------
 
 
-class TurnSnapshot(Struct, frozen=True, gc=False, kw_only=True):
+class TurnSnapshot(Value, kw_only=True):
     """A session as it was when its turn was claimed."""
 
     session: Session
@@ -81,13 +82,10 @@ class TurnSnapshot(Struct, frozen=True, gc=False, kw_only=True):
     """Its whole transcript; None if there is more than this commit has written."""
 
 
-def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | None = None) -> TurnSnapshot | None:
-    """A snapshot of the session; None if there is none. Its turn answers the requests that it has read itself, and with
-    `answers_all` those that earlier turns read before they yielded."""
-    session = tx.sessions.get(key)
-    if session is None:
-        return None
-    run, turn = tx.runs.find(key), tx.turns.get(key)
+def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | None = None) -> TurnSnapshot:
+    """A snapshot of the session. Its turn answers the requests that it has read itself, and with `answers_all` those
+    that earlier turns read before they yielded. Raises `NotFound` if the session was never opened."""
+    session, run, turn = tx.sessions.row(key).session, tx.runs.find(key), tx.turns.get(key)
     return TurnSnapshot(
         session=session,
         run=run,
@@ -116,12 +114,12 @@ class Drive(Struct, frozen=True):
     run: Run | None
     """The live run; None for a conversation, or a turn that answers a message after a run's end."""
     generations: dict[str, int]
+    snapshot: TurnSnapshot
+    """The session when it was claimed."""
     more: bool = False
     """Not all that may enter fitted into the claim's commit."""
     interrupts: int = 0
     """How many of its steps were cancelled, as far as it knows: a write for an older step is refused."""
-    snapshot: TurnSnapshot | None = None
-    """What the claim knew of the session."""
     heartbeat: str = ""
     """Heartbeat cause of the turn when it was claimed; empty for a normal turn."""
 
@@ -129,6 +127,15 @@ class Drive(Struct, frozen=True):
     def lease(self) -> Lease:
         """What its writes are fenced by."""
         return Lease(self.epoch, self.interrupts)
+
+
+class Taken(Value):
+    """The turn of a claimed session, which has not read its rows yet."""
+
+    epoch: int
+    turn: OpenTurn
+    run: Run | None = None
+    heartbeat: str = ""
 
 
 TurnContinues = Literal["on", "over"]
@@ -158,17 +165,20 @@ def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
     resumed = c.tx.turns.get(session) is not None
     if resumed:
         _expire_questions(c, session)
-    drive = kind.claim(c, place, owner)
-    if drive is None:
+    taken = kind.claim(c, place, owner)
+    if taken is None:
         return None
     # Rows are read only after all results of a step are in, and the rest of a reply that was cut.
     midway = resumed and _is_midway(c, session)
-    taken = 0 if midway else inbox.consume_waiting(c, session, at_boundary=resumed)
-    more = taken >= inbox_rules.ROWS_A_COMMIT
+    rows = 0 if midway else inbox.consume_waiting(c, session, at_boundary=resumed)
+    more = rows >= inbox_rules.ROWS_A_COMMIT
     lines = c.written.get(session)
     known = lines if lines and lines[0].seq == 1 and not more else None
     snapshot = snapshot_of(c.tx, session, exchanges.owed(c, session) == "nothing", known)
-    return replace(drive, more=more, snapshot=snapshot)
+    turn = taken.turn
+    return Drive(
+        session, taken.epoch, turn.turn, taken.run, turn.generations, snapshot, more, heartbeat=taken.heartbeat
+    )
 
 
 def _is_midway(c: Commit, session: str) -> bool:
@@ -343,14 +353,14 @@ class Attempt:
     """A turn of a live run: what ends it is a signal to the run."""
 
     @staticmethod
-    def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
+    def claim(c: Commit, place: QueuePlace, owner: str) -> Taken | None:
         session = place.session
         epoch, run, turn = c.tx.queue.claim(place, owner, c.at), c.run(session), c.tx.turns.get(session)
         if isinstance(run.phase, Queued):
             run = effects.apply(c, session, ev.Claimed(at=c.at, epoch=epoch)).run
         if turn is None:
             turn = c.tx.turns.open(session, generations_of(c, session), c.at)
-        return Drive(session, epoch, turn.turn, run, turn.generations)
+        return Taken(epoch, turn, run)
 
     @staticmethod
     def as_said(c: Commit, session: str, reply: Replied) -> Replied:
@@ -577,7 +587,7 @@ class Talk:
     """A turn that answers: what ends it is a reply."""
 
     @staticmethod
-    def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
+    def claim(c: Commit, place: QueuePlace, owner: str) -> Taken | None:
         session = place.session
         before, turn = c.tx.turns.state(session), c.tx.turns.get(session)
         epoch = c.tx.queue.claim(place, owner, c.at)
@@ -588,7 +598,7 @@ class Talk:
         beat = "" if turn is None else turn.heartbeat
         if turn is None and after.wait is None:
             beat = heartbeat.begin(c, session, inbox.entering(c, session))
-        return Drive(session, epoch, opens.turn, None, opens.generations, heartbeat=beat)
+        return Taken(epoch, opens, heartbeat=beat)
 
     @staticmethod
     def as_said(c: Commit, session: str, reply: Replied) -> Replied:

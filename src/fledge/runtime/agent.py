@@ -104,28 +104,6 @@ def _gave_up(c: Commit, drive: Drive, error: str, handover: Handover | None, rep
     turns.fail(c, drive, error, "limit")
 
 
-def _started(c: Commit, drive: Drive, allowed: list[OpenCall], until_at: Instant, works_in: str) -> None:
-    steps.started(c, drive, allowed, max(0.0, until_at - c.at), works_in)
-
-
-def _resulted(
-    c: Commit,
-    drive: Drive,
-    results: list[Resulted],
-    last: int,
-    end: steps.StepEnd | None,
-    until_at: Instant,
-    handover: Handover | None,
-    in_doubt: bool,
-    place: str,
-    wrote: dict[str, str],
-) -> steps.StepOutcome:
-    """Append results. Documents of the workspace that the step wrote are accepted in the same commit."""
-    if wrote:
-        transcripts.accept_documents(c, place, wrote)
-    return steps.resulted(c, drive, results, last, end, max(0.0, until_at - c.at), handover, in_doubt)
-
-
 ApprovalsByCall = Mapping[tuple[int, int], Approval]
 """Questions to a person, by entry and index of the call."""
 
@@ -177,9 +155,8 @@ class AgentLoop:
             await _Turn(self.feed, engine, drive, profile).run()
 
     async def _prepare(self, engine: Engine, drive: Drive) -> Profile | None:
-        """What a turn with the model needs; None if there is none to run: the child's runtime has run it, it cannot
-        begin, or there is nothing to do."""
-        assert drive.snapshot is not None  # every claim answers one
+        """The profile of a turn with the model. None if there is no such turn: the child's runtime has run it, it
+        cannot begin, or there is nothing to do."""
         spec = drive.snapshot.spec
         if spec is not None and spec.runtime != NATIVE:
             await drive_foreign(self.profiles, self.feed, engine, drive, spec)
@@ -306,7 +283,7 @@ class _Turn:
     async def run(self) -> None:
         """Run the turn to its end."""
         with self.hold, self.engine.interruptible(self.drive, self._leave_step):
-            known = None if self.drive.snapshot is None else self.drive.snapshot.lines
+            known = self.drive.snapshot.lines
             if known is None:
                 await self._look()
             else:
@@ -684,7 +661,7 @@ class _Turn:
         until_at = self.engine.clock.now() + self._longest([call.call for call in ready])
         allowed = [call for call in ready if _state(call, answers) == "allowed"] if answers else []
         if allowed or not self.own.issuperset([(call.entry, call.index) for call in ready]):
-            await self.commit(_started, allowed, until_at, self._works_in())
+            await self.commit(steps.started, allowed, until_at, self._works_in())
         if len(calls) == len(ready) == 1:  # a single call needs no task
             return await self._append([await self._alone(ready[0], answers)], True, 0.0)
         goes_on = await self._run_all(ready, answers, len(calls), until_at)
@@ -777,11 +754,10 @@ class _Turn:
         """Commit results; with the last result of a step, also end the step. False if the turn is over."""
         handover = await self._look_at_handover() if complete else None
         in_doubt = is_in_doubt([*self.lines, *[Line(0, result) for result in results]])
-        wrote, self.wrote = self.wrote, {}
         end = self._step_end() if complete else None
-        goes = await self.commit(
-            _resulted, results, self.last, end, until_at, handover, in_doubt, self.profile.place, wrote
-        )
+        wrote = steps.Wrote(self.profile.place, self.wrote) if self.wrote else None
+        self.wrote = {}
+        goes = await self.commit(steps.resulted, results, self.last, end, until_at, handover, in_doubt, wrote)
         return self._goes_on(goes, "")
 
     def _works_in(self) -> str:

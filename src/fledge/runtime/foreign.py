@@ -67,7 +67,6 @@ async def drive_foreign(places: RuntimePlaces, feed: Feed, engine: Engine, drive
     try:
         if runtime is None:
             raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
-        assert drive.snapshot is not None  # every claim answers one
         session = drive.snapshot.session
         folder, env = places.work_place(session)
     except Refused as refused:

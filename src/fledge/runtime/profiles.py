@@ -246,7 +246,6 @@ class ConfiguredProfiles:
         """The profile of this turn. Raises `Refused` if no model is set, or its name or key is wrong."""
         self._use_engine(engine)
         snapshot = drive.snapshot
-        assert snapshot is not None  # every claim answers one
         session, spec = snapshot.session, snapshot.spec
         if spec is not None and spec.needs:
             self.check_needs(spec)

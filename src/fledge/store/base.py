@@ -120,8 +120,8 @@ class Cluster(Protocol):
 
     @property
     def lease(self) -> EngineLease:
-        """The lease that this engine has now, by the clock of this machine. It lasts while the engine is seen; then
-        `heard` is told to look once there is a new one."""
+        """The lease that this engine has now, by the clock of this machine. It lasts while the engine is seen. When a
+        new lease follows a gap, the function given to `join` gets news to look."""
         ...
 
     @property

@@ -3,12 +3,12 @@
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from fledge.core.permission import Offer
 from fledge.core.run import Instant
 from fledge.core.turn import TurnEnd
+from fledge.core.value import Value
 from fledge.store.records import Approval, ApprovalState, MessageRequest, Wishes
 from fledge.store.session_rows import ActiveRow
 from fledge.store.sessions import Sessions
@@ -186,7 +186,7 @@ class MessageRequests:
         return self._unit.column(OVERDUE, at, limit)
 
 
-class Ask(Struct, frozen=True, gc=False):
+class Ask(Value):
     """A request under an idempotency key, and its answer."""
 
     digest: str

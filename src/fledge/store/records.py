@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import field
 
 from fledge.core.attachments import Receipt
 from fledge.core.events import Event
@@ -13,6 +13,7 @@ from fledge.core.policy import Budget, Spent
 from fledge.core.route import Address, RouteSource
 from fledge.core.run import Instant, Path, TextId
 from fledge.core.turn import TurnEnd
+from fledge.core.value import Value
 
 SessionKind = Literal["main", "named", "subagent", "acp", "program"]
 EntryKind = Literal["user", "assistant", "tool", "event", "note"]
@@ -23,7 +24,7 @@ RowState = Literal["unread", "consumed", "suppressed", "void", "undelivered", "d
 COMPLETIONS: frozenset[InboxRowKind] = frozenset(("outcome", "plan", "expired", "late"))
 
 
-class SessionFacts(Struct, frozen=True, gc=False, omit_defaults=True):
+class SessionFacts(Value, omit_defaults=True):
     """Properties of a session besides its place in the tree. A person may change label, model and thinking."""
 
     agent_id: str = "main"
@@ -49,7 +50,7 @@ class SessionFacts(Struct, frozen=True, gc=False, omit_defaults=True):
     workspace. Empty: it works where the process works that holds the state folder."""
 
 
-class Session(Struct, frozen=True, gc=False):
+class Session(Value):
     """A durable conversation."""
 
     key: str
@@ -69,7 +70,7 @@ class Session(Struct, frozen=True, gc=False):
         return self.kind == "main"
 
 
-class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
+class Spec(Value, omit_defaults=True):
     """The parameters of a run: read by people and prompts, never by decisions."""
 
     task: str
@@ -96,11 +97,11 @@ class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
     """The attached images, which the model sees with the task."""
     origin: str = ""
     """The address of the message whose turn spawned it: its answer goes there."""
-    asked: dict[str, Any] = {}
+    asked: dict[str, Any] = field(default_factory=dict)
     """The other parameters of its spawn, as they were on the wire: `again` uses them."""
 
 
-class ChildrenPage(Struct, frozen=True, gc=False):
+class ChildrenPage(Value):
     """The first children of a session in list order, and the number of all. Archived ones do not count."""
 
     keys: list[str]
@@ -114,7 +115,7 @@ RunFilter = Literal["all", "active", "done", "waiting", "stuck", "failed", "unde
 with an undelivered result."""
 
 
-class RunWalk(Struct, frozen=True, gc=False, kw_only=True):
+class RunWalk(Value, kw_only=True):
     """A filter of runs, which are listed newest first. Archived ones are in no list."""
 
     filter: RunFilter = "all"
@@ -128,7 +129,7 @@ class RunWalk(Struct, frozen=True, gc=False, kw_only=True):
     """Only runs admitted before this time."""
 
 
-class RunMark(Struct, frozen=True, gc=False):
+class RunMark(Value):
     """A position in the order of admission. It stays valid when runs change or go."""
 
     at: Instant
@@ -136,7 +137,7 @@ class RunMark(Struct, frozen=True, gc=False):
     """The number of the run's row: it orders runs that were admitted at the same time."""
 
 
-class ListedRun(Struct, frozen=True, gc=False):
+class ListedRun(Value):
     """A run in a list."""
 
     key: str
@@ -144,7 +145,7 @@ class ListedRun(Struct, frozen=True, gc=False):
     mark: RunMark
 
 
-class RunCounts(Struct, frozen=True, gc=False, kw_only=True):
+class RunCounts(Value, kw_only=True):
     """How many runs each filter finds."""
 
     all: int = 0
@@ -155,14 +156,14 @@ class RunCounts(Struct, frozen=True, gc=False, kw_only=True):
     undelivered: int = 0
 
 
-class ListedSession(Struct, frozen=True, gc=False):
+class ListedSession(Value):
     """A session in a list, and the time of its last entry."""
 
     session: "Session"
     last_at: Instant
 
 
-class AgentDay(Struct, frozen=True, gc=False):
+class AgentDay(Value):
     """Runs and cost of an agent on one day."""
 
     agent: str
@@ -173,7 +174,7 @@ class AgentDay(Struct, frozen=True, gc=False):
     """None: nothing with a known price."""
 
 
-class Counts(Struct, frozen=True, gc=False):
+class Counts(Value):
     """A session's children."""
 
     spawned: int
@@ -185,7 +186,7 @@ class Counts(Struct, frozen=True, gc=False):
         return self.spawned - self.unsettled
 
 
-class Used(Struct, frozen=True, gc=False):
+class Used(Value):
     """What all replies of a session used, summarised ones included; None where the provider gave no figure."""
 
     tokens_in: int | None = None
@@ -195,7 +196,7 @@ class Used(Struct, frozen=True, gc=False):
     """Input that the provider's cache served or stored; not included in `tokens_in`."""
 
 
-class InboxRow(Struct, frozen=True, gc=False):
+class InboxRow(Value):
     """A message or completion in an inbox."""
 
     seq: int
@@ -230,7 +231,7 @@ class InboxRow(Struct, frozen=True, gc=False):
                 return None
 
 
-class Entry(Struct, frozen=True, gc=False):
+class Entry(Value):
     """One line of a transcript."""
 
     seq: int
@@ -239,7 +240,7 @@ class Entry(Struct, frozen=True, gc=False):
     body: str
 
 
-class Happened(Struct, frozen=True, gc=False):
+class Happened(Value):
     """An event with its number in the order of all events; a feed resumes from this number."""
 
     seq: int
@@ -248,7 +249,7 @@ class Happened(Struct, frozen=True, gc=False):
     event: Event
 
 
-class HeartbeatRow(Struct, frozen=True, gc=False):
+class HeartbeatRow(Value):
     """The heartbeat of a conversation."""
 
     session: str
@@ -266,7 +267,7 @@ class HeartbeatRow(Struct, frozen=True, gc=False):
     said_at: Instant | None = None
 
 
-class TurnRan(Struct, frozen=True, gc=False, omit_defaults=True):
+class TurnRan(Value, omit_defaults=True):
     """Model, tools and folder of a turn, as they were at the model's first reply."""
 
     model: str
@@ -277,7 +278,7 @@ class TurnRan(Struct, frozen=True, gc=False, omit_defaults=True):
     workspace: str = ""
 
 
-class Driver(Struct, frozen=True, gc=False):
+class Driver(Value):
     """The driver of a session: its lease and its slot."""
 
     session: str
@@ -302,7 +303,7 @@ class Driver(Struct, frozen=True, gc=False):
 PostState = Literal["waiting", "sent", "undelivered", "dismissed"]
 
 
-class OutboxPost(Struct, frozen=True, gc=False):
+class OutboxPost(Value):
     """A message, a hook call or a removal in the outbox."""
 
     key: str
@@ -321,7 +322,7 @@ class OutboxPost(Struct, frozen=True, gc=False):
     error: str = ""
 
 
-class Route(Struct, frozen=True, gc=False, kw_only=True):
+class Route(Value, kw_only=True):
     """The address to which a session's replies go."""
 
     session: str
@@ -351,7 +352,7 @@ class Route(Struct, frozen=True, gc=False, kw_only=True):
 ApprovalState = Literal["waiting", "allowed", "denied", "expired", "void", "started"]
 
 
-class Approval(Struct, frozen=True, gc=False, kw_only=True):
+class Approval(Value, kw_only=True):
     """A tool call that needs a person's approval."""
 
     id: str
@@ -381,7 +382,7 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True):
         return self.rule != "" and self.offer is None
 
 
-class Wishes(Struct, frozen=True, gc=False, omit_defaults=True):
+class Wishes(Value, omit_defaults=True):
     """Options of a request for the turn that reads its message; empty: the usual ones."""
 
     model: str = ""
@@ -396,7 +397,7 @@ class Wishes(Struct, frozen=True, gc=False, omit_defaults=True):
     """True: the transcript is summarised first."""
 
 
-class MessageRequest(Struct, frozen=True, gc=False, kw_only=True):
+class MessageRequest(Value, kw_only=True):
     """A message to a session whose answer can be waited for by a run id."""
 
     run_id: str
@@ -415,7 +416,7 @@ class MessageRequest(Struct, frozen=True, gc=False, kw_only=True):
     """The newest entry of the transcript when it ended: its reply, if it replied."""
 
 
-class BudgetAccount(Struct, frozen=True, gc=False):
+class BudgetAccount(Value):
     """The budget of a session with everything below it, and what is used of it."""
 
     session: str
@@ -426,7 +427,7 @@ class BudgetAccount(Struct, frozen=True, gc=False):
     warned: bool = False
 
 
-class LaneQueue(Struct, frozen=True, gc=False):
+class LaneQueue(Value):
     """The sessions that wait for a slot of a lane."""
 
     lane: str
@@ -435,7 +436,7 @@ class LaneQueue(Struct, frozen=True, gc=False):
     """The session that has waited longest."""
 
 
-class QueuePlace(Struct, frozen=True, gc=False):
+class QueuePlace(Value):
     """The place of a session in its lane's queue."""
 
     session: str

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.announce import announce_key
 from fledge.core.events import Event
 from fledge.core.run import Instant, Run, TextId
+from fledge.core.value import Value
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.records import AgentDay, Happened, Spec
 from fledge.store.unit import AppendedRows, Table, TableShape, Unit, plain_shape, to_json
@@ -30,7 +30,7 @@ _decode_event = msgspec.json.Decoder(Event).decode
 _decode_spec = msgspec.json.Decoder(Spec).decode
 
 
-class StoredRun(Struct, frozen=True, gc=False):
+class StoredRun(Value):
     """A run as it is stored."""
 
     number: int
@@ -100,7 +100,7 @@ _RUNS: Final = TableShape(
 )
 
 
-class Tally(Struct, frozen=True, gc=False):
+class Tally(Value):
     """The number of runs of a scope that are in lists, and how many of them failed."""
 
     scope: str
@@ -379,7 +379,7 @@ class Events:
             seq,
             limit,
         )
-        return _happened(rows)
+        return _read_events(rows)
 
     def around(
         self, session: str, names: Sequence[str], since: Instant, until: Instant, scanned: int
@@ -396,7 +396,7 @@ class Events:
             f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks})"
             " ORDER BY found.seq"
         )
-        return _happened(self._unit.all(sql, first, last, scanned, session, session, *names))
+        return _read_events(self._unit.all(sql, first, last, scanned, session, session, *names))
 
     def _first_at(self, at: Instant) -> int:
         """The number of the first event at this time or later; one above the last if there is none."""
@@ -419,7 +419,7 @@ class Events:
         return int(self._unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0])
 
 
-def _happened(rows: list[Any]) -> list[Happened]:
+def _read_events(rows: list[Any]) -> list[Happened]:
     return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.run import Instant
 from fledge.core.turn import OpenTurn, Wait
+from fledge.core.value import Value
 from fledge.store.records import Counts, Driver, QueuePlace, Session, SessionFacts, Used
 from fledge.store.unit import TableShape, to_json
 
@@ -20,7 +20,7 @@ _decode_turn = msgspec.json.Decoder(OpenTurn).decode
 _decode_wait = msgspec.json.Decoder(Wait).decode
 
 
-class StoredSession(Struct, frozen=True, gc=False):
+class StoredSession(Value):
     """A session as it is stored."""
 
     session: Session
@@ -141,7 +141,7 @@ SESSIONS: Final = TableShape(
 )
 
 
-class ActiveRow(Struct, frozen=True, gc=False):
+class ActiveRow(Value):
     """A session at work."""
 
     session: str

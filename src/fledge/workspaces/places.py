@@ -21,7 +21,7 @@ from fledge.workspaces.repository import find_repository
 
 
 class Places:
-    """What is kept for children in a state folder."""
+    """The files kept for children in a state folder."""
 
     def __init__(self, state: Path, protected: Protected = UNPROTECTED) -> None:
         self._state, self._protected = state.absolute(), protected

@@ -60,7 +60,7 @@ class _Blob(Struct, frozen=True):
 # ---- making ----------------------------------------------------------------------------------------------------------
 
 
-def make_worktree(root: Path, leaf: str, workspace: Path) -> Path:
+def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_FILES) -> Path:
     """A worktree of the repository that the workspace is in; answers where in it the child works.
 
     Refused: no repository, one that does not know the workspace, no commit yet, too many or too large files.
@@ -72,7 +72,7 @@ def make_worktree(root: Path, leaf: str, workspace: Path) -> Path:
     git(repository, "worktree", "add", "--no-checkout", "-b", record.branch, "--", str(place), record.base)
     git(place, "read-tree", record.base)
     try:
-        _check_out(place, record.base)
+        _check_out(place, record.base, max_files)
     except ValueError:
         raise Refused("error", "workspace: the repository lacks some of its files' contents") from None
     _check_still(place, record)  # nobody has led git elsewhere meanwhile
@@ -114,11 +114,11 @@ def _check_still(place: Path, record: Record) -> None:
     check_repository(repository)
 
 
-def _check_out(place: Path, commit: str) -> None:
+def _check_out(place: Path, commit: str, max_files: int) -> None:
     """Write the files of a commit as they are stored, without any filter."""
     blobs = _blobs(place, 1, "ls-tree", "-r", "-z", "--full-tree", commit)
-    if len(blobs) > MAX_FILES:
-        raise Refused("error", f"workspace: worktree would have {len(blobs)} of {MAX_FILES} files")
+    if len(blobs) > max_files:
+        raise Refused("error", f"workspace: worktree would have {len(blobs)} of {max_files} files")
     files = [blob for blob in blobs if blob.mode != "160000"]
     sizes = git(place, "cat-file", "--batch-check=%(objectsize)", given=_asked(files)).split()
     if sum(int(size) for size in sizes) > MAX_BYTES:
