@@ -1,28 +1,31 @@
-"""Whole children as users have them: configuration, profiles, agent, engine, store; only the model is scripted.
+"""Whole children as users have them: configuration, profiles, agent, engine, store; only the model is canned.
 
 One conversation spawns them by the spawner that the tool, the API and the gateway use; each child makes two model calls
 and one tool call; its answer is read by the conversation in turns of its own. Settings are the defaults, except for how
 many children there may be and how many work at once. How long single things take is measured here too: a spawn, and the
 way of an answer from a child's last word into the transcript of a conversation that has nothing else to do.
+
+Usage: `python -m bench.children CHILDREN WIDTH`; prints one line of JSON behind the word RESULT.
 """
 
 import asyncio
+import json
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from bench.lives import MAIN, CountingStore, Lives
-from bench.measure import Meter
+from bench.floor import WARMING
+from bench.lives import MAIN, CountingStore, Lives, in_own_process
+from bench.measure import Meter, percentile, record_lags
 from fledge.config import Config, check, with_default_model
 from fledge.core.run import Completed
-from fledge.models.base import Call, Request, ToolMessage
+from fledge.models.base import Call, Model, ModelEvent, ReplyEnded, Request, Text, ToolMessage, Usage
 from fledge.models.names import Registry
-from fledge.models.scripted import ScriptedModel, use
 from fledge.orchestrator import spawn
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn_params import Caller, SpawnParams
@@ -37,6 +40,7 @@ from fledge.tools.base import tool
 MODEL = "bench/scripted"
 PROBE = "agent:main:probe"
 TASK = SpawnParams(task="add two and three", label="add")
+CALL = Call("call_0", "add", '{"a":2,"b":3}')
 ANSWER = "done:5"
 TIMEOUT_S = 900
 
@@ -50,12 +54,34 @@ async def add(a: int, b: int) -> str:
     return str(a + b)
 
 
+Script = Callable[[Request], Call | str | Awaitable[Call | str]]
+
+
+class CannedModel:
+    """Answers as the floor's model does, and neither counts nor keeps what it was asked: what a model costs is on
+    nobody's bill."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """The script's answer."""
+        answer = self._script(request)
+        if not isinstance(answer, str | Call):
+            answer = await answer
+        yield Text(answer) if isinstance(answer, str) else answer
+        yield Usage(1, 1)
+        yield ReplyEnded("end" if isinstance(answer, str) else "tools", request.model)
+
+    async def close(self) -> None:
+        """It holds no connections."""
+
+
 def script(request: Request) -> Call | str:
     """A child asks for a sum and says it; a conversation takes note of what it reads."""
     if request.system.startswith("You are a capable"):
         return "noted"
-    last = request.messages[-1]
-    return ANSWER if isinstance(last, ToolMessage) else use("add", a=2, b=3)
+    return ANSWER if isinstance(request.messages[-1], ToolMessage) else CALL
 
 
 def settings(children: int, width: int) -> Config:
@@ -71,7 +97,6 @@ class Household(msgspec.Struct, frozen=True):
     inner: ThreadedStore
     engine: Engine
     spawner: Spawner
-    model: ScriptedModel
 
     async def spawn(self) -> str:
         """One more child of the conversation; its key."""
@@ -80,7 +105,7 @@ class Household(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def household(
-    folder: Path, children: int, width: int, model: ScriptedModel, open_store: OpenStore = SqliteStore.open
+    folder: Path, children: int, width: int, model: Model, open_store: OpenStore = SqliteStore.open
 ) -> AsyncIterator[Household]:
     """An engine on a store in this folder, or on another one, with one conversation."""
     config = with_default_model(settings(children, width), MODEL)
@@ -95,7 +120,7 @@ async def household(
             Engine(store, AgentLoop(profiles), rules=rules_of(config)) as engine,
         ):
             await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-            yield Household(store, inner, engine, profiles.spawner(engine), model)
+            yield Household(store, inner, engine, profiles.spawner(engine))
     finally:
         await store.close()
         await profiles.close()
@@ -105,22 +130,16 @@ def live(children: int, width: int, open_store: OpenStore = SqliteStore.open) ->
     """Let so many children live and be read, at most `width` at once."""
 
     async def main(folder: Path) -> Lives:
-        async with household(folder, children, width, forgetful(script), open_store) as home:
+        async with household(folder, children, width, CannedModel(script), open_store) as home:
             return await measured(home, children, width)
 
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
         return asyncio.run(main(Path(folder)))
 
 
-def forgetful(answer: Any) -> ScriptedModel:
-    """A scripted model that does not keep what it was asked: ten thousand requests would be on the collector's bill."""
-
-    def heard(request: Request) -> Any:
-        model.requests.clear()
-        return answer(request)
-
-    model = ScriptedModel(heard)
-    return model
+def live_apart(children: int, width: int) -> Lives:
+    """The same in a process of its own, as the floor is measured: no other part's heap is walked by its collector."""
+    return msgspec.convert(in_own_process("bench.children", children, width), Lives)
 
 
 async def measured(home: Household, children: int, width: int) -> Lives:
@@ -134,14 +153,18 @@ async def measured(home: Household, children: int, width: int) -> Lives:
     home.engine.on_change(ended.add)
     home.engine.on_move(on_move)
     asked, reads, writes = home.store.asked, home.store.reads, home.inner.commits
+    lags: list[tuple[float, float]] = []
+    ticking = asyncio.create_task(record_lags(lags))
     with Meter() as m:
         await asyncio.gather(*(home.spawn() for _ in range(children)))
         while len(ended) < children or await home.inner.read(_at_work):
             await changed.wait()
             changed.clear()
+    ticking.cancel()
     asked, reads, writes = home.store.asked - asked, home.store.reads - reads, home.inner.commits - writes
     await home.inner.read(lambda tx: _check_all_read(tx, children))
-    return Lives(children, width, m.wall_s, m.cpu_s, asked, reads, writes, m.grown_mb)
+    lag_ms = 1000 * percentile([late for _, late in lags] or [0.0], 99)
+    return Lives(children, width, m.wall_s, m.cpu_s, asked, reads, writes, m.grown_mb, lag_ms)
 
 
 def _at_work(tx: Tx) -> bool:
@@ -179,7 +202,7 @@ def latencies(times: int) -> Latencies:
                 said_at.append(time.perf_counter())
             return answer
 
-        async with household(folder, 1, 8, forgetful(timed)) as home:
+        async with household(folder, 1, 8, CannedModel(timed)) as home:
             return await _one_by_one(home, times, said_at)
 
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
@@ -208,3 +231,14 @@ async def _one_by_one(home: Household, times: int, said_at: list[float]) -> Late
         await home.inner.transact(lambda tx: tx.sessions.raise_generation(PROBE))
         commits.append(1000 * (time.perf_counter() - began))
     return Latencies(spawns, deliveries, commits)
+
+
+def main(arguments: list[str]) -> None:
+    """Let a few children live, then so many; print what these took."""
+    children, width = map(int, arguments)
+    live(WARMING, width)
+    print("RESULT " + json.dumps(msgspec.to_builtins(live(children, width))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -17,14 +17,13 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from bench.measure import cpu_s, percentile
+from bench.measure import cpu_s, percentile, record_lags
 from bench.sse_server import MODEL, ROOT, WORD, Server, running, words_in
 
 PER_S = 30
 """Chunks a second of each stream."""
 OPENING_S, OPENING_A_STREAM_S = 0.5, 0.0025
 """By so much the replies are longer than what is measured: time to open them all."""
-TICK_S = 0.010
 SERVERS = 2
 FILES_A_STREAM = 2
 LATE_MS = 100.0
@@ -73,7 +72,6 @@ class _Watch:
         self.over_at = 0.0
         self.words_after = 0
         self.cpu_after = 0.0
-        self.lags: list[float] = []
 
     def opened(self) -> None:
         self.missing -= 1
@@ -83,17 +81,6 @@ class _Watch:
     def ended(self) -> None:
         if not self.over_at:
             self.over_at, self.words_after, self.cpu_after = time.perf_counter(), self.words, cpu_s()
-
-    async def tick(self) -> None:
-        """Record how late every tick was, those included that were due while the loop was busy."""
-        due = time.perf_counter() + TICK_S
-        while not self.over_at:
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            now = time.perf_counter()
-            while due <= now:
-                if self.open_at and due >= self.open_at:
-                    self.lags.append(now - due)
-                due += TICK_S
 
 
 async def consume(urls: Sequence[str], streams: int, words: int) -> Crowd:
@@ -120,17 +107,19 @@ async def consume(urls: Sequence[str], streams: int, words: int) -> Crowd:
         if heard != words * len(WORD):
             raise RuntimeError(f"{heard} of {words * len(WORD)} characters came: the figures mean nothing")
 
+    ticks: list[tuple[float, float]] = []
+    ticking = asyncio.create_task(record_lags(ticks))
     async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
-        ticking = group.create_task(watch.tick())
         for number in range(streams):
             group.create_task(child(number))
-    await ticking
+    ticking.cancel()
     for model in models:
         await model.close()
     measured_s = watch.over_at - watch.open_at
-    if not watch.open_at or not watch.lags:
+    lags = [late for due, late in ticks if watch.open_at <= due <= watch.over_at]
+    if not watch.open_at or not lags:
         raise RuntimeError("some replies had ended before all had begun: the figures mean nothing")
-    p50_ms, p99_ms, max_ms = (1000 * percentile(watch.lags, percent) for percent in (50, 99, 100))
+    p50_ms, p99_ms, max_ms = (1000 * percentile(lags, percent) for percent in (50, 99, 100))
     return Crowd(
         streams=streams,
         measured_s=measured_s,

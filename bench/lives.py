@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOOR_STEPS = 2
 FLOOR_COMMITS = 5 + 1 / 64
 """Spawn, claim, model step, tool result, end, and a share of the requester's drain."""
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 
 class CountingStore:
@@ -73,6 +73,8 @@ class Lives(msgspec.Struct, frozen=True):
     writes: int = 0
     """To disk; many commits share one."""
     grown_mb: float = 0.0
+    lag_p99_ms: float = 0.0
+    """Of the event loop meanwhile."""
 
     @property
     def cpu_ms_a_child(self) -> float:
@@ -155,11 +157,16 @@ def _check_all_read(tx: Tx, children: int) -> None:
         raise RuntimeError(f"{read} of {children} results were read: the figures mean nothing")
 
 
+def in_own_process(module: str, *arguments: int) -> Any:
+    """What a program of the benchmark prints behind the word RESULT."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))[7:])
+
+
 def floor(children: int, width: int) -> Lives:
     """What the hand-written floor (`bench.floor`) takes for as many children at this width."""
-    command = [sys.executable, "-m", "bench.floor", str(children), str(width)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
-    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))[7:])
+    found = in_own_process("bench.floor", children, width)
     return Lives(
         children,
         width,

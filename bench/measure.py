@@ -20,6 +20,7 @@ from statistics import median
 from typing import Literal
 
 ROUNDS = 3
+TICK_S = 0.01
 
 
 def cpu_s() -> float:
@@ -67,6 +68,18 @@ def percentile(values: Iterable[float], percent: float) -> float:
     ordered = sorted(values)
     rank = max(1, -(-len(ordered) * percent // 100))
     return ordered[int(rank) - 1]
+
+
+async def record_lags(lags: list[tuple[float, float]]) -> None:
+    """Until it is cancelled, append for every tick of the event loop when it was due and how late it was, both in
+    seconds; those included that were due while the loop was busy."""
+    due = time.perf_counter() + TICK_S
+    while True:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        now = time.perf_counter()
+        while due <= now:
+            lags.append((due, now - due))
+            due += TICK_S
 
 
 @dataclass(frozen=True, slots=True)

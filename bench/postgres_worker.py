@@ -48,7 +48,7 @@ async def main(url: str, folder: str, number: int, width: int, delay_s: float, c
     stop, together = asyncio.Event(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, together.set)
     options: dict[str, Any] = {"config": children.settings(number, width), "workspace": Path(folder), "env": {}}
-    opened = fledge.open(folder, store=url, model=children.forgetful(answer), tools=[children.add], **options)
+    opened = fledge.open(folder, store=url, model=children.CannedModel(answer), tools=[children.add], **options)
     with set_on_signals(stop):
         async with opened:
             before = cpu_s()

@@ -98,7 +98,12 @@ class Cluster:
         self._words = [url, str(folder), str(number), str(width), str(delay_ms), *(["counts"] if counts else [])]
         options: dict[str, Any] = {"config": children.settings(number, width), "workspace": folder, "env": {}}
         self._opened = fledge.open(
-            folder, store=url, model=children.forgetful(children.script), tools=[children.add], drives=False, **options
+            folder,
+            store=url,
+            model=children.CannedModel(children.script),
+            tools=[children.add],
+            drives=False,
+            **options,
         )
         self.workers: list[Worker] = []
 

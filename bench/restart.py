@@ -39,7 +39,7 @@ class Restart:
 
 async def _work(folder: Path, runs: int, width: int, spawns: int) -> None:
     """Open the store, spawn so many, wait until the lane is full, and say when its model calls were made."""
-    from bench.children import forgetful, household
+    from bench.children import CannedModel, household
     from fledge.models.base import Request
 
     called: list[float] = []
@@ -51,7 +51,7 @@ async def _work(folder: Path, runs: int, width: int, spawns: int) -> None:
             full.set()
         return await asyncio.Event().wait() and ""
 
-    async with household(folder, runs, width, forgetful(never)) as home:
+    async with household(folder, runs, width, CannedModel(never)) as home:
         await asyncio.gather(*(home.spawn() for _ in range(spawns)))
         await full.wait()
         print(json.dumps({"first": called[0], "full": called[-1], "ready": time.time()}), flush=True)

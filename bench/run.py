@@ -263,23 +263,34 @@ def lived(sizes: Sizes) -> Iterator[Line]:
 
 
 def raised(sizes: Sizes) -> Iterator[Line]:
-    """Whole children of one conversation beside the floor, and many beside few."""
-    children.live(min(sizes.families), min(sizes.widths))  # what the first child imports is on nobody's bill
+    """Whole children of one conversation beside the floor, each in a process of its own; and many beside few."""
     for width in sizes.widths:
         found: dict[int, lives.Lives] = {}
         for number in sizes.families:
             ours, floor = [], []
-            for _ in range(sizes.rounds):
-                ours.append(children.live(number, width))
+            for _ in range(_rounds_of(number, sizes)):
+                ours.append(children.live_apart(number, width))
                 floor.append(lives.floor(number, width))
             mine, bottom = lives.median_lives(ours), lives.median_lives(floor)
             found[number] = mine
             ratio = mine.cpu_ms_a_child / bottom.cpu_ms_a_child
-            yield Line(f"{number:,} children, {width} at once, CPU / floor", str(mine), str(bottom), ratio, SIX_FLOORS)
+            shown, beside = (
+                f"{middle}, {_spread([one.cpu_ms_a_child for one in rounds])}"
+                for middle, rounds in ((mine, ours), (bottom, floor))
+            )
+            yield Line(f"{number:,} children, {width} at once, CPU / floor", shown, beside, ratio, SIX_FLOORS)
+            if width == number == 1000:
+                lag = median(one.lag_p99_ms for one in ours)
+                yield Line("  lag of the loop, p99", f"{lag:.0f} ms", "", lag, AT_ONCE, "ms")
         few, many = found[min(found)], found[max(found)]
         growth = many.cpu_ms_a_child / few.cpu_ms_a_child
         what = f"  CPU a child, {many.children:,} children / {few.children:,}"
         yield Line(what, f"{many.cpu_ms_a_child:.2f} ms", f"{few.cpu_ms_a_child:.2f} ms", growth, FLAT)
+
+
+def _rounds_of(number: int, sizes: Sizes) -> int:
+    """The fewer children, the more rounds: short runs differ most."""
+    return max(sizes.rounds, min(3 * sizes.rounds, 5000 // number))
 
 
 def on_a_server(sizes: Sizes) -> Iterator[Line]:
