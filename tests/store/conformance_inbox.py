@@ -82,6 +82,25 @@ class InboxConformance:
         assert not bench.do(lambda tx: put(tx, "again", "4"))
         assert bench.see(lambda tx: [row and row.body for row in map(tx.inbox.get, ("first", "again"))]) == ["1", "3"]
 
+    def test_an_inbox_has_unread_rows_until_the_last_is_closed(self, bench: Bench) -> None:
+        def work(tx: Tx) -> list[bool]:
+            conversation(tx, "talk")
+            found = [tx.inbox.has_unread("talk")]
+            assert tx.inbox.put("one", "talk", "send", None, "x", AT)
+            assert tx.inbox.put("two", "talk", "notice", None, "y", AT)
+            found.append(tx.inbox.has_unread("talk"))
+            assert tx.inbox.consume("one", AT)
+            found.append(tx.inbox.has_unread("talk"))
+            assert tx.inbox.void("two", AT)
+            found.append(tx.inbox.has_unread("talk"))
+            return found
+
+        assert bench.do(work) == [False, True, True, False]
+        assert not bench.see(lambda tx: tx.inbox.has_unread("talk"))
+        bench.do(lambda tx: tx.inbox.put("three", "talk", "send", None, "z", AT))
+        bench.reopen()
+        assert bench.see(lambda tx: tx.inbox.has_unread("talk"))
+
     def test_a_waiting_row_is_measured_once_until_it_says_something_else(self, bench: Bench) -> None:
         def measured(tx: Tx, length: int) -> int:
             (row,) = tx.inbox.unread("talk")

@@ -17,7 +17,7 @@ from fledge.core.policy import Budget
 from fledge.errors import Refused, StoreError
 from fledge.store.base import BudgetAccount, Counts, QueuePlace, Tx
 from fledge.store.sqlite import SqliteStore
-from fledge.store.threads import BATCH
+from fledge.store.threads import ANSWERED_TOGETHER, BATCH
 from fledge.store.unit import MOST
 from tests.core.samples import AT
 from tests.store.bench import GUARD_S, MAIN, child, conversation, submitted, writer_held
@@ -287,6 +287,27 @@ def test_jobs_that_come_over_several_turns_of_the_loop_while_the_writer_works_sh
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------------
+
+
+def test_coroutines_that_are_answered_together_go_on_a_few_in_each_turn_of_the_loop(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        most = done = 0
+
+        async def ask() -> None:
+            nonlocal done
+            await store.transact(count)
+            done += 1
+
+        asking = asyncio.gather(*(ask() for _ in range(10 * ANSWERED_TOGETHER + 1)))
+        while not asking.done():
+            before = done
+            await asyncio.sleep(0)
+            most = max(most, done - before)
+        assert done == 10 * ANSWERED_TOGETHER + 1
+        assert 0 < most <= ANSWERED_TOGETHER
+        assert store.commits == 1
+
+    using(tmp_path, test)
 
 
 def test_close_waits_for_what_was_submitted(tmp_path: Path) -> None:

@@ -551,7 +551,7 @@ def _mode_of(c: Commit, session: str, row: InboxRow) -> rules.QueueMode:
 
 def consume_waiting(c: Commit, session: str, at_boundary: bool) -> int:
     """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
-    rows = _waiting(c, session)
+    rows = _waiting(c, session) if c.tx.inbox.has_unread(session) else []
     if not rows:
         return 0
     c.tx.prefetch_completions(rows)

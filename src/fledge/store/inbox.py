@@ -164,6 +164,11 @@ class Inbox:
 
         return keep
 
+    def has_unread(self, session: str) -> bool:
+        """True if a row waits for the session. At most boundaries of steps none does."""
+        rows = self._waiting(session).rows
+        return rows is None or bool(rows)
+
     def unread(self, session: str, limit: int = 1_000_000) -> list[InboxRow]:
         """The unread rows of a session, in the order of arrival."""
         is_glance = limit <= FEW and session not in self._unread

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 BATCH = 512
 READERS = 2
+ANSWERED_TOGETHER = 32
+"""Coroutines that go on in one turn of the event loop; timers and streams of others come in between."""
 CLOSED = "the store is closed"
 
 
@@ -294,7 +296,9 @@ def _settle(batch: Sequence[Job]) -> None:
 
 
 def _settle_all(jobs: list[Job]) -> None:
-    for job in jobs:
+    for job in jobs[:ANSWERED_TOGETHER]:
         job.settle()
-    if (turns := jobs[0].turns) is not None:
+    if len(jobs) > ANSWERED_TOGETHER:
+        jobs[0].loop.call_soon(_settle_all, jobs[ANSWERED_TOGETHER:])
+    elif (turns := jobs[0].turns) is not None:
         turns.answered()
