@@ -26,7 +26,8 @@ from fledge.models.base import (
 )
 from fledge.models.catalog import shipped
 from fledge.models.keys import SecretKey
-from fledge.models.openai import BASE_URL, OpenAIModel, Quirks, request_body, usual_quirks
+from fledge.models.openai import OpenAIModel, request_body
+from fledge.models.providers import Quirks, usual_quirks
 from fledge.models.scripted import ScriptedReply
 from tests.models.asking import (
     HELLO,
@@ -37,6 +38,7 @@ from tests.models.asking import (
     broke_of,
     calls_of,
     run,
+    service,
     text_of,
     thinking_of,
     usage_of,
@@ -152,10 +154,9 @@ def test_a_model_gets_a_level_that_it_accepts_beside_its_tools(
     async def main() -> None:
         async with OpenAIServer([ScriptedReply("ok")]) as server:
             client = OpenAIModel(
-                key=SecretKey(KEY),
-                base_url=server.base_url,
+                service(server.base_url, quirks=Quirks(token_field="max_completion_tokens")),
+                SecretKey(KEY),
                 card=lambda name: shipped().find(f"openai/{name}"),
-                quirks=Quirks(token_field="max_completion_tokens"),
             )
             await ask(client, request)
             await client.close()
@@ -167,7 +168,7 @@ def test_a_model_gets_a_level_that_it_accepts_beside_its_tools(
 @pytest.mark.parametrize(
     ("base_url", "field"),
     [
-        (BASE_URL, "max_completion_tokens"),
+        ("https://api.openai.com/v1", "max_completion_tokens"),
         ("https://eu.api.openai.com/v1", "max_completion_tokens"),
         ("https://mine.openai.azure.com/openai/v1", "max_completion_tokens"),
         ("http://127.0.0.1:11434/v1", "max_tokens"),
@@ -385,7 +386,7 @@ def test_an_error_in_the_stream_breaks_it(chunk: dict[str, Any], trouble: str, w
 
 def test_a_missing_key_is_told_without_asking_anybody() -> None:
     async def main() -> list[ModelEvent]:
-        return await ask(OpenAIModel(key=None, base_url="http://127.0.0.1:1/v1"))
+        return await ask(OpenAIModel(service("http://model.example/v1"), None))
 
     words = "no key: set OPENAI_API_KEY, or OPENAI_API_KEY_FILE to a file that only you can read"
     assert run(main()) == [Broke("auth", words)]
@@ -394,7 +395,7 @@ def test_a_missing_key_is_told_without_asking_anybody() -> None:
 def test_a_service_that_asks_for_no_key_gets_none() -> None:
     async def main() -> None:
         async with OpenAIServer([ScriptedReply("hi")], key=None) as server:
-            model = OpenAIModel(key=None, key_name=None, base_url=server.base_url + "/")
+            model = OpenAIModel(service(server.base_url + "/"), None)
             assert text_of(await ask(model)) == "hi"
             await model.close()
             assert "authorization" not in server.headers[0]

@@ -37,6 +37,7 @@ from tests.models.asking import (
     calls_of,
     opaque_of,
     run,
+    service,
     text_of,
     thinking_of,
     usage_of,
@@ -52,9 +53,7 @@ THINK = Request(model=MODEL, messages=(UserMessage("hello"),), tools=(READ,), th
 
 def client_of(server: ResponsesServer) -> ResponsesModel:
     """An adapter that knows OpenAI's models."""
-    return ResponsesModel(
-        key=SecretKey(KEY), base_url=server.base_url, card=lambda name: shipped().find(f"openai/{name}")
-    )
+    return ResponsesModel(service(server.base_url), SecretKey(KEY), card=lambda name: shipped().find(f"openai/{name}"))
 
 
 async def talked(script: Sequence[Answer], requests: Sequence[Request]) -> tuple[list[list[ModelEvent]], list[Any]]:
@@ -523,7 +522,7 @@ def test_an_error_without_words_still_breaks_it(last: bytes, words: str) -> None
 
 def test_a_missing_key_is_told_without_asking_anybody() -> None:
     async def main() -> list[ModelEvent]:
-        return await ask(ResponsesModel(key=None, base_url="http://127.0.0.1:1/v1"))
+        return await ask(ResponsesModel(service("http://model.example/v1"), None))
 
     words = "no key: set OPENAI_API_KEY, or OPENAI_API_KEY_FILE to a file that only you can read"
     assert run(main()) == [Broke("auth", words)]
@@ -532,7 +531,7 @@ def test_a_missing_key_is_told_without_asking_anybody() -> None:
 def test_a_service_that_asks_for_no_key_gets_none() -> None:
     async def main() -> None:
         async with ResponsesServer([ScriptedReply("hi")], key=None) as server:
-            model = ResponsesModel(key=None, key_name=None, base_url=server.base_url + "/")
+            model = ResponsesModel(service(server.base_url + "/"), None)
             assert text_of(await ask(model)) == "hi"
             await model.close()
             assert "authorization" not in server.headers[0]

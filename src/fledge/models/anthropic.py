@@ -7,21 +7,19 @@ that the same model gets the same blocks back.
 
 import re
 from collections.abc import Mapping
-from typing import Literal, Unpack
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
-from fledge.models.adapter import HttpModel, Service, settled_calls
+from fledge.models.adapter import HttpModel, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
     ModelEvent,
-    Opaque,
-    ReplyEnded,
     Request,
     StopReason,
     Text,
@@ -34,7 +32,7 @@ from fledge.models.http import BrokenReply, ReplyReading, Wire
 from fledge.models.images import base64_of
 from fledge.models.keys import SecretKey
 from fledge.models.native_search import MAX_SEARCHES, CitedSource, sources_text
-from fledge.models.opaque import seal, unseal
+from fledge.models.opaque import unseal
 from fledge.models.provider_errors import ErrorBody, trouble_of
 from fledge.models.transcript import (
     BUDGETS,
@@ -45,7 +43,6 @@ from fledge.models.transcript import (
     with_room,
 )
 
-BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
 """The header `anthropic-version`: without it every request is refused."""
 _EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
@@ -69,19 +66,16 @@ _Messages = list[tuple[str, list[Block]]]
 class AnthropicModel(HttpModel):
     """Any model behind a messages endpoint."""
 
-    path, vendor, vendor_key = "/v1/messages", "anthropic", "ANTHROPIC_API_KEY"
-
-    def __init__(self, *, base_url: str = BASE_URL, **service: Unpack[Service]) -> None:
-        super().__init__(re.sub(r"/v1/*$", "", base_url), service)
+    path = "/v1/messages"
 
     def _headers(self) -> dict[str, str]:
         return access_headers(self._key)
 
     def _body(self, request: Request) -> JsonObject:
-        return request_body(request, self._provider, self._is_searching(request))
+        return request_body(request, self._provider.name, self._is_searching(request))
 
     def _reading(self, request: Request) -> ReplyReading:
-        return _Reading(request.model, self._provider, self._is_searching(request))
+        return _Reading(request.model, self._provider.name, self._is_searching(request))
 
 
 def access_headers(key: SecretKey | None) -> dict[str, str]:
@@ -374,17 +368,12 @@ class _Reading(ReplyReading):
         stop, kept, dropped = settled_calls(_STOPS.get(self._reason, "end"), calls, has_arguments)
         cut = [use for number, use in enumerate(uses) if number not in kept]
         blocks = [block for block in blocks if block not in cut]
-        events: list[ModelEvent] = []
         sources = sources_text(self._cited)
+        parts = _parts(blocks) if sources or any(block.proof or block.raw for block in blocks) else []
         if sources:
-            events.append(Text(sources))
-        if sources or any(block.proof or block.raw for block in blocks):
-            parts = [*_parts(blocks), *([_Part("sources", len(sources))] if sources else [])]
-            events.append(Opaque(seal(self._provider, self._asked, parts)))
-        events += [calls[at] for at in kept]
-        if self._counts:
-            events.append(Usage(**self._counts))
-        return [*events, ReplyEnded(stop, self._model, dropped)]
+            parts.append(_Part("sources", len(sources)))
+        usage = Usage(**self._counts) if self._counts else None
+        return self._ended(stop, [calls[at] for at in kept], dropped, usage, parts, sources)
 
     def _piece(self, block: _Open, delta: _Delta) -> tuple[ModelEvent, ...]:
         if delta.text:

@@ -5,26 +5,24 @@ adapter for each provider, so that all its sessions share connections. It does n
 """
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from fledge.egress import Environment, tls_context
+from fledge.egress import Environment
 from fledge.errors import BadInput, Refused
-from fledge.models.adapter import Service
+from fledge.models.adapter import HttpModel
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
-from fledge.models.catalog import Catalog, WireName, shipped
+from fledge.models.catalog import Card, Catalog, WireName, shipped
 from fledge.models.choosing import ServiceModels, ServiceStanding, service_models, standings, usable_words
-from fledge.models.http import Access, HttpLimits, checked_url, no_key
+from fledge.models.http import checked_url, no_key
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import (
     BUILT_IN,
     Provider,
     api_of,
-    base_url_of,
     check_headers,
     check_provider_name,
     key_of,
-    key_place,
     needed_key,
 )
 from fledge.models.responses import ResponsesModel
@@ -32,6 +30,11 @@ from fledge.models.retry import Retrying
 from fledge.models.scripted import ScriptedModel, echo
 
 SCRIPTED = "scripted"
+_ADAPTERS: Mapping[WireName, type[HttpModel]] = {
+    "anthropic": AnthropicModel,
+    "openai-responses": ResponsesModel,
+    "openai-chat": OpenAIModel,
+}
 
 
 class Registry:
@@ -135,31 +138,10 @@ class Registry:
             raise Refused("error", no_key(wanted))
 
     def _adapter(self, provider: Provider, api: WireName) -> Model:
-        env, base_url = self._env, base_url_of(provider, self._env)
-        if base_url.startswith("https:"):
-            tls_context(env, self.ca_file)  # a file that cannot be read is told before anything is asked
-        service: Service = {
-            "key": key_of(provider, env),
-            "key_name": needed_key(provider, env),
-            "provider": provider.name,
-            "card": lambda model: self._catalog.find(f"{provider.name}/{model}"),
-            "limits": _limits(provider),
-            "access": Access(
-                headers=provider.headers,
-                query=provider.query,
-                env=env,
-                ca_file=self.ca_file,
-                provider=provider.name,
-                key_place=key_place(provider),
-            ),
-        }
-        match api:
-            case "anthropic":
-                return AnthropicModel(base_url=base_url, **service)
-            case "openai-responses":
-                return ResponsesModel(base_url=base_url, **service)
-            case "openai-chat":
-                return OpenAIModel(base_url=base_url, quirks=provider.quirks, **service)
+        def card(model: str) -> Card | None:
+            return self._catalog.find(f"{provider.name}/{model}")
+
+        return _ADAPTERS[api](provider, key_of(provider, self._env), self._env, self.ca_file, card)
 
     def _full(self, bare: str) -> str:
         found = self._catalog.full_names(bare)
@@ -189,10 +171,3 @@ class Registry:
         near = list(dict.fromkeys(spelled[match] for match in get_close_matches(name, spelled, 6, 0.5)))[:3]
         hint = f"did you mean {', '.join(near)}?" if near else "a full name is like openai/gpt-5"
         return BadInput("model", f"no such model; {hint}", name)
-
-
-def _limits(provider: Provider) -> HttpLimits:
-    if provider.timeout_s is None:
-        return HttpLimits()
-    # Silence counts as much as the whole: a model that is still being loaded says nothing for minutes.
-    return HttpLimits(request_s=provider.timeout_s, idle_s=provider.timeout_s)
