@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fledge.config import Config
 from fledge.errors import Refused
 from fledge.models.catalog import Catalog, shipped
-from fledge.models.choosing import ServiceStanding, default_model, first_model, standing, standings
+from fledge.models.choosing import default_model, standing, standings
 from fledge.models.names import Registry
 from fledge.models.providers import BUILT_IN, Provider
 from fledge.runtime.model_choice import ChosenModel, choose_by_key
@@ -23,7 +23,7 @@ async def chosen_beside(base_url: str) -> ChosenModel:
     """What is chosen without any key where the Ollama of this machine is at another address."""
     registry = Registry({})
     registry.add_provider(replace(BUILT_IN["ollama"], base_url=base_url))
-    return await choose_by_key(Config(), registry, shipped(), {})
+    return await choose_by_key(Config(), registry)
 
 
 @proves("7.input.26")
@@ -140,7 +140,7 @@ def test_of_a_vendor_that_lists_many_models_none_is_guessed() -> None:
         models = ("one", "two")
 
     async def main(provider: Provider) -> str | None:
-        return await first_model(ServiceStanding(provider, "it is set", ""), shipped(), {})
+        return await Registry({}).first_model(provider)
 
     async def beside() -> None:
         async with Vendor(tool_then_answer) as server:

@@ -4,22 +4,33 @@ A `Registry` holds providers and models by name, the user's own among them, and 
 adapter for each provider, so that all its sessions share connections. It does not know what a model can do or costs.
 """
 
+import asyncio
 import os
 from collections.abc import Collection, Iterable, Mapping
+from urllib.parse import urlsplit
 
-from fledge.egress import Environment
+from fledge.egress import Environment, is_loopback
 from fledge.errors import BadInput, Refused
 from fledge.models.adapter import HttpModel
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
 from fledge.models.catalog import Card, Catalog, WireName, shipped
-from fledge.models.choosing import ServiceModels, ServiceStanding, service_models, standings, usable_words
+from fledge.models.choosing import (
+    ASKED_S,
+    UNASKED_S,
+    ServiceModels,
+    ServiceStanding,
+    default_model,
+    served_models,
+    standings,
+)
 from fledge.models.http import checked_url, no_key
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import (
     BUILT_IN,
     Provider,
     api_of,
+    base_url_of,
     check_headers,
     check_provider_name,
     key_of,
@@ -94,17 +105,47 @@ class Registry:
             raise self._unknown(name)
         return found, rest
 
-    def standings(self, configured: Collection[str] = ()) -> list[ServiceStanding]:
+    def standings(self, configured: Collection[str]) -> list[ServiceStanding]:
         """Whether each service can be used now. `configured`: those that the settings describe."""
         return standings(self._providers.values(), self._env, configured)
 
     async def service_models(self, configured: Collection[str]) -> list[ServiceModels]:
         """The models of each service, and whether they can be used now. Servers that people run are asked."""
-        return await service_models(self.standings(configured), self._catalog, self._env, self.ca_file)
+        return await asyncio.gather(*map(self._models_of, self.standings(configured)))
+
+    async def _models_of(self, one: ServiceStanding) -> ServiceModels:
+        """The catalogue's, else what a server that people run themselves says."""
+        provider, default = one.provider, default_model(one.provider, self._catalog, self._env)
+        listed = self._catalog.names_of(provider.name)
+        if not listed and (one.reason or provider.key != "needed"):
+            if provider.model_env:
+                listed = [] if default is None else [default]
+            else:
+                seconds = ASKED_S if one.reason else UNASKED_S
+                served = await served_models(provider, self._env, self.ca_file, seconds)
+                listed = [f"{provider.name}/{name}" for name in served]
+        reason = one.reason or ("a local server answers" if listed and provider.key == "if set" else "")
+        return ServiceModels(one, reason, tuple(listed), default)
+
+    async def first_model(self, provider: Provider, seconds: float = ASKED_S) -> str | None:
+        """The model to use of this service; None if there is none, or none can be told from the others."""
+        named = default_model(provider, self._catalog, self._env)
+        if named is not None:
+            return named
+        found = await served_models(provider, self._env, self.ca_file, seconds, first=True)
+        is_own = provider.key == "if set" or is_loopback(urlsplit(base_url_of(provider, self._env)).hostname or "")
+        # A vendor's list has hundreds, in any order; a server of one's own has what its owner loaded.
+        return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
 
     def usable_words(self, configured: Collection[str]) -> str:
-        """What can be used now, in a line."""
-        return usable_words(self.standings(configured), self._catalog, self._env)
+        """What can be used now, or what would have to be set, in a line."""
+        found = self.standings(configured)
+        usable = [one for one in found if one.reason]
+        if not usable:
+            keys = dict.fromkeys(one.provider.key_env for one in found if one.missing and one.provider.key_env)
+            return f"no provider can be used: set one of {', '.join(keys)}, or start a local Ollama"
+        models = ((default_model(one.provider, self._catalog, self._env), one) for one in usable)
+        return f"usable now: {', '.join(f'{model or one.provider.name} ({one.reason})' for model, one in models)}"
 
     def choose(self, primary: str, fallbacks: Iterable[str]) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
