@@ -25,7 +25,8 @@ from fledge.config import (
     with_settings,
 )
 from fledge.config.schema import ChannelQueue
-from fledge.config.shape import Shape, rows, shape
+from fledge.config.shape import Shape, settings_in, shape
+from fledge.core.params import struct_type
 from fledge.errors import BadInput
 
 RESEARCH = {"agents": {"list": [{"id": "main"}, {"id": "Research", "model": "m"}]}, "tools": {"deny": ["x", "y"]}}
@@ -322,7 +323,8 @@ def test_a_config_keeps_what_was_spelled_out_beside_its_preset() -> None:
 # ---- whatever is written ---------------------------------------------------------------------------------------------
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-KEYS = st.sampled_from(sorted({part.strip("[]") for row in rows() for part in row.key.split(".")} | {"ui", "exec"}))
+SETTINGS = dict(settings_in(struct_type(Config)))
+KEYS = st.sampled_from(sorted({part.strip("[]") for key in SETTINGS for part in key.split(".")} | {"ui", "exec"}))
 ANYTHING = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=4), inner, max_size=3),
@@ -360,8 +362,8 @@ PRICE = {"input": 1, "output": 2, "long": {"above": 1000, "input": 2, "output": 
 def documents(draw: st.DrawFn) -> dict[str, object]:
     """Documents with some settings in them, all of them right."""
     document: dict[str, object] = {}
-    for row in draw(st.lists(st.sampled_from(rows()), max_size=8, unique_by=lambda row: row.key)):
-        key = row.key.replace("<tool>", draw(st.sampled_from(["exec", "mine"]))).replace("<name>", "codex")
+    for setting in draw(st.lists(st.sampled_from(sorted(SETTINGS)), max_size=8, unique=True)):
+        key = setting.replace("<tool>", draw(st.sampled_from(["exec", "mine"]))).replace("<name>", "codex")
         if "activeHours" in key:
             document = merge(document, nested(H, {"start": "08:00", "end": "20:00", "timezone": "UTC"}))
         elif not key.endswith("[].id"):
@@ -382,7 +384,9 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
                 if ".cost." in key:
                     document = merge(document, nested("models.providers.codex.models[].cost", PRICE))
                     continue  # lists are replaced: a price must be whole
-            given = {"type": "object"} if key.endswith(".outputSchema") else draw(fitting(row.shape))
+            given = (
+                {"type": "object"} if key.endswith(".outputSchema") else draw(fitting(shape(SETTINGS[setting].type)))
+            )
             document = merge(document, nested(key, given))
     return document
 
