@@ -58,6 +58,10 @@ def service(base_url: str, name: str = "openai", quirks: Quirks | None = None) -
     return Provider(name=name, base_url=base_url, key_env="OPENAI_API_KEY", quirks=quirks)
 
 
+NOWHERE = "http://127.0.0.1:1/v1"
+"""The address of a service that is not asked."""
+
+
 class Protocol(Struct, frozen=True):
     """One of the wire protocols: its server and its adapter."""
 

@@ -26,11 +26,12 @@ from fledge.models.base import (
 )
 from fledge.models.catalog import shipped
 from fledge.models.keys import SecretKey
-from fledge.models.openai import OpenAIModel, request_body
+from fledge.models.openai import OpenAIModel
 from fledge.models.providers import Quirks, usual_quirks
 from fledge.models.scripted import ScriptedReply
 from tests.models.asking import (
     HELLO,
+    NOWHERE,
     OPENAI,
     READ,
     answered,
@@ -188,7 +189,7 @@ def test_room_to_think_is_added_where_the_service_counts_it(thinking: Thinking, 
     request = msgspec.structs.replace(HELLO, thinking=thinking, max_tokens=asked)
     for field, tokens in [("max_completion_tokens", most), ("max_tokens", asked)]:
         quirks = msgspec.convert({"token_field": field}, Quirks)
-        assert request_body(request, None, "openai", quirks)[field] == tokens
+        assert OpenAIModel(service(NOWHERE, quirks=quirks), None).body(request)[field] == tokens
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_reasoning_details_are_joined_by_block_and_anything_else_stays_as_it_cam
     chunks = [said(reasoning_details=[piece]) for piece in pieces]
     reply = answered(run(heard([*chunks, said("stop", content="a"), "[DONE]"])))
     messages = (UserMessage("x"), reply, UserMessage("y"))
-    body: Any = request_body(Request(model="m", messages=messages), None, "openai", Quirks())
+    body: Any = OpenAIModel(service(NOWHERE), None).body(Request(model="m", messages=messages))
     assert body["messages"][1]["reasoning_details"] == [
         detail(0, text="one two", signature="s0", format="f"),
         detail(1, text="", signature="s1"),
@@ -300,7 +301,7 @@ def test_what_came_with_a_call_stays_with_it_when_another_was_cut_off() -> None:
     events = run(heard([signed(0, "{"), signed(1, "{}"), said("length"), "[DONE]"]))
     assert calls_of(events) == [Call("1", "read", "{}")]
     messages = (UserMessage("x"), answered(events), ToolMessage("1", "read", "y"))
-    body: Any = request_body(Request(model="m", messages=messages), None, "openai", Quirks())
+    body: Any = OpenAIModel(service(NOWHERE), None).body(Request(model="m", messages=messages))
     assert [call["extra_content"] for call in body["messages"][1]["tool_calls"]] == [{"n": 1}]
 
 

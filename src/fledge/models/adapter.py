@@ -124,7 +124,7 @@ class HttpModel(ABC):
         return f"{type(self).__name__}({self._base})"
 
     @abstractmethod
-    def _body(self, request: Request) -> JsonObject:
+    def body(self, request: Request) -> JsonObject:
         """The request in the protocol's words."""
 
     @abstractmethod
@@ -208,7 +208,7 @@ class HttpModel(ABC):
         """The answer to the request, or to the first plainer one that is not refused."""
         while True:
             try:
-                return await self._post(encoded(self._body(request)))
+                return await self._post(encoded(self.body(request)))
             except BrokenReply as refusal:
                 gives_up = self._gives_up(request, refusal.event)
                 plainer = request if gives_up else plainer_request(request, refusal.event)

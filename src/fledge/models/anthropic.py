@@ -71,8 +71,41 @@ class AnthropicModel(HttpModel):
     def _headers(self) -> dict[str, str]:
         return access_headers(self._key)
 
-    def _body(self, request: Request) -> JsonObject:
-        return request_body(request, self._provider.name, self._is_searching(request))
+    def body(self, request: Request) -> JsonObject:
+        """The request in the protocol's words."""
+        provider, searches = self._provider.name, self._is_searching(request)
+        budgeted = _TAKES_BUDGETS.match(request.model) is not None
+        thinking = request.thinking
+        messages = _messages(request, provider, thinking != "off" or not budgeted, searches)
+        if budgeted and thinking != "off" and not _may_think(messages):
+            thinking = "off"
+            messages = _messages(request, provider, False, searches)
+        system = [_text(request.system)] if request.system else []
+        tools: list[Block] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
+        ]
+        if searches:
+            tools.append({"type": SEARCH_TOOL, "name": "web_search", "max_uses": MAX_SEARCHES})
+        # Kept: the unchanging head, and all of it.
+        for blocks in (system or tools, messages[-1][1] if messages and messages[-1][0] == "user" else []):
+            if blocks:
+                blocks[-1]["cache_control"] = _KEPT
+        body: JsonObject = {
+            "model": request.model,
+            "max_tokens": with_room(request.max_tokens, thinking),
+            "messages": [{"role": role, "content": blocks} for role, blocks in messages],
+            "stream": True,
+        }
+        if system:
+            body["system"] = system
+        if tools:
+            body["tools"] = tools
+        if thinking != "off" and budgeted:
+            body["thinking"] = {"type": "enabled", "budget_tokens": BUDGETS[thinking]}
+        elif thinking != "off":
+            body["thinking"] = {"type": "adaptive", "display": "summarized"}
+            body["output_config"] = {"effort": _EFFORTS[thinking]}
+        return body
 
     def _reading(self, request: Request) -> ReplyReading:
         return _Reading(request.model, self._provider.name, self._is_searching(request))
@@ -84,42 +117,6 @@ def access_headers(key: SecretKey | None) -> dict[str, str]:
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def request_body(request: Request, provider: str = "anthropic", searches: bool = False) -> JsonObject:
-    """The request in the protocol's words."""
-    budgeted = _TAKES_BUDGETS.match(request.model) is not None
-    thinking = request.thinking
-    messages = _messages(request, provider, thinking != "off" or not budgeted, searches)
-    if budgeted and thinking != "off" and not _may_think(messages):
-        thinking = "off"
-        messages = _messages(request, provider, False, searches)
-    system = [_text(request.system)] if request.system else []
-    tools: list[Block] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
-    ]
-    if searches:
-        tools.append({"type": SEARCH_TOOL, "name": "web_search", "max_uses": MAX_SEARCHES})
-    # Kept: the unchanging head, and all of it.
-    for blocks in (system or tools, messages[-1][1] if messages and messages[-1][0] == "user" else []):
-        if blocks:
-            blocks[-1]["cache_control"] = _KEPT
-    body: JsonObject = {
-        "model": request.model,
-        "max_tokens": with_room(request.max_tokens, thinking),
-        "messages": [{"role": role, "content": blocks} for role, blocks in messages],
-        "stream": True,
-    }
-    if system:
-        body["system"] = system
-    if tools:
-        body["tools"] = tools
-    if thinking != "off" and budgeted:
-        body["thinking"] = {"type": "enabled", "budget_tokens": BUDGETS[thinking]}
-    elif thinking != "off":
-        body["thinking"] = {"type": "adaptive", "display": "summarized"}
-        body["output_config"] = {"effort": _EFFORTS[thinking]}
-    return body
 
 
 def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> _Messages:

@@ -31,7 +31,7 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
-from fledge.models.catalog import Card, reasoning_effort
+from fledge.models.catalog import reasoning_effort
 from fledge.models.http import BrokenReply, ReplyReading, Wire, broken_stream
 from fledge.models.images import data_url
 from fledge.models.opaque import unseal
@@ -60,62 +60,59 @@ class OpenAIModel(HttpModel):
     def _quirks(self) -> Quirks:
         return self._provider.quirks or usual_quirks(self._base)
 
-    def _body(self, request: Request) -> JsonObject:
-        return request_body(request, self._card(request.model), self._provider.name, self._quirks)
+    def body(self, request: Request) -> JsonObject:
+        """The request in the protocol's words."""
+        quirks = self._quirks
+        thinks = quirks.thinking_switch and request.thinking != "off"
+        signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
+        messages: list[JsonObject] = [{"role": "system", "content": request.system}] if request.system else []
+        results: list[ToolMessage] = []
+        for message in with_clean_calls(request.messages, _CALL_ID):
+            if not isinstance(message, ToolMessage):
+                messages += _shown(request, results)
+                results = []
+            if isinstance(message, AssistantMessage):
+                kept = unseal(message.opaque, self._provider.name, request.model, _Kept) or _Kept()
+                messages.append(_said(message, kept, thinks, signs))
+            elif isinstance(message, ToolMessage):
+                messages.append({"role": "tool", "tool_call_id": message.call_id, "content": message.text or NO_OUTPUT})
+                results.append(message)
+            else:
+                messages.append({"role": "user", "content": _content(request, message.text or NO_TEXT, message.images)})
+        messages += _shown(request, results)
+        if quirks.reply_after_results:
+            messages = _with_replies(messages)
+        token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
+        body: JsonObject = {
+            "model": request.model,
+            "messages": messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            # Local servers count this against a small window: there, nothing is added for thinking.
+            token_field: request.max_tokens
+            if token_field == "max_tokens"
+            else with_room(request.max_tokens, request.thinking),
+        }
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+                }
+                for tool in request.tools
+            ]
+        if quirks.thinking_switch:
+            body["thinking"] = {"type": "enabled" if thinks else "disabled"}
+        effort = reasoning_effort(self._card(request.model), request.thinking, chat_with_tools=bool(request.tools))
+        if effort is not None and (thinks or not quirks.thinking_switch):
+            body["reasoning_effort"] = effort
+        return body
 
     def _reading(self, request: Request) -> ReplyReading:
         return _Reading(request.model, self._provider.name)
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def request_body(request: Request, card: Card | None, provider: str, quirks: Quirks) -> JsonObject:
-    """The request in the protocol's words."""
-    thinks = quirks.thinking_switch and request.thinking != "off"
-    signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
-    messages: list[JsonObject] = [{"role": "system", "content": request.system}] if request.system else []
-    results: list[ToolMessage] = []
-    for message in with_clean_calls(request.messages, _CALL_ID):
-        if not isinstance(message, ToolMessage):
-            messages += _shown(request, results)
-            results = []
-        if isinstance(message, AssistantMessage):
-            kept = unseal(message.opaque, provider, request.model, _Kept) or _Kept()
-            messages.append(_said(message, kept, thinks, signs))
-        elif isinstance(message, ToolMessage):
-            messages.append({"role": "tool", "tool_call_id": message.call_id, "content": message.text or NO_OUTPUT})
-            results.append(message)
-        else:
-            messages.append({"role": "user", "content": _content(request, message.text or NO_TEXT, message.images)})
-    messages += _shown(request, results)
-    if quirks.reply_after_results:
-        messages = _with_replies(messages)
-    token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
-    body: JsonObject = {
-        "model": request.model,
-        "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        # Local servers count this against a small window: there, nothing is added for thinking.
-        token_field: request.max_tokens
-        if token_field == "max_tokens"
-        else with_room(request.max_tokens, request.thinking),
-    }
-    if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
-            }
-            for tool in request.tools
-        ]
-    if quirks.thinking_switch:
-        body["thinking"] = {"type": "enabled" if thinks else "disabled"}
-    effort = reasoning_effort(card, request.thinking, chat_with_tools=bool(request.tools))
-    if effort is not None and (thinks or not quirks.thinking_switch):
-        body["reasoning_effort"] = effort
-    return body
 
 
 def _content(request: Request, text: str, images: Sequence[ImageEntry]) -> object:

@@ -27,7 +27,7 @@ from fledge.models.base import (
     ToolMessage,
     UserMessage,
 )
-from fledge.models.catalog import Card, reasoning_effort
+from fledge.models.catalog import reasoning_effort
 from fledge.models.http import ReplyReading, Wire, broken_stream
 from fledge.models.images import data_url
 from fledge.models.native_search import CitedSource, sources_text
@@ -52,9 +52,38 @@ class ResponsesModel(HttpModel):
     _summaries = True
     """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
 
-    def _body(self, request: Request) -> JsonObject:
-        card, searches = self._card(request.model), self._is_searching(request)
-        return request_body(request, card, self._provider.name, self._summaries, searches)
+    def body(self, request: Request) -> JsonObject:
+        """The request in the protocol's words."""
+        searches = self._is_searching(request)
+        body: JsonObject = {
+            "model": request.model,
+            "input": _input(request, self._provider.name, searches),
+            "stream": True,
+            "store": False,
+            "max_output_tokens": max(LEAST_TOKENS, with_room(request.max_tokens, request.thinking)),
+        }
+        if request.system:
+            body["instructions"] = request.system
+        if request.tools or searches:
+            hosted: list[ResponseItem] = [{"type": "web_search"}] if searches else []
+            body["tools"] = hosted + [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.schema,
+                    # A strict schema must require every property, which ours do not.
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+        effort = reasoning_effort(self._card(request.model), request.thinking)
+        if effort is not None:
+            summary = {"summary": "auto"} if self._summaries and effort != "none" else {}
+            body["reasoning"] = {"effort": effort, **summary}
+            # Models that do not reason refuse this.
+            body["include"] = [ENCRYPTED]
+        return body
 
     def _reading(self, request: Request) -> ReplyReading:
         return _Reading(request.model, self._provider.name, self._is_searching(request))
@@ -72,41 +101,6 @@ class ResponsesModel(HttpModel):
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def request_body(
-    request: Request, card: Card | None, provider: str, summaries: bool = True, searches: bool = False
-) -> JsonObject:
-    """The request in the protocol's words."""
-    body: JsonObject = {
-        "model": request.model,
-        "input": _input(request, provider, searches),
-        "stream": True,
-        "store": False,
-        "max_output_tokens": max(LEAST_TOKENS, with_room(request.max_tokens, request.thinking)),
-    }
-    if request.system:
-        body["instructions"] = request.system
-    if request.tools or searches:
-        hosted: list[ResponseItem] = [{"type": "web_search"}] if searches else []
-        body["tools"] = hosted + [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.schema,
-                # A strict schema must require every property, which ours do not.
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
-    effort = reasoning_effort(card, request.thinking)
-    if effort is not None:
-        summary = {"summary": "auto"} if summaries and effort != "none" else {}
-        body["reasoning"] = {"effort": effort, **summary}
-        # Models that do not reason refuse this.
-        body["include"] = [ENCRYPTED]
-    return body
 
 
 def _input(request: Request, provider: str, searches: bool) -> list[ResponseItem]:
