@@ -308,15 +308,15 @@ def test_an_agent_cannot_be_named_where_there_is_none() -> None:
 def test_settings_apply_in_order_and_over_a_config_too() -> None:
     config = with_settings({}, ["plan.approvalHours=1", "plan.approvalHours=2", "ui=1"]).config
     assert config.plan.approval_hours == 2
-    again = with_settings(config, ["retention.keptDays=3", "gateway.bind=lan"])
+    again = with_settings(as_document(config), ["retention.keptDays=3", "gateway.bind=lan"])
     assert (again.config.plan.approval_hours, again.config.retention.kept_days) == (2, 3)
     assert again.warnings == ("gateway.bind: ignored, a key of OpenClaw that fledge does not use",)
 
 
 def test_a_config_keeps_what_was_spelled_out_beside_its_preset() -> None:
     strict = check(nested("agents.defaults.subagents", {"limits": "strict", "maxConcurrent": 8})).config
-    assert with_settings(strict, []).config == strict
-    over = with_settings(strict, ["plan.approvalHours=1"]).config.agents.defaults.subagents
+    assert with_settings(as_document(strict), []).config == strict
+    over = with_settings(as_document(strict), ["plan.approvalHours=1"]).config.agents.defaults.subagents
     assert (over.max_concurrent, over.max_retained) == (8, 15)
 
 
@@ -423,5 +423,5 @@ def test_settings_that_are_right_apply_and_survive_being_written_and_read(docume
     written = as_document(loaded.config)
     assert check(written) == loaded
     assert parse(json.dumps(written)) == loaded
-    assert with_settings(loaded.config, []) == loaded
+    assert with_settings(written, []) == loaded
     assert merge({}, document) == merge(document, document)

@@ -37,14 +37,13 @@ def merge(*documents: SettingsDocument) -> JsonObject:
     return merged
 
 
-def with_settings(base: Config | SettingsDocument, settings: Sequence[str]) -> Loaded:
+def with_settings(base: SettingsDocument, settings: Sequence[str]) -> Loaded:
     """The checked settings after each `key.path=value` was put over `base`, in order.
 
     A value is read as JSON5 if it is that, else it is plain text. Agents are found by id or index, other list elements
     by index. Refused: a setting without `=`, a path that leads nowhere (naming the nearest key), what `check` refuses.
-    A `Config` no longer knows which defaults were spelled out: over one, `limits` wins against a spelled-out default.
     """
-    document: object = merge(as_document(base) if isinstance(base, Config) else base)
+    document: object = merge(base)
     for setting in settings:
         path, equals, value = setting.partition("=")
         keys = [key.strip() for key in path.split(".")]

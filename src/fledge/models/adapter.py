@@ -25,13 +25,13 @@ from fledge.errors import BadInput
 from fledge.models.base import Broke, Call, ModelEvent, Request, StopReason, Usage
 from fledge.models.catalog import Card
 from fledge.models.http import BrokenReply, EventLines, HttpLimits, ReplyReading, Wire, no_key
-from fledge.models.images import for_model
+from fledge.models.images import for_model, without_refused_images
 from fledge.models.keys import SecretKey, bearer
 from fledge.models.native_search import is_refused
-from fledge.models.opaque import plainer_request
+from fledge.models.opaque import without_refused
 from fledge.models.provider_errors import broke, fault_in, remedy, shown
 from fledge.models.providers import Provider, base_url_of, key_place, needed_key
-from fledge.models.transcript import encoded, whole_calls
+from fledge.models.transcript import encoded, is_object
 
 if TYPE_CHECKING:
     from fledge.models.transport import Connections, HttpAnswer
@@ -55,14 +55,15 @@ def settled_calls(
 
     Raises `BrokenReply` for a tool call without a name.
     """
-    kept, dropped = list(range(len(calls))), ""
+    kept, last = list(range(len(calls))), len(calls) - 1
     if stop in ("length", "refused"):
-        kept, dropped = whole_calls(calls, last_has_arguments)
+        # The last call may have been cut in the middle of its arguments, or before the first of them.
+        kept = [at for at in kept if is_object(calls[at].arguments) and (at < last or last_has_arguments)]
     else:
         stop = "tools" if calls else "end"
     if not all(calls[at].name for at in kept):
         raise BrokenReply(Broke("interrupted", "a tool call without a name"))
-    return stop, kept, dropped
+    return stop, kept, ", ".join(call.name or "an unknown tool" for at, call in enumerate(calls) if at not in kept)
 
 
 class TokenDetails(Wire):
@@ -210,8 +211,10 @@ class HttpModel(ABC):
             try:
                 return await self._post(encoded(self.body(request)))
             except BrokenReply as refusal:
-                gives_up = self._gives_up(request, refusal.event)
-                plainer = request if gives_up else plainer_request(request, refusal.event)
+                event = refusal.event
+                if self._gives_up(request, event):
+                    continue
+                plainer = without_refused(request, event) or without_refused_images(request, event)
                 if plainer is None:
                     raise
                 request = plainer

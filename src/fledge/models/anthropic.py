@@ -28,12 +28,12 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
-from fledge.models.http import BrokenReply, ReplyReading, Wire
+from fledge.models.http import BrokenReply, ReplyReading, Wire, broken_stream
 from fledge.models.images import base64_of
 from fledge.models.keys import SecretKey
 from fledge.models.native_search import MAX_SEARCHES, CitedSource, sources_text
 from fledge.models.opaque import unseal
-from fledge.models.provider_errors import ErrorBody, trouble_of
+from fledge.models.provider_errors import ErrorBody
 from fledge.models.transcript import (
     BUDGETS,
     NO_OUTPUT,
@@ -353,7 +353,7 @@ class _Reading(ReplyReading):
             self.finished = self.over = True
         elif event.type == "error":
             fault = event.error or ErrorBody(message="no reason given")
-            raise BrokenReply(Broke(trouble_of(None, fault), f"error in the stream: {fault.type}: {fault.message}"))
+            raise broken_stream(fault, f"{fault.type}: {fault.message}")
         return ()
 
     def ending(self) -> list[ModelEvent]:
