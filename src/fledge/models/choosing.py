@@ -1,12 +1,11 @@
-"""Which services can be used now, and which model stands for each.
+"""Whether a service can be used now, and which models a server says it has.
 
-A service can be used if its key is set, or if it needs none and somebody named its address. The model that stands for
-it is the catalogue's default; servers that people run themselves are asked which models they have. Whether a model is
-chosen at all, and whether that is remembered, is not decided here.
+A service can be used if its key is set, or if it needs none and somebody named its address. Servers that people run
+themselves are asked which models they have. Which model stands for a service is known to `names`; whether one is chosen
+at all, and whether that is remembered, is not decided here.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -15,7 +14,6 @@ from msgspec import Struct
 from fledge.core.value import Value
 from fledge.egress import Environment, Headers
 from fledge.errors import FledgeError
-from fledge.models.catalog import Catalog
 from fledge.models.keys import bearer
 from fledge.models.providers import Provider, base_url_of, key_of, key_place, needed_key
 
@@ -70,27 +68,6 @@ def standing(provider: Provider, env: Environment, is_configured: bool = False) 
         return ServiceStanding(provider, f"{address or f'models.providers.{provider.name}'} is set", "")
     variable = provider.base_url_env[0] if provider.base_url_env else f"models.providers.{provider.name}.baseUrl"
     return ServiceStanding(provider, "", f"start it at {base_url}, or set {variable} to its address")
-
-
-def standings(providers: Iterable[Provider], env: Environment, configured: Collection[str]) -> list[ServiceStanding]:
-    """Every service: those of `ORDER` first, then the other vendors, then servers that people run themselves."""
-
-    def rank(provider: Provider) -> tuple[int, int]:
-        first = ORDER.index(provider.name) if provider.name in ORDER else len(ORDER)
-        return first, int(provider.key == "if set")
-
-    return [standing(one, env, one.name in configured) for one in sorted(providers, key=rank)]
-
-
-def default_model(provider: Provider, catalog: Catalog, env: Environment) -> str | None:
-    """The full name of the model that stands for a service, by variables and the catalogue; None: they name none."""
-    named = next((env[name].strip() for name in provider.model_env if env.get(name, "").strip()), None)
-    if named is not None:
-        return f"{provider.name}/{named}"
-    if provider.name == "azure":
-        # Azure's portal names a deployment like its model, unless the user changes that.
-        return (catalog.default_of("openai") or "").replace("openai/", "azure/", 1) or None
-    return catalog.default_of(provider.name) or next(iter(catalog.names_of(provider.name)), None)
 
 
 # ---- asking a server which models it has -----------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Names of models: `provider/name`, or a bare name that the catalogue knows to be one provider's.
 
 A `Registry` holds providers and models by name, the user's own among them, and opens what a name stands for: one
-adapter for each provider, so that all its sessions share connections. It does not know what a model can do or costs.
+adapter for each provider, so that all its sessions share connections. It also says which model stands for a service:
+the catalogue's default, else one that a server of the user's own has. It does not know what a model can do or costs.
 """
 
 import asyncio
@@ -17,12 +18,12 @@ from fledge.models.base import Model
 from fledge.models.catalog import Card, Catalog, WireName, shipped
 from fledge.models.choosing import (
     ASKED_S,
+    ORDER,
     UNASKED_S,
     ServiceModels,
     ServiceStanding,
-    default_model,
     served_models,
-    standings,
+    standing,
 )
 from fledge.models.http import checked_url, no_key
 from fledge.models.openai import OpenAIModel
@@ -106,8 +107,27 @@ class Registry:
         return found, rest
 
     def standings(self, configured: Collection[str]) -> list[ServiceStanding]:
-        """Whether each service can be used now. `configured`: those that the settings describe."""
-        return standings(self._providers.values(), self._env, configured)
+        """Whether each service can be used now: those of `ORDER` first, then the other vendors, then servers that
+        people run themselves. `configured`: those that the settings describe."""
+
+        def rank(provider: Provider) -> tuple[int, int]:
+            first = ORDER.index(provider.name) if provider.name in ORDER else len(ORDER)
+            return first, int(provider.key == "if set")
+
+        in_order = sorted(self._providers.values(), key=rank)
+        return [standing(one, self._env, one.name in configured) for one in in_order]
+
+    def default_model(self, provider: Provider) -> str | None:
+        """The full name of the model that stands for a service, by variables and the catalogue; None: they name
+        none."""
+        named = next((self._env[name].strip() for name in provider.model_env if self._env.get(name, "").strip()), None)
+        if named is not None:
+            return f"{provider.name}/{named}"
+        catalog = self._catalog
+        if provider.name == "azure":
+            # Azure's portal names a deployment like its model, unless the user changes that.
+            return (catalog.default_of("openai") or "").replace("openai/", "azure/", 1) or None
+        return catalog.default_of(provider.name) or next(iter(catalog.names_of(provider.name)), None)
 
     async def service_models(self, configured: Collection[str]) -> list[ServiceModels]:
         """The models of each service, and whether they can be used now. Servers that people run are asked."""
@@ -115,7 +135,7 @@ class Registry:
 
     async def _models_of(self, one: ServiceStanding) -> ServiceModels:
         """The catalogue's, else what a server that people run themselves says."""
-        provider, default = one.provider, default_model(one.provider, self._catalog, self._env)
+        provider, default = one.provider, self.default_model(one.provider)
         listed = self._catalog.names_of(provider.name)
         if not listed and (one.reason or provider.key != "needed"):
             if provider.model_env:
@@ -129,7 +149,7 @@ class Registry:
 
     async def first_model(self, provider: Provider, seconds: float = ASKED_S) -> str | None:
         """The model to use of this service; None if there is none, or none can be told from the others."""
-        named = default_model(provider, self._catalog, self._env)
+        named = self.default_model(provider)
         if named is not None:
             return named
         found = await served_models(provider, self._env, self.ca_file, seconds, first=True)
@@ -144,8 +164,8 @@ class Registry:
         if not usable:
             keys = dict.fromkeys(one.provider.key_env for one in found if one.missing and one.provider.key_env)
             return f"no provider can be used: set one of {', '.join(keys)}, or start a local Ollama"
-        models = ((default_model(one.provider, self._catalog, self._env), one) for one in usable)
-        return f"usable now: {', '.join(f'{model or one.provider.name} ({one.reason})' for model, one in models)}"
+        words = (f"{self.default_model(one.provider) or one.provider.name} ({one.reason})" for one in usable)
+        return f"usable now: {', '.join(words)}"
 
     def choose(self, primary: str, fallbacks: Iterable[str]) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
