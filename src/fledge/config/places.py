@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from fledge.config import trusted_text
 from fledge.config.check import Loaded, SettingsDocument, check
@@ -155,8 +154,7 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
     project, user = theirs.folder, own.folder
     name, place, held, single = str(user / FILE), str(project / FILE), own.document, ("--set", layer_of(settings))
     if project.resolve() == user.resolve():
-        loaded = replace(with_settings(held, settings), layers=((name, held), single))
-        return FoundSettings(loaded, own.sources, True)
+        theirs = Written(project, None, ())  # the same files, which count in full
     over, sources = theirs.document, (*own.sources, *theirs.sources)
     left_out: tuple[str, ...] = ()
     counts = not over or is_trusted(project, user, theirs)
