@@ -88,8 +88,9 @@ async def consume(urls: Sequence[str], streams: int, words: int) -> Crowd:
     from fledge.models.base import Broke, Request, Text, UserMessage
     from fledge.models.keys import SecretKey
     from fledge.models.openai import OpenAIModel
+    from fledge.models.providers import Provider
 
-    models = [OpenAIModel(key=SecretKey("none"), base_url=url) for url in urls]
+    models = [OpenAIModel(Provider(name="openai", base_url=url), SecretKey("none")) for url in urls]
     request = Request(model=MODEL, messages=(UserMessage("say something"),))
     watch = _Watch(streams)
 

@@ -44,14 +44,20 @@ Ask = Callable[[], AsyncIterator[str]]
 
 
 def _fledge(protocol: Protocol, url: str) -> tuple[Ask, Callable[[], Awaitable[object]]]:
+    from fledge.models.adapter import HttpModel
     from fledge.models.anthropic import AnthropicModel
     from fledge.models.base import Broke, Request, Text, UserMessage
     from fledge.models.keys import SecretKey
     from fledge.models.openai import OpenAIModel
+    from fledge.models.providers import Provider
     from fledge.models.responses import ResponsesModel
 
-    adapters = {"openai": OpenAIModel, "responses": ResponsesModel, "anthropic": AnthropicModel}
-    model = adapters[protocol](key=SecretKey("none"), base_url=url)
+    adapters: dict[Protocol, type[HttpModel]] = {
+        "openai": OpenAIModel,
+        "responses": ResponsesModel,
+        "anthropic": AnthropicModel,
+    }
+    model = adapters[protocol](Provider(name=protocol, base_url=url), SecretKey("none"))
     request = Request(model=MODEL, messages=(UserMessage(PROMPT),), max_tokens=1000)
 
     async def ask() -> AsyncIterator[str]:

@@ -18,6 +18,7 @@ from bench.sse_server import running
 from fledge.models.base import Broke, Call, Model, ModelEvent, ReplyEnded, Request, ToolMessage
 from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
+from fledge.models.providers import Provider
 
 WIDTH = 8
 WARMING = 10
@@ -57,7 +58,7 @@ def live(number: int, url: str) -> float:
     """CPU of one child in ms, of so many that live and are read."""
 
     async def main(folder: Path) -> float:
-        model: Any = _WithCalls(OpenAIModel(key=SecretKey("none"), base_url=url))
+        model: Any = _WithCalls(OpenAIModel(Provider(name="openai", base_url=url), SecretKey("none")))
         async with children.household(folder, number, WIDTH, model) as home:
             return (await children.measured(home, number, WIDTH)).cpu_ms_a_child
 

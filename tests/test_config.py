@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from fledge.config import BudgetBlock, Config, SandboxBlock, check, describe, page, parse, subagent_limits
-from fledge.config.shape import rows
 from fledge.errors import BadInput
 from tests.statements import proves
 
@@ -201,7 +200,7 @@ def test_an_empty_document_has_the_default(key: str, default: object) -> None:
 @proves("6.sweep.12")
 @proves("8.gateway.5", "It listens on loopback unless told")
 def test_every_setting_has_its_default_in_the_table_above() -> None:
-    assert [row.key for row in rows() if not row.key.startswith(tuple(DEFAULTS)) and "<" not in row.key] == []
+    assert [row.key for row in describe() if not row.key.startswith(tuple(DEFAULTS)) and "<" not in row.key] == []
 
 
 OWN = {key.replace("defaults", "list[]"): least for key, least in LEAST.items() if key.startswith(S)}

@@ -7,7 +7,7 @@ import pytest
 from fledge import config as settings
 from fledge.config import as_document, check, duration_s, parse, subagent_limits
 from fledge.config.foreign import UNUSED
-from fledge.config.shape import rows
+from fledge.config.shape import describe
 from fledge.errors import BadInput
 from tests.statements import proves
 
@@ -133,7 +133,7 @@ def test_an_unused_key_elsewhere_is_unknown() -> None:
 @pytest.mark.parametrize(("block", "keys"), UNUSED.items())
 def test_no_unused_key_is_a_setting(block: str, keys: tuple[str, ...]) -> None:
     prefix = f"{block}." if block else ""
-    used = {row.key for row in rows()}
+    used = {row.key for row in describe()}
     assert [key for key in keys if any(f"{row}.".startswith(f"{prefix}{key}.") for row in used)] == []
 
 

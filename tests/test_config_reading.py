@@ -25,7 +25,8 @@ from fledge.config import (
     with_settings,
 )
 from fledge.config.schema import ChannelQueue
-from fledge.config.shape import Shape, rows, shape
+from fledge.config.shape import Shape, settings_in, shape
+from fledge.core.params import struct_type
 from fledge.errors import BadInput
 
 RESEARCH = {"agents": {"list": [{"id": "main"}, {"id": "Research", "model": "m"}]}, "tools": {"deny": ["x", "y"]}}
@@ -307,22 +308,23 @@ def test_an_agent_cannot_be_named_where_there_is_none() -> None:
 def test_settings_apply_in_order_and_over_a_config_too() -> None:
     config = with_settings({}, ["plan.approvalHours=1", "plan.approvalHours=2", "ui=1"]).config
     assert config.plan.approval_hours == 2
-    again = with_settings(config, ["retention.keptDays=3", "gateway.bind=lan"])
+    again = with_settings(as_document(config), ["retention.keptDays=3", "gateway.bind=lan"])
     assert (again.config.plan.approval_hours, again.config.retention.kept_days) == (2, 3)
     assert again.warnings == ("gateway.bind: ignored, a key of OpenClaw that fledge does not use",)
 
 
 def test_a_config_keeps_what_was_spelled_out_beside_its_preset() -> None:
     strict = check(nested("agents.defaults.subagents", {"limits": "strict", "maxConcurrent": 8})).config
-    assert with_settings(strict, []).config == strict
-    over = with_settings(strict, ["plan.approvalHours=1"]).config.agents.defaults.subagents
+    assert with_settings(as_document(strict), []).config == strict
+    over = with_settings(as_document(strict), ["plan.approvalHours=1"]).config.agents.defaults.subagents
     assert (over.max_concurrent, over.max_retained) == (8, 15)
 
 
 # ---- whatever is written ---------------------------------------------------------------------------------------------
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-KEYS = st.sampled_from(sorted({part.strip("[]") for row in rows() for part in row.key.split(".")} | {"ui", "exec"}))
+SETTINGS = dict(settings_in(struct_type(Config)))
+KEYS = st.sampled_from(sorted({part.strip("[]") for key in SETTINGS for part in key.split(".")} | {"ui", "exec"}))
 ANYTHING = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=4), inner, max_size=3),
@@ -360,8 +362,8 @@ PRICE = {"input": 1, "output": 2, "long": {"above": 1000, "input": 2, "output": 
 def documents(draw: st.DrawFn) -> dict[str, object]:
     """Documents with some settings in them, all of them right."""
     document: dict[str, object] = {}
-    for row in draw(st.lists(st.sampled_from(rows()), max_size=8, unique_by=lambda row: row.key)):
-        key = row.key.replace("<tool>", draw(st.sampled_from(["exec", "mine"]))).replace("<name>", "codex")
+    for setting in draw(st.lists(st.sampled_from(sorted(SETTINGS)), max_size=8, unique=True)):
+        key = setting.replace("<tool>", draw(st.sampled_from(["exec", "mine"]))).replace("<name>", "codex")
         if "activeHours" in key:
             document = merge(document, nested(H, {"start": "08:00", "end": "20:00", "timezone": "UTC"}))
         elif not key.endswith("[].id"):
@@ -382,7 +384,9 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
                 if ".cost." in key:
                     document = merge(document, nested("models.providers.codex.models[].cost", PRICE))
                     continue  # lists are replaced: a price must be whole
-            given = {"type": "object"} if key.endswith(".outputSchema") else draw(fitting(row.shape))
+            given = (
+                {"type": "object"} if key.endswith(".outputSchema") else draw(fitting(shape(SETTINGS[setting].type)))
+            )
             document = merge(document, nested(key, given))
     return document
 
@@ -419,5 +423,5 @@ def test_settings_that_are_right_apply_and_survive_being_written_and_read(docume
     written = as_document(loaded.config)
     assert check(written) == loaded
     assert parse(json.dumps(written)) == loaded
-    assert with_settings(loaded.config, []) == loaded
+    assert with_settings(written, []) == loaded
     assert merge({}, document) == merge(document, document)

@@ -16,7 +16,7 @@ from fledge.config.places import (
     user_folder,
 )
 from fledge.config.profiles_md import profile, profile_files, profiles_of
-from fledge.config.shape import rows
+from fledge.config.shape import describe
 from fledge.config.untrusted_settings import RULES, tightened
 from fledge.errors import BadInput
 from tests.statements import proves
@@ -139,7 +139,7 @@ def test_what_is_already_so_is_neither_applied_nor_complained_of() -> None:
 
 
 def test_every_rule_is_about_a_setting_that_exists() -> None:
-    assert set(RULES) <= {row.key for row in rows()}
+    assert set(RULES) <= {row.key for row in describe()}
 
 
 def test_wrong_settings_of_an_untrusted_project_are_refused_like_any() -> None:

@@ -7,7 +7,6 @@ knows a store.
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +16,7 @@ from msgspec import Struct
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.keys import SessionKey, parse_key
 from fledge.core.run import Failed, Instant, Killed, Ok, Outcome, TimedOut, Unknown
+from fledge.core.transcript import CallEntry, Replied, Spoken
 from fledge.errors import BadInput
 
 MAX_REGISTRY = 256 * 1024 * 1024
@@ -29,27 +29,17 @@ COUNTED = ("input", "output", "cacheRead", "cacheWrite")
 UNFINISHED = "it was not finished when it was imported"
 
 
-class PastCall(Struct, frozen=True):
-    """A tool call of a reply."""
+class PastResult(Struct, frozen=True):
+    """A tool's result."""
 
-    id: str
-    name: str
-    arguments: str
-
-
-class PastLine(Struct, frozen=True):
-    """One message of a transcript."""
-
-    role: Literal["user", "assistant", "tool"]
+    answers: str
+    """The call it answers, by its id."""
     text: str
-    at: Instant
-    calls: tuple[PastCall, ...] = ()
-    answers: str = ""
-    """Of a tool's result: the call it answers."""
-    tool: str = ""
-    model: str = ""
-    usage: dict[str, int] = {}
-    is_error: bool = False
+    is_error: bool
+
+
+PastLine = Spoken | Replied | PastResult
+"""One message of a transcript."""
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
@@ -287,29 +277,22 @@ def read_transcript(path: Path) -> Transcript:
                 unreadable += 1
                 continue
             message = entry.get("message") if isinstance(entry, dict) and entry.get("type") == "message" else None
-            line = _line(message, _stamp(entry.get("timestamp"))) if isinstance(message, dict) else None
+            line = _line(message) if isinstance(message, dict) else None
             if line is not None:
                 lines.append(line)
     return Transcript(tuple(lines), unreadable)
 
 
-def _line(message: Mapping[str, object], at: Instant) -> PastLine | None:
+def _line(message: Mapping[str, object]) -> PastLine | None:
     text = _content(message.get("content"))
     match message.get("role"):
         case "user":
-            return PastLine("user", text, at)
+            return Spoken(text, kind="history")
         case "assistant":
-            return PastLine(
-                "assistant",
-                text,
-                at,
-                calls=tuple(_calls(message.get("content"))),
-                model=_text(message, "model"),
-                usage=_usage(message.get("usage")),
-            )
+            calls, usage = tuple(_calls(message.get("content"))), _usage(message.get("usage"))
+            return Replied(text, calls, model=_text(message, "model"), usage=usage)
         case "toolResult":
-            answers, tool = _text(message, "toolCallId"), _text(message, "toolName")
-            return PastLine("tool", text, at, answers=answers, tool=tool, is_error=message.get("isError") is True)
+            return PastResult(_text(message, "toolCallId"), text, message.get("isError") is True)
         case _:
             return None
 
@@ -322,20 +305,13 @@ def _content(content: object) -> str:
     return "\n".join(texts)[:MAX_TEXT]
 
 
-def _calls(content: object) -> Iterator[PastCall]:
+def _calls(content: object) -> Iterator[CallEntry]:
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict) and part.get("type") == "toolCall":
             arguments = json.dumps(part.get("arguments") or {}, ensure_ascii=False)[:MAX_TEXT]
-            yield PastCall(_text(part, "id"), _text(part, "name") or "tool", to_valid_utf8(arguments))
+            yield CallEntry(_text(part, "id"), _text(part, "name") or "tool", to_valid_utf8(arguments))
 
 
 def _usage(usage: object) -> dict[str, int]:
     found = {name: usage.get(name) for name in COUNTED} if isinstance(usage, dict) else {}
     return {name: count for name, count in found.items() if type(count) is int and 0 < count < 10**12}
-
-
-def _stamp(value: object) -> Instant:
-    try:
-        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else 0.0
-    except (ValueError, OverflowError):
-        return 0.0

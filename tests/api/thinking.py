@@ -12,13 +12,14 @@ import fledge
 from fledge.models.catalog import shipped
 from fledge.models.keys import SecretKey
 from fledge.models.responses import ResponsesModel
+from tests.models.asking import service
 from tests.models.serving import KEY
 
 MODEL = "openai/gpt-5.6-terra"
 
 
 async def main(folder: Path, url: str, run_id: str | None) -> None:
-    model = ResponsesModel(key=SecretKey(KEY), base_url=url, card=lambda name: shipped().find(f"openai/{name}"))
+    model = ResponsesModel(service(url), SecretKey(KEY), card=lambda name: shipped().find(f"openai/{name}"))
     async with fledge.open(
         folder / "state", model=MODEL, models={"openai": model}, config={}, program="thinking", workspace=folder
     ) as fl:

@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 
 from fledge.core.lifecycle import replay
 from fledge.core.run import Completed, Failed, Killed, Ok, Outcome, TimedOut, Unknown
-from fledge.core.transcript import Line, Resulted, from_body, open_calls
+from fledge.core.transcript import Line, Replied, Resulted, Spoken, from_body, open_calls
 from fledge.errors import BadInput
-from fledge.openclaw import MAX_JSON5, MAX_TRANSCRIPT, PastRun, conversation_key, read_past, read_transcript
+from fledge.openclaw import (
+    MAX_JSON5,
+    MAX_TRANSCRIPT,
+    PastResult,
+    PastRun,
+    conversation_key,
+    read_past,
+    read_transcript,
+)
 from fledge.orchestrator import history
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
@@ -233,7 +241,7 @@ def test_hostile_transcripts_are_read_as_far_as_they_make_sense(
     path = tmp_path_factory.mktemp("claw") / "s.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     read = read_transcript(path)
-    assert {line.role for line in read.lines} <= {"user", "assistant", "tool"}
+    assert all(isinstance(line, Spoken | Replied | PastResult) for line in read.lines)
 
 
 def registry(folder: Path, content: str) -> None:

@@ -3,7 +3,7 @@
 import re
 
 from fledge.commands.slash import ALONE, SUBAGENTS
-from fledge.config.reference import describe
+from fledge.config.shape import describe
 from tests.docs.clone import ROOT
 
 PAGE = (ROOT / "docs" / "import-openclaw.md").read_text("utf-8")

@@ -26,6 +26,7 @@ from fledge.models.base import (
 from fledge.models.http import HttpLimits
 from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
+from fledge.models.providers import Provider, Quirks
 from fledge.models.responses import ResponsesModel
 from fledge.models.retry import NO_END, RetryTold, Tries, close_stream
 from tests.models.anthropic_server import AnthropicServer
@@ -52,6 +53,15 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 PATIENT = HttpLimits()
 
 
+def service(base_url: str, name: str = "openai", quirks: Quirks | None = None) -> Provider:
+    """A service at this address, whose key is in a variable of OpenAI's name."""
+    return Provider(name=name, base_url=base_url, key_env="OPENAI_API_KEY", quirks=quirks)
+
+
+NOWHERE = "http://127.0.0.1:1/v1"
+"""The address of a service that is not asked."""
+
+
 class Protocol(Struct, frozen=True):
     """One of the wire protocols: its server and its adapter."""
 
@@ -65,7 +75,8 @@ class Protocol(Struct, frozen=True):
 
     def model(self, server: Server, limits: HttpLimits = PATIENT, key: str = KEY) -> Model:
         """An adapter that asks the server."""
-        return self.adapter(key=SecretKey(key), base_url=server.base_url, limits=limits)
+        vendor = "anthropic" if self.adapter is AnthropicModel else "openai"
+        return self.adapter(service(server.base_url, vendor), SecretKey(key), limits=limits)
 
     @asynccontextmanager
     async def talk(

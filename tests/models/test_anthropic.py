@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fledge.models.anthropic import request_body
+from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import (
     AssistantMessage,
     Call,
@@ -29,12 +29,14 @@ from tests.models.anthropic_server import AnthropicServer, event
 from tests.models.asking import (
     ANTHROPIC,
     HELLO,
+    NOWHERE,
     READ,
     answered,
     ask,
     broke_of,
     calls_of,
     run,
+    service,
     text_of,
     thinking_of,
     usage_of,
@@ -44,6 +46,7 @@ from tests.models.serving import Send
 BUDGETED = "claude-sonnet-4-5"
 ADAPTIVE = "claude-opus-5"
 CALL = Call("toolu_1", "read", '{"path":"x"}')
+CLAUDE = AnthropicModel(service(NOWHERE, "anthropic"), None)
 
 
 def start(index: int, kind: str, **more: Any) -> bytes:
@@ -154,9 +157,9 @@ def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
 
 def test_without_a_system_text_the_tools_are_marked_for_the_cache() -> None:
     request = msgspec.structs.replace(HELLO, tools=(READ,))
-    assert "cache_control" in json.dumps(request_body(request)["tools"])
+    assert "cache_control" in json.dumps(CLAUDE.body(request)["tools"])
     ends_with_assistant = msgspec.structs.replace(HELLO, messages=(UserMessage("a"), AssistantMessage("b")))
-    assert "cache_control" not in json.dumps(request_body(ends_with_assistant))
+    assert "cache_control" not in json.dumps(CLAUDE.body(ends_with_assistant))
 
 
 # ---- thinking --------------------------------------------------------------------------------------------------------
@@ -213,7 +216,7 @@ def test_levels_become_efforts_where_a_model_decides_itself(thinking: Thinking, 
     ],
 )
 def test_only_models_that_know_budgets_get_one(model: str, budgeted: bool) -> None:
-    body = request_body(msgspec.structs.replace(HELLO, model=model, thinking="low"))
+    body = CLAUDE.body(msgspec.structs.replace(HELLO, model=model, thinking="low"))
     kind = body["thinking"]
     assert isinstance(kind, dict)
     assert (kind["type"] == "enabled") is budgeted
@@ -268,7 +271,7 @@ def test_blocks_keep_their_order_and_their_texts() -> None:
         model=ADAPTIVE,
         messages=(UserMessage("hello"), kept, ToolMessage("c1", "read", "1"), ToolMessage("c2", "read", "2")),
     )
-    body = json.loads(msgspec.json.encode(request_body(request)))
+    body = json.loads(msgspec.json.encode(CLAUDE.body(request)))
     assert body["messages"][1]["content"] == [
         {"type": "thinking", "thinking": "one", "signature": "s1"},
         {"type": "text", "text": "AB"},
@@ -280,7 +283,7 @@ def test_blocks_keep_their_order_and_their_texts() -> None:
 
 
 def kinds_sent(request: Request) -> list[str]:
-    body = json.loads(msgspec.json.encode(request_body(request)))
+    body = json.loads(msgspec.json.encode(CLAUDE.body(request)))
     return [block["type"] for block in body["messages"][1]["content"]]
 
 
@@ -352,7 +355,7 @@ def test_thinking_is_handed_back_with_a_reply_that_lost_a_call() -> None:
     thought = start(0, "thinking", thinking="hm", signature="s")
     events = run(heard([thought, start(1, "tool_use", id="b", name="write"), *finish("max_tokens")]))
     message = answered(events)
-    body: Any = request_body(Request(model="m", messages=(UserMessage("x"), message, UserMessage("y")), thinking="low"))
+    body: Any = CLAUDE.body(Request(model="m", messages=(UserMessage("x"), message, UserMessage("y")), thinking="low"))
     assert body["messages"][1]["content"] == [{"type": "thinking", "thinking": "hm", "signature": "s"}]
 
 

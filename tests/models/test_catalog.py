@@ -70,7 +70,7 @@ def test_a_request_costs_what_its_tokens_cost(usage: Usage, dollars: float) -> N
 
 
 def test_long_requests_cost_more_from_the_first_token_over_the_limit() -> None:
-    price = Price(1, 10, None, None, LongPrice(100, 2, 20, 0.5))
+    price = Price(1, 10, None, None, LongPrice(2, 20, 0.5, above=100))
     catalog = Catalog(
         {
             "a/b": {

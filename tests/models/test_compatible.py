@@ -9,11 +9,11 @@ from fledge.core.images import Image, ImageEntry, read_image
 from fledge.models.base import AssistantMessage, Call, ModelEvent, Request, Thinking, ToolMessage, UserMessage
 from fledge.models.catalog import Card
 from fledge.models.keys import SecretKey
-from fledge.models.openai import OpenAIModel, Quirks, usual_quirks
-from fledge.models.providers import BUILT_IN
+from fledge.models.openai import OpenAIModel
+from fledge.models.providers import BUILT_IN, Quirks, usual_quirks
 from fledge.models.scripted import ScriptedReply
 from tests import images
-from tests.models.asking import READ, answered, ask, broke_of, calls_of, run, text_of, thinking_of
+from tests.models.asking import READ, answered, ask, broke_of, calls_of, run, service, text_of, thinking_of
 from tests.models.compatible_servers import (
     SKIPPED,
     DeepSeekServer,
@@ -33,9 +33,7 @@ RESULTS = (ToolMessage("c1", "read", "1"), ToolMessage("c2", "read", "2"))
 def client_of(provider: str, server: OpenAIServer, card: Card | None = None) -> OpenAIModel:
     """The adapter of a built-in provider, pointed at the server."""
     quirks = usual_quirks(BUILT_IN[provider].base_url or "")
-    return OpenAIModel(
-        key=SecretKey(KEY), base_url=server.base_url, provider=provider, quirks=quirks, card=lambda name: card
-    )
+    return OpenAIModel(service(server.base_url, provider, quirks), SecretKey(KEY), card=lambda name: card)
 
 
 async def talked(provider: str, server: OpenAIServer, request: Request, card: Card | None = None) -> list[ModelEvent]:

@@ -10,7 +10,7 @@ from fledge.models.base import Broke, ReplyEnded
 from fledge.models.http import HttpLimits
 from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
-from tests.models.asking import ANTHROPIC, OPENAI, RESPONSES, Protocol, ask, broke_of, run, text_of
+from tests.models.asking import ANTHROPIC, OPENAI, RESPONSES, Protocol, ask, broke_of, run, service, text_of
 from tests.models.raw_server import RawServer, Request, chunked, saying
 
 
@@ -58,7 +58,7 @@ async def answered(protocol: Protocol, raw: bytes, cut: int) -> list[object]:
         writer.close()
 
     async with RawServer(script) as server:
-        model = protocol.adapter(key=SecretKey("none"), base_url=server.url, limits=IMPATIENT)
+        model = protocol.adapter(service(server.url), SecretKey("none"), limits=IMPATIENT)
         events = await ask(model)
         await model.close()
         await server.no_connections()
@@ -119,7 +119,7 @@ def test_noise_ends_the_reply(noise: bytes) -> None:
 def test_what_is_wrong_with_an_answer_is_told_while_the_service_still_waits(answer: bytes, broke: Broke) -> None:
     async def main() -> None:
         async with RawServer(saying(answer)) as server:
-            model = OpenAIModel(key=SecretKey("none"), base_url=server.url, limits=IMPATIENT)
+            model = OpenAIModel(service(server.url), SecretKey("none"), limits=IMPATIENT)
             assert (await ask(model))[-1] == broke
             await model.close()
             await server.no_connections()
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_an_answer_is_told_while_the_service_still_waits(answ
 def test_a_key_that_no_header_can_carry_is_refused_before_anything_is_sent() -> None:
     async def main() -> None:
         async with RawServer(saying(GOOD)) as server:
-            model = OpenAIModel(key=SecretKey("secret\r\nX-Evil: 1"), base_url=server.url, limits=IMPATIENT)
+            model = OpenAIModel(service(server.url), SecretKey("secret\r\nX-Evil: 1"), limits=IMPATIENT)
             broke = broke_of(await ask(model))
             assert broke.trouble == "bad_request"
             assert "Authorization" in broke.message
@@ -150,7 +150,7 @@ def test_a_service_that_closed_meanwhile_is_asked_again_without_anybody_noticing
 
     async def main() -> None:
         async with RawServer(script) as server:
-            model = OpenAIModel(key=SecretKey("none"), base_url=server.url, limits=IMPATIENT)
+            model = OpenAIModel(service(server.url), SecretKey("none"), limits=IMPATIENT)
             assert [text_of(await ask(model)) for _ in range(3)] == ["hi"] * 3
             assert [request.connection for request in server.requests] == [0, 0, 1, 1, 2]
             await model.close()

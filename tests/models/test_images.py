@@ -27,6 +27,7 @@ from tests.models.asking import (
     ask,
     broke_of,
     run,
+    service,
     text_of,
     tried,
 )
@@ -59,7 +60,7 @@ REQUEST = Request(
 
 def adapter(protocol: Protocol, server: Server, card: Card | None) -> Model:
     made: type[OpenAIModel | ResponsesModel | AnthropicModel] = protocol.adapter
-    return made(key=SecretKey(str(server.key)), base_url=server.base_url, card=lambda _: card)
+    return made(service(server.base_url), SecretKey(str(server.key)), card=lambda _: card)
 
 
 async def sent(protocol: Protocol, request: Request, card: Card | None = SEES) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fledge.models.scripted import ScriptedReply
 from tests.cli.test_choosing import Place, served
 from tests.models.anthropic_server import AnthropicServer, signed
 from tests.models.anthropic_server import event as anthropic_event
-from tests.models.asking import ANTHROPIC, READ, answered, ask, broke_of, run, text_of, usage_of
+from tests.models.asking import ANTHROPIC, READ, answered, ask, broke_of, run, service, text_of, usage_of
 from tests.models.responses_server import ResponsesServer, encrypted
 from tests.models.responses_server import event as responses_event
 from tests.models.serving import KEY, Action, Answer, Body, Send, Status
@@ -68,7 +68,7 @@ def searched_by_anthropic() -> list[Action]:
 
 
 def claude(server: AnthropicServer, card: Card | None = CARD) -> AnthropicModel:
-    return AnthropicModel(key=SecretKey(KEY), base_url=server.base_url, card=lambda _: card)
+    return AnthropicModel(service(server.base_url, "anthropic"), SecretKey(KEY), card=lambda _: card)
 
 
 @proves(
@@ -178,7 +178,7 @@ OPENAI = msgspec.structs.replace(FIRST, model="gpt-5.2")
 
 
 def gpt(server: ResponsesServer, card: Card = CARD) -> ResponsesModel:
-    return ResponsesModel(key=SecretKey(KEY), base_url=server.base_url, card=lambda _: card)
+    return ResponsesModel(service(server.base_url), SecretKey(KEY), card=lambda _: card)
 
 
 @proves("7.input.30")

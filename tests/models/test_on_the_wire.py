@@ -36,6 +36,7 @@ from tests.models.asking import (
     broke_of,
     calls_of,
     run,
+    service,
     text_of,
 )
 from tests.models.serving import Action, Cut, Hang, Raw, Send, Status, Wait
@@ -392,7 +393,7 @@ def test_a_date_to_wait_for_is_told_in_seconds(protocol: Protocol) -> None:
     async def main() -> None:
         headers = {"Retry-After": "Fri, 15 Jan 2027 08:01:30 GMT"}
         async with protocol.serve([[Status(503, fault(), headers)]]) as server:
-            model = protocol.adapter(key=SecretKey(str(server.key)), base_url=server.base_url, clock=At())
+            model = protocol.adapter(service(server.base_url), SecretKey(str(server.key)), clock=At())
             assert broke_of(await ask(model)).retry_after_s == 90.0
             await model.close()
 

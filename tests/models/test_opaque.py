@@ -25,11 +25,12 @@ from fledge.models.base import (
 from fledge.models.catalog import shipped
 from fledge.models.keys import SecretKey
 from fledge.models.opaque import seal, unseal, without_refused
-from fledge.models.openai import OpenAIModel, Quirks
+from fledge.models.openai import OpenAIModel
+from fledge.models.providers import Quirks
 from fledge.models.responses import ResponsesModel
 from fledge.models.scripted import ScriptedReply
 from tests.models.anthropic_server import AnthropicServer
-from tests.models.asking import ANTHROPIC, READ, answered, ask, broke_of, run, text_of
+from tests.models.asking import ANTHROPIC, READ, answered, ask, broke_of, run, service, text_of
 from tests.models.compatible_servers import DeepSeekServer, GeminiServer, OpenRouterServer
 from tests.models.responses_server import ResponsesServer
 from tests.models.serving import KEY, Server
@@ -93,23 +94,23 @@ class Thinker(Struct, frozen=True):
 
 
 def _responses(base_url: str) -> Model:
-    return ResponsesModel(key=SecretKey(KEY), base_url=base_url, card=lambda name: shipped().find(f"openai/{name}"))
+    return ResponsesModel(service(base_url), SecretKey(KEY), card=lambda name: shipped().find(f"openai/{name}"))
 
 
 def _gemini(base_url: str) -> Model:
-    return OpenAIModel(key=SecretKey(KEY), base_url=base_url, provider="google", quirks=Quirks(signed_calls=True))
+    return OpenAIModel(service(base_url, "google", Quirks(signed_calls=True)), SecretKey(KEY))
 
 
 def _deepseek(base_url: str) -> Model:
-    return OpenAIModel(key=SecretKey(KEY), base_url=base_url, provider="deepseek", quirks=Quirks(thinking_switch=True))
+    return OpenAIModel(service(base_url, "deepseek", Quirks(thinking_switch=True)), SecretKey(KEY))
 
 
 def _openrouter(base_url: str) -> Model:
-    return OpenAIModel(key=SecretKey(KEY), base_url=base_url, provider="openrouter")
+    return OpenAIModel(service(base_url, "openrouter"), SecretKey(KEY))
 
 
 def _anthropic(base_url: str) -> Model:
-    return ANTHROPIC.adapter(key=SecretKey(KEY), base_url=base_url)
+    return ANTHROPIC.adapter(service(base_url, "anthropic"), SecretKey(KEY))
 
 
 DEEPSEEK = Thinker("deepseek", "deepseek-v4-pro", DeepSeekServer, _deepseek)

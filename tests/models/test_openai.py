@@ -26,10 +26,12 @@ from fledge.models.base import (
 )
 from fledge.models.catalog import shipped
 from fledge.models.keys import SecretKey
-from fledge.models.openai import BASE_URL, OpenAIModel, Quirks, request_body, usual_quirks
+from fledge.models.openai import OpenAIModel
+from fledge.models.providers import Quirks, usual_quirks
 from fledge.models.scripted import ScriptedReply
 from tests.models.asking import (
     HELLO,
+    NOWHERE,
     OPENAI,
     READ,
     answered,
@@ -37,6 +39,7 @@ from tests.models.asking import (
     broke_of,
     calls_of,
     run,
+    service,
     text_of,
     thinking_of,
     usage_of,
@@ -152,10 +155,9 @@ def test_a_model_gets_a_level_that_it_accepts_beside_its_tools(
     async def main() -> None:
         async with OpenAIServer([ScriptedReply("ok")]) as server:
             client = OpenAIModel(
-                key=SecretKey(KEY),
-                base_url=server.base_url,
+                service(server.base_url, quirks=Quirks(token_field="max_completion_tokens")),
+                SecretKey(KEY),
                 card=lambda name: shipped().find(f"openai/{name}"),
-                quirks=Quirks(token_field="max_completion_tokens"),
             )
             await ask(client, request)
             await client.close()
@@ -167,7 +169,7 @@ def test_a_model_gets_a_level_that_it_accepts_beside_its_tools(
 @pytest.mark.parametrize(
     ("base_url", "field"),
     [
-        (BASE_URL, "max_completion_tokens"),
+        ("https://api.openai.com/v1", "max_completion_tokens"),
         ("https://eu.api.openai.com/v1", "max_completion_tokens"),
         ("https://mine.openai.azure.com/openai/v1", "max_completion_tokens"),
         ("http://127.0.0.1:11434/v1", "max_tokens"),
@@ -187,7 +189,7 @@ def test_room_to_think_is_added_where_the_service_counts_it(thinking: Thinking, 
     request = msgspec.structs.replace(HELLO, thinking=thinking, max_tokens=asked)
     for field, tokens in [("max_completion_tokens", most), ("max_tokens", asked)]:
         quirks = msgspec.convert({"token_field": field}, Quirks)
-        assert request_body(request, None, "openai", quirks)[field] == tokens
+        assert OpenAIModel(service(NOWHERE, quirks=quirks), None).body(request)[field] == tokens
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_reasoning_details_are_joined_by_block_and_anything_else_stays_as_it_cam
     chunks = [said(reasoning_details=[piece]) for piece in pieces]
     reply = answered(run(heard([*chunks, said("stop", content="a"), "[DONE]"])))
     messages = (UserMessage("x"), reply, UserMessage("y"))
-    body: Any = request_body(Request(model="m", messages=messages), None, "openai", Quirks())
+    body: Any = OpenAIModel(service(NOWHERE), None).body(Request(model="m", messages=messages))
     assert body["messages"][1]["reasoning_details"] == [
         detail(0, text="one two", signature="s0", format="f"),
         detail(1, text="", signature="s1"),
@@ -299,7 +301,7 @@ def test_what_came_with_a_call_stays_with_it_when_another_was_cut_off() -> None:
     events = run(heard([signed(0, "{"), signed(1, "{}"), said("length"), "[DONE]"]))
     assert calls_of(events) == [Call("1", "read", "{}")]
     messages = (UserMessage("x"), answered(events), ToolMessage("1", "read", "y"))
-    body: Any = request_body(Request(model="m", messages=messages), None, "openai", Quirks())
+    body: Any = OpenAIModel(service(NOWHERE), None).body(Request(model="m", messages=messages))
     assert [call["extra_content"] for call in body["messages"][1]["tool_calls"]] == [{"n": 1}]
 
 
@@ -385,7 +387,7 @@ def test_an_error_in_the_stream_breaks_it(chunk: dict[str, Any], trouble: str, w
 
 def test_a_missing_key_is_told_without_asking_anybody() -> None:
     async def main() -> list[ModelEvent]:
-        return await ask(OpenAIModel(key=None, base_url="http://127.0.0.1:1/v1"))
+        return await ask(OpenAIModel(service("http://model.example/v1"), None))
 
     words = "no key: set OPENAI_API_KEY, or OPENAI_API_KEY_FILE to a file that only you can read"
     assert run(main()) == [Broke("auth", words)]
@@ -394,7 +396,7 @@ def test_a_missing_key_is_told_without_asking_anybody() -> None:
 def test_a_service_that_asks_for_no_key_gets_none() -> None:
     async def main() -> None:
         async with OpenAIServer([ScriptedReply("hi")], key=None) as server:
-            model = OpenAIModel(key=None, key_name=None, base_url=server.base_url + "/")
+            model = OpenAIModel(service(server.base_url + "/"), None)
             assert text_of(await ask(model)) == "hi"
             await model.close()
             assert "authorization" not in server.headers[0]

@@ -25,10 +25,11 @@ from fledge.models.base import (
 )
 from fledge.models.catalog import Card, shipped
 from fledge.models.keys import SecretKey
-from fledge.models.responses import ResponsesModel, request_body
+from fledge.models.responses import ResponsesModel
 from fledge.models.scripted import ScriptedReply
 from tests.models.asking import (
     HELLO,
+    NOWHERE,
     READ,
     RESPONSES,
     answered,
@@ -37,6 +38,7 @@ from tests.models.asking import (
     calls_of,
     opaque_of,
     run,
+    service,
     text_of,
     thinking_of,
     usage_of,
@@ -47,14 +49,14 @@ from tests.statements import proves
 
 MODEL = "gpt-5.6-terra"
 CALL = Call("call_a", "read", '{"path":"x"}')
+GPT = ResponsesModel(service(NOWHERE), None)
+"""An adapter that knows no model."""
 THINK = Request(model=MODEL, messages=(UserMessage("hello"),), tools=(READ,), thinking="low")
 
 
 def client_of(server: ResponsesServer) -> ResponsesModel:
     """An adapter that knows OpenAI's models."""
-    return ResponsesModel(
-        key=SecretKey(KEY), base_url=server.base_url, card=lambda name: shipped().find(f"openai/{name}")
-    )
+    return ResponsesModel(service(server.base_url), SecretKey(KEY), card=lambda name: shipped().find(f"openai/{name}"))
 
 
 async def talked(script: Sequence[Answer], requests: Sequence[Request]) -> tuple[list[list[ModelEvent]], list[Any]]:
@@ -190,7 +192,7 @@ def test_a_model_without_a_card_is_asked_to_think_only_if_the_user_says_so(
     thinking: Thinking, reasoning: dict[str, str] | None
 ) -> None:
     request = msgspec.structs.replace(THINK, model="brand-new", thinking=thinking)
-    assert request_body(request, None, "openai").get("reasoning") == reasoning
+    assert GPT.body(request).get("reasoning") == reasoning
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ def test_the_token_limit_leaves_room_to_think_and_is_never_below_the_least(
     thinking: Thinking, asked: int, most: int
 ) -> None:
     request = msgspec.structs.replace(HELLO, thinking=thinking, max_tokens=asked)
-    assert request_body(request, None, "openai")["max_output_tokens"] == most
+    assert GPT.body(request)["max_output_tokens"] == most
 
 
 def test_an_organization_that_gets_no_summaries_is_asked_again_without_them_and_never_again_with_them() -> None:
@@ -279,7 +281,7 @@ def test_items_keep_their_order_their_texts_and_their_phases() -> None:
     reply = answered(run(heard(stream, request)))
     assert (reply.text, reply.thinking) == ("I will look.\n\nHere: 🎈", "one\n\nhalf\n\nwhole")
     results = (ToolMessage("c1", "read", "1"), ToolMessage("c2", "read", "2"))
-    body: Any = request_body(Request(model="m", messages=(UserMessage("x"), reply, *results)), None, "openai")
+    body: Any = GPT.body(Request(model="m", messages=(UserMessage("x"), reply, *results)))
     text = {"type": "message", "role": "assistant"}
     assert body["input"][1:-2] == [
         {
@@ -319,7 +321,9 @@ def test_reasoning_goes_to_its_model_alone_and_only_with_its_reply(change: str) 
     }.get(change, reply)
     model = "gpt-5.5" if change == "another model" else MODEL
     request = msgspec.structs.replace(request, model=model, messages=(UserMessage("hello"), changed, UserMessage("x")))
-    body = request_body(request, Card(), "elsewhere" if change == "another provider" else "openai")
+    body = ResponsesModel(
+        service(NOWHERE, "elsewhere" if change == "another provider" else "openai"), None, card=lambda _: Card()
+    ).body(request)
     assert ("reasoning" in kinds(body)) is (change == "nothing")
     assert "message" in kinds(body)
 
@@ -351,13 +355,13 @@ def test_items_are_handed_back_by_their_places_and_reasoning_only_with_its_encry
     ]
     reply = answered(run(heard([*stream, finished()])))
     messages = (UserMessage("x"), reply, ToolMessage("c", "read", "y"))
-    body = request_body(Request(model="m", messages=messages), None, "openai")
+    body = GPT.body(Request(model="m", messages=messages))
     assert kinds(body) == ["message", "message", "reasoning", "function_call", "function_call_output"]
 
 
 def test_reasoning_that_led_to_nothing_is_not_handed_back() -> None:
     reply = answered(run(heard([said("a"), done(0, "message"), reasoned(1, "e1"), finished()])))
-    body = request_body(Request(model="m", messages=(UserMessage("x"), reply, UserMessage("y"))), None, "openai")
+    body = GPT.body(Request(model="m", messages=(UserMessage("x"), reply, UserMessage("y"))))
     assert kinds(body) == ["message"] * 3
 
 
@@ -523,7 +527,7 @@ def test_an_error_without_words_still_breaks_it(last: bytes, words: str) -> None
 
 def test_a_missing_key_is_told_without_asking_anybody() -> None:
     async def main() -> list[ModelEvent]:
-        return await ask(ResponsesModel(key=None, base_url="http://127.0.0.1:1/v1"))
+        return await ask(ResponsesModel(service("http://model.example/v1"), None))
 
     words = "no key: set OPENAI_API_KEY, or OPENAI_API_KEY_FILE to a file that only you can read"
     assert run(main()) == [Broke("auth", words)]
@@ -532,7 +536,7 @@ def test_a_missing_key_is_told_without_asking_anybody() -> None:
 def test_a_service_that_asks_for_no_key_gets_none() -> None:
     async def main() -> None:
         async with ResponsesServer([ScriptedReply("hi")], key=None) as server:
-            model = ResponsesModel(key=None, key_name=None, base_url=server.base_url + "/")
+            model = ResponsesModel(service(server.base_url + "/"), None)
             assert text_of(await ask(model)) == "hi"
             await model.close()
             assert "authorization" not in server.headers[0]

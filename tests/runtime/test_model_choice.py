@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from fledge.config import Config
 from fledge.errors import Refused
-from fledge.models.catalog import Catalog, shipped
-from fledge.models.choosing import ServiceStanding, default_model, first_model, standing, standings
+from fledge.models.catalog import Catalog
+from fledge.models.choosing import standing
 from fledge.models.names import Registry
 from fledge.models.providers import BUILT_IN, Provider
 from fledge.runtime.model_choice import ChosenModel, choose_by_key
@@ -23,7 +23,7 @@ async def chosen_beside(base_url: str) -> ChosenModel:
     """What is chosen without any key where the Ollama of this machine is at another address."""
     registry = Registry({})
     registry.add_provider(replace(BUILT_IN["ollama"], base_url=base_url))
-    return await choose_by_key(Config(), registry, shipped(), {})
+    return await choose_by_key(Config(), registry)
 
 
 @proves("7.input.26")
@@ -59,7 +59,9 @@ def test_an_ollama_that_has_nothing_to_offer_holds_nobody_up(answer: bytes) -> N
 
 def test_services_come_in_the_order_in_which_they_are_chosen() -> None:
     own = Provider(name="acme", base_url="https://acme.example/v1", key_env="ACME_KEY")
-    names = [one.provider.name for one in standings([*BUILT_IN.values(), own], {}, ())]
+    registry = Registry({})
+    registry.add_provider(own)
+    names = [one.provider.name for one in registry.standings(())]
     assert names[:5] == ["anthropic", "openai", "google", "deepseek", "openrouter"]
     assert names[5:] == [
         "azure",
@@ -127,12 +129,13 @@ def test_a_key_in_a_file_is_named_by_what_names_the_file(tmp_path: Path) -> None
     ],
 )
 def test_the_model_that_stands_for_a_service(name: str, env: dict[str, str], model: str | None) -> None:
-    assert default_model(BUILT_IN[name], shipped(), env) == model
+    assert Registry(env).default_model(BUILT_IN[name]) == model
 
 
 def test_of_a_service_of_the_settings_the_first_listed_model_is_used() -> None:
-    assert default_model(ACME, Catalog({"acme/big": {}, "acme/small": {}}), {}) == "acme/big"
-    assert default_model(ACME, Catalog({"acme/big": {}, "acme/small": {"default": True}}), {}) == "acme/small"
+    for small, named in (({}, "acme/big"), ({"default": True}, "acme/small")):
+        catalog = Catalog({"acme/big": {}, "acme/small": small})
+        assert Registry({}, catalog=catalog).default_model(ACME) == named
 
 
 def test_of_a_vendor_that_lists_many_models_none_is_guessed() -> None:
@@ -140,7 +143,7 @@ def test_of_a_vendor_that_lists_many_models_none_is_guessed() -> None:
         models = ("one", "two")
 
     async def main(provider: Provider) -> str | None:
-        return await first_model(ServiceStanding(provider, "it is set", ""), shipped(), {})
+        return await Registry({}).first_model(provider)
 
     async def beside() -> None:
         async with Vendor(tool_then_answer) as server:

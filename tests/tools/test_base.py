@@ -265,7 +265,7 @@ async def draw(
 
 
 DRAW_TAKES = (
-    "It takes: at (object, required), size (integer from 1 up to 9), replaceAll (boolean), note (string or null)."
+    "It takes: at (an object, required), size (an integer from 1 to 9), replaceAll (true or false), note (text)."
 )
 
 
@@ -331,7 +331,7 @@ def test_an_argument_that_may_be_anything_is_shown_so() -> None:
     def show(what: Any, which: Literal[1, 2] = 1) -> Any:
         return what
 
-    assert show.usage == "It takes: what (anything, required), which (one of 1, 2)."
+    assert show.usage == "It takes: what (a value that its description allows, required), which (one of 1, 2)."
     assert run(show, '{"what": [1, null]}') == ToolResult("[1,null]")
 
 

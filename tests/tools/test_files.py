@@ -83,7 +83,7 @@ def test_a_long_file_is_cut_at_a_line_and_says_where_to_go_on(context: ToolConte
         (
             b"a\n",
             {"offset": 0},
-            "read: offset: must be an integer of at least 1 (got 0). It takes: path (string, req",
+            "read: offset: must be an integer of at least 1 (got 0). It takes: path (text, req",
         ),
         (b"a\n", {"limit": 0}, "read: limit: must be an integer of at least 1 (got 0)."),
     ],

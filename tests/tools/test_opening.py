@@ -63,7 +63,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/term/opening.py": {"os.open": (1, STATE)},
     "cli/working.py": {"fledge.open": (1, STATE)},
     "client/resting.py": {"SqliteStore.open": (1, STATE)},
-    "config/permissions.py": {"os.open": (1, USER), "os.listdir": (1, USER)},
+    "config/permissions.py": {"kept_open": (1, USER), "os.listdir": (1, USER)},
     "config/profiles_md.py": {"os.listdir": (1, HELD)},
     "plain_file.py": {
         "open": (2, NONE + ": a descriptor that is open already"),

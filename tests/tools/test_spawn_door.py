@@ -232,7 +232,7 @@ def test_a_model_may_give_null_for_everything_but_the_task(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"task": 5}, "task: must be text (got 5). It takes: task (string, required), "),
+        ({"task": 5}, "task: must be text (got 5). It takes: task (text, required), "),
         ({"planMode": "yes"}, "planMode: must be true or false (got 'yes'). It takes: "),
         ({"plan_mode": True}, "plan_mode: is not a parameter (did you mean planMode?). It takes: "),
         ({"mode": "session"}, 'mode: session needs "thread": true'),

@@ -125,7 +125,7 @@ async def _models(config: Config, env: Environment, model: str | None, offline: 
         chosen = settled_model(config, env, model)
         if chosen is None and offline:
             return [Finding("model", "fail", "no model is set", "set agents.defaults.model, or give --model NAME")]
-        chosen = chosen or await choose_by_key(config, registry, catalog, env)
+        chosen = chosen or await choose_by_key(config, registry)
         name = chosen.model
         provider = registry.provider_of(name)
     except Refused as error:

@@ -25,7 +25,7 @@ from fledge.config import (
 )
 from fledge.config.layers import nested
 from fledge.config.places import FILE, difference, discover, is_trusted, read_written, revoke, trust, trusted_projects
-from fledge.config.reference import Setting
+from fledge.config.shape import Setting
 from fledge.config.shown import DEFAULT, shown
 from fledge.core.protected import is_broad
 from fledge.core.schema import JsonObject

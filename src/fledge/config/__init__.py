@@ -29,7 +29,7 @@ from fledge.config.effective_settings import (
 from fledge.config.forms import duration_s
 from fledge.config.layers import SingleSettings, as_document, merge, with_agents, with_default_model, with_settings
 from fledge.config.load import load, parse, parse_document, read
-from fledge.config.reference import describe, page
+from fledge.config.reference import page
 from fledge.config.schema import (
     AgentBlock,
     BudgetBlock,
@@ -37,6 +37,7 @@ from fledge.config.schema import (
     ModelChoice,
     SandboxBlock,
 )
+from fledge.config.shape import describe
 
 __all__ = [
     "DEFAULT_MODEL",

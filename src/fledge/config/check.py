@@ -162,8 +162,7 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
         case VarTupleType(item_type=item):
             if not isinstance(value, list | tuple):
                 raise _wrong(of, value, place)
-            places = (place.element(_name(one, index)) for index, one in enumerate(value))
-            return [_fit(item, one, at, warnings) for one, at in zip(value, places, strict=True)]
+            return [_fit(item, one, place.element(_name(one, at)), warnings) for at, one in enumerate(value)]
         case DictType(value_type=AnyType()):
             check_schema(value, place.path)
             return value
@@ -179,8 +178,10 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
                     fitted[check_text(key, at.path)] = _fit(item, one, at, warnings)
             return fitted
         case LiteralType(values=values):
-            spelled = value.strip().lower() if isinstance(value, str) else value
-            spelled = ALIASES.get(spelled, spelled) if isinstance(spelled, str) else spelled
+            spelled = value
+            if isinstance(value, str):
+                word = value.strip().lower()
+                spelled = ALIASES.get(word, word)
             if spelled not in values:
                 raise _wrong(of, value, place)
             return spelled

@@ -37,20 +37,15 @@ def merge(*documents: SettingsDocument) -> JsonObject:
     return merged
 
 
-def with_settings(base: Config | SettingsDocument, settings: Sequence[str]) -> Loaded:
+def with_settings(base: SettingsDocument, settings: Sequence[str]) -> Loaded:
     """The checked settings after each `key.path=value` was put over `base`, in order.
 
     A value is read as JSON5 if it is that, else it is plain text. Agents are found by id or index, other list elements
     by index. Refused: a setting without `=`, a path that leads nowhere (naming the nearest key), what `check` refuses.
-    A `Config` no longer knows which defaults were spelled out: over one, `limits` wins against a spelled-out default.
     """
-    document: object = merge(as_document(base) if isinstance(base, Config) else base)
+    document: object = merge(base)
     for setting in settings:
-        path, equals, value = setting.partition("=")
-        keys = [key.strip() for key in path.split(".")]
-        if not equals or not all(keys) or len(keys) > MAX_DEPTH:
-            raise BadInput("setting", "must look like key.path=value", setting)
-        document = _put(document, keys, value_of(value))
+        document = _put(document, *_parsed(setting))
     return check(document, "settings")
 
 
@@ -58,9 +53,17 @@ def layer_of(settings: Sequence[str]) -> JsonObject:
     """What these `key.path=value` set, as a document, unchecked; agents stand by the name they were given."""
     found: JsonObject = {}
     for setting in settings:
-        path, _, value = setting.partition("=")
-        found = merge(found, nested([key.strip() for key in path.split(".")], value_of(value)))
+        found = merge(found, nested(*_parsed(setting)))
     return found
+
+
+def _parsed(setting: str) -> tuple[list[str], object]:
+    """The keys and the value of a single setting. Refused: one that is none."""
+    path, equals, value = setting.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys) or len(keys) > MAX_DEPTH:
+        raise BadInput("setting", "must look like key.path=value", setting)
+    return keys, value_of(value)
 
 
 def nested(keys: Sequence[str], value: object) -> JsonObject:

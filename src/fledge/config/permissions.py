@@ -6,8 +6,6 @@ at the same time lose none, and a file that is broken costs no other rule. What 
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +16,7 @@ from fledge.confine import FOLDER_FLAGS, read_plain
 from fledge.core.keys import is_called
 from fledge.core.permission import Permission, is_sound
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.plain_file import write_private
+from fledge.plain_file import kept_open, write_private
 
 FOLDER: Final = "permissions"
 MOST_RULES: Final = 500
@@ -43,7 +41,8 @@ def read_rules(user: Path) -> PermissionRules:
     broken: list[BadInput] = []
     place = user / FOLDER
     try:
-        with _held(place) as folder:
+        with kept_open(place, FOLDER_FLAGS) as folder:
+            _must_be_own(os.fstat(folder))
             names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDING) and not name.startswith("."))
             for name in names[:MOST_RULES]:
                 try:
@@ -125,13 +124,3 @@ def _read(folder: int, name: str) -> Permission:
 def _must_be_own(status: os.stat_result) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise ValueError("must belong to you, and no other user may have write access")
-
-
-@contextmanager
-def _held(place: Path) -> Iterator[int]:
-    folder = os.open(place, FOLDER_FLAGS)
-    try:
-        _must_be_own(os.fstat(folder))
-        yield folder
-    finally:
-        os.close(folder)

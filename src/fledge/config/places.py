@@ -11,8 +11,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from msgspec.structs import replace
+import msgspec
 
 from fledge.config import trusted_text
 from fledge.config.check import Loaded, SettingsDocument, check
@@ -27,6 +28,7 @@ from fledge.plain_file import read_plain, write_private
 FILE = "fledge.json5"
 AGENTS = "agents"
 TRUSTED = "trusted.json"
+Memory = TypeVar("Memory")
 
 
 class FoundSettings(Value):
@@ -50,6 +52,17 @@ def user_folder(env: Mapping[str, str] | None = None) -> Path:
         return Path(given["FLEDGE_CONFIG"]).expanduser()
     base = given.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base).expanduser() / "fledge"
+
+
+def read_memory(path: Path, kind: type[Memory], expected: str, most: int = -1) -> Memory | None:
+    """What a file of the user's folder remembers; None if there is none. Refused: what cannot be read, or is nothing
+    of this kind."""
+    try:
+        return msgspec.json.decode(read_plain(path, most), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise BadInput(str(path), f"must be {expected}", str(error)) from None
 
 
 class Written(Value):
@@ -141,8 +154,7 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
     project, user = theirs.folder, own.folder
     name, place, held, single = str(user / FILE), str(project / FILE), own.document, ("--set", layer_of(settings))
     if project.resolve() == user.resolve():
-        loaded = replace(with_settings(held, settings), layers=((name, held), single))
-        return FoundSettings(loaded, own.sources, True)
+        theirs = Written(project, None, ())  # the same files, which count in full
     over, sources = theirs.document, (*own.sources, *theirs.sources)
     left_out: tuple[str, ...] = ()
     counts = not over or is_trusted(project, user, theirs)
@@ -216,16 +228,8 @@ def trusted_projects(user: Path | None = None) -> list[str]:
 
 
 def _trusted(user: Path) -> dict[str, str]:
-    path = user / TRUSTED
-    try:
-        held = json.loads(read_plain(path))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise BadInput(str(path), "must be a readable JSON object; remove it to trust nothing", str(error)) from None
-    if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
-        raise BadInput(str(path), "must be a JSON object of folders and digests; remove it to trust nothing")
-    return held
+    expected = "a readable JSON object of folders and digests; remove it to trust nothing"
+    return read_memory(user / TRUSTED, dict[str, str], expected) or {}
 
 
 def _save(user: Path, held: Mapping[str, str]) -> None:

@@ -47,10 +47,11 @@ def profile_files(folder: Path) -> list[SettingsFile]:
     """
     found: list[SettingsFile] = []
     with files_of(folder) as held:
-        names = [] if held is None else sorted(name for name in os.listdir(held) if name.endswith(".md"))
-        for name in names:
+        if held is None:
+            return []
+        for name in sorted(name for name in os.listdir(held) if name.endswith(".md")):
             try:
-                file = None if held is None else read_plain(held, name, MAX_BYTES + 1)
+                file = read_plain(held, name, MAX_BYTES + 1)
             except OSError as error:
                 raise BadInput(str(folder / name), "must be a readable file", error.strerror) from None
             if file is not None:

@@ -3,11 +3,8 @@
 A test fails when the page in the repository is not what this file makes.
 """
 
-from msgspec import NODEFAULT
-
 from fledge.config.foreign import UNUSED
-from fledge.config.shape import allowed, rows
-from fledge.core.value import Value
+from fledge.config.shape import describe
 
 _INTRODUCTION = """# Settings
 
@@ -31,29 +28,6 @@ A file of OpenClaw can be pasted. These keys are read over, each with a warning.
 """
 
 
-class Setting(Value):
-    """One line of the reference."""
-
-    key: str
-    default: str
-    allowed: str
-    meaning: str
-
-
-def describe() -> tuple[Setting, ...]:
-    """Every setting with its default, what it may hold and what it means."""
-    keys = {row.key for row in rows()}
-    return tuple(
-        Setting(
-            row.key,
-            _spelled(row.default, row.key.replace("agents.list[].", "agents.defaults.", 1), row.key, keys),
-            allowed(row.shape),
-            row.shape.meaning,
-        )
-        for row in rows()
-    )
-
-
 def page() -> str:
     """The text of `docs/config.md`."""
     lines = [_INTRODUCTION]
@@ -67,17 +41,3 @@ def page() -> str:
     lines.append(_IGNORED)
     lines += [f"- {f'`{block}`' if block else 'at the top'}: {', '.join(keys)}" for block, keys in UNUSED.items()]
     return "\n".join(lines) + "\n"
-
-
-def _spelled(default: object, twin: str, key: str, keys: set[str]) -> str:
-    if default is NODEFAULT:
-        return "required"
-    if default is None:
-        return "as in agents.defaults" if twin != key and twin in keys else "not set"
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, float):
-        return f"{default:g}"
-    if isinstance(default, tuple):
-        return ", ".join(map(str, default)) or "[]"
-    return str(default)

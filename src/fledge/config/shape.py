@@ -47,13 +47,13 @@ SHORT: Mapping[type, str] = {
 """Blocks for which a plain word is enough in a file, in words that follow "must be"."""
 
 
-class SettingRow(Value):
-    """One setting: where it stands, what it may hold and what it is if nobody sets it."""
+class Setting(Value):
+    """One setting: where it stands, and in words what it is if nobody sets it, what it may hold and what it means."""
 
     key: str
-    shape: Shape
-    default: object
-    """NODEFAULT where it must be given."""
+    default: str
+    allowed: str
+    meaning: str
 
 
 def shape(kind: Type) -> Shape:
@@ -95,31 +95,47 @@ def allowed(of: Shape) -> str:
 
 
 @cache
-def rows() -> tuple[SettingRow, ...]:
-    """Every setting there is, in the order of the structs."""
-    return tuple(_rows(struct_type(Config), ""))
+def describe() -> tuple[Setting, ...]:
+    """Every setting with its default, what it may hold and what it means, in the order of the structs."""
+    found: dict[str, Setting] = {}
+    for key, one in settings_in(struct_type(Config)):
+        of, twin = shape(one.type), key.replace("agents.list[].", "agents.defaults.", 1)
+        # What all agents share stands before what one says.
+        default = "as in agents.defaults" if one.default is None and twin in found else _default(one)
+        found[key] = Setting(key, default, allowed(of), of.meaning)
+    return tuple(found.values())
 
 
-def _rows(block: StructType, prefix: str) -> Iterator[SettingRow]:
+def settings_in(block: StructType, prefix: str = "") -> Iterator[tuple[str, Field]]:
+    """Every setting of a block by its whole key."""
     for key, one in fields_of(block).items():
-        of = shape(one.type)
-        match of.kind:
+        match shape(one.type).kind:
             case StructType(cls=cls) as inner if cls is not ModelChoice:
-                yield from _rows(inner, f"{prefix}{key}.")
+                yield from settings_in(inner, f"{prefix}{key}.")
             case DictType(value_type=StructType() as inner):
-                yield from _rows(inner, f"{prefix}{key}.<name>.")
+                yield from settings_in(inner, f"{prefix}{key}.<name>.")
             case VarTupleType(item_type=StructType() as inner):
-                yield from _rows(inner, f"{prefix}{key}[].")
+                yield from settings_in(inner, f"{prefix}{key}[].")
             case _:
-                yield SettingRow(prefix + key, of, _default(one))
+                yield prefix + key, one
     if issubclass(block.cls, ToolPolicy):
-        yield from _rows(struct_type(ToolRule), f"{prefix}<tool>.")
+        yield from settings_in(struct_type(ToolRule), f"{prefix}<tool>.")
 
 
-def _default(one: Field) -> object:
-    if one.default_factory is not NODEFAULT:
-        return one.default_factory()
-    return one.default
+def _default(one: Field) -> str:
+    if one.required:
+        return "required"
+    match one.default if one.default_factory is NODEFAULT else one.default_factory():
+        case None:
+            return "not set"
+        case bool() as default:
+            return str(default).lower()
+        case float() as default:
+            return f"{default:g}"
+        case tuple() as default:
+            return ", ".join(map(str, default)) or "[]"
+        case default:
+            return str(default)
 
 
 def nearest(key: str, here: Collection[str], block: str = "") -> str:
@@ -130,7 +146,7 @@ def nearest(key: str, here: Collection[str], block: str = "") -> str:
     meant = near(key, here)
     if meant:
         return f"did you mean {meant}?"
-    found = [row.key.split(".") for row in rows() if key in row.key.split(".")]
+    found = [one.key.split(".") for one in describe() if key in one.key.split(".")]
     elsewhere = [".".join(parts[: parts.index(key) + 1]) for parts in found]
     below = [path for path in elsewhere if path.startswith(f"{block}.")]
     if elsewhere:

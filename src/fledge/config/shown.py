@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from fledge.config.layers import Layers, SettingPath, as_document, leaves
-from fledge.config.reference import describe
 from fledge.config.schema import Config
+from fledge.config.shape import describe
 from fledge.core.redact import redacted
 from fledge.core.value import Value
 

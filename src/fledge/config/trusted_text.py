@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from fledge.core.printable import printable
 from fledge.plain_file import read_plain, write_private
 
@@ -76,11 +78,9 @@ def _shown(line: str) -> str:
 
 def _held(user: Path, digest: str) -> dict[str, str | None] | None:
     try:
-        held = json.loads(read_plain(_path(user, digest), 8 * KEPT_BYTES))
-    except (OSError, ValueError):
+        return msgspec.json.decode(read_plain(_path(user, digest), 8 * KEPT_BYTES), type=dict[str, str | None])
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
-    is_sound = isinstance(held, dict) and all(text is None or isinstance(text, str) for text in held.values())
-    return held if is_sound else None
 
 
 def _path(user: Path, digest: str) -> Path:

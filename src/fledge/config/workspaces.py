@@ -9,9 +9,9 @@ import os
 import shlex
 from pathlib import Path
 
-from fledge.config.places import user_folder
+from fledge.config.places import read_memory, user_folder
 from fledge.errors import BadInput
-from fledge.plain_file import read_plain, write_private
+from fledge.plain_file import write_private
 
 FILE = "workspaces.json"
 MAX_BYTES = 1024 * 1024
@@ -27,17 +27,8 @@ def needs_yes(workspace: str) -> str:
 
 def accepted(user: Path | None = None) -> list[str]:
     """The broad workspaces that a person said yes to, by real path. Refused: a list that cannot be read."""
-    path = (user or user_folder()) / FILE
-    try:
-        held = json.loads(read_plain(path, MAX_BYTES))
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        words = "must be a readable JSON list; remove it to take back every yes"
-        raise BadInput(str(path), words, str(error)) from None
-    if not isinstance(held, list) or not all(isinstance(one, str) for one in held):
-        raise BadInput(str(path), "must be a JSON list of folders; remove it to take back every yes")
-    return held
+    expected = "a readable JSON list of folders; remove it to take back every yes"
+    return read_memory((user or user_folder()) / FILE, list[str], expected, MAX_BYTES) or []
 
 
 def accept(workspace: Path, user: Path | None = None) -> None:

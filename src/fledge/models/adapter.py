@@ -1,23 +1,51 @@
-"""What the adapters of all protocols share: the service's key and endpoint, and the way of a request to it.
+"""What the adapters of all protocols share: the connections to one service, and the way of a request to it.
 
 A request is first made fit for its model. What the service then refuses (a hosted search, images, data it wants back no
-more) is left out, and the request is sent again. The fields of a protocol are known to its own adapter alone.
+more) is left out, and the request is sent again. Everything that can go wrong on the way becomes one `Broke`. A stream
+that is closed early, by its consumer or by cancellation, closes its connection. The fields of a protocol are known to
+its own adapter alone. Connections are `transport.Connections`, which are loaded with the first request.
 """
 
+import asyncio
+import errno
+import os
+import socket
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import ClassVar, Required, TypedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlencode
+
+import msgspec
 
 from fledge.clock import Clock, SystemClock
 from fledge.core.schema import JsonObject
+from fledge.egress import Headers, proxy_for, tls_context
+from fledge.errors import BadInput
 from fledge.models.base import Broke, Call, ModelEvent, Request, StopReason, Usage
 from fledge.models.catalog import Card
-from fledge.models.http import Access, BrokenReply, Endpoint, HttpLimits, ReplyReading, Wire, without_key
-from fledge.models.images import for_model
+from fledge.models.http import BrokenReply, EventLines, HttpLimits, ReplyReading, Wire, no_key
+from fledge.models.images import for_model, without_refused_images
 from fledge.models.keys import SecretKey, bearer
 from fledge.models.native_search import is_refused
-from fledge.models.opaque import plainer_request
-from fledge.models.transcript import encoded, whole_calls
+from fledge.models.opaque import without_refused
+from fledge.models.provider_errors import broke, fault_in, remedy, shown
+from fledge.models.providers import Provider, base_url_of, key_place, needed_key
+from fledge.models.transcript import encoded, is_object
+
+if TYPE_CHECKING:
+    from fledge.models.transport import Connections, HttpAnswer
+
+_MOST_ERROR_BYTES = 64 * 1024
+# A compressed stream comes in blocks: late, and costly to unpack.
+_FIELDS = {
+    "Content-Type": "application/json",
+    "Accept": "text/event-stream",
+    "Accept-Encoding": "identity",
+    "User-Agent": "fledge",
+}
+_PROXY_REFUSES = 407
+_NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 def settled_calls(
@@ -27,14 +55,15 @@ def settled_calls(
 
     Raises `BrokenReply` for a tool call without a name.
     """
-    kept, dropped = list(range(len(calls))), ""
+    kept, last = list(range(len(calls))), len(calls) - 1
     if stop in ("length", "refused"):
-        kept, dropped = whole_calls(calls, last_has_arguments)
+        # The last call may have been cut in the middle of its arguments, or before the first of them.
+        kept = [at for at in kept if is_object(calls[at].arguments) and (at < last or last_has_arguments)]
     else:
         stop = "tools" if calls else "end"
     if not all(calls[at].name for at in kept):
         raise BrokenReply(Broke("interrupted", "a tool call without a name"))
-    return stop, kept, dropped
+    return stop, kept, ", ".join(call.name or "an unknown tool" for at, call in enumerate(calls) if at not in kept)
 
 
 class TokenDetails(Wire):
@@ -59,74 +88,53 @@ def counted_usage(
     return Usage(max(0, (given or 0) - read - write), said or 0, read, write, thought, searches)
 
 
-class Service(TypedDict, total=False):
-    """What every adapter is made with, besides the address."""
-
-    key: Required[SecretKey | None]
-    key_name: str | None
-    """What the user has to set where a key is needed; None where the service asks for none."""
-    provider: str
-    card: Callable[[str], Card | None]
-    """Finds a model's card by its provider's name for it."""
-    limits: HttpLimits
-    clock: Clock
-    access: Access
-
-
 class HttpModel(ABC):
-    """Any model behind one endpoint of a service."""
+    """Any model behind one endpoint of a service. Use it from one event loop at a time."""
 
     path: ClassVar[str]
-    vendor: ClassVar[str]
-    """Whose protocol it is, and the name of that service's key: unless others are given."""
-    vendor_key: ClassVar[str]
+    """Where every request goes, below the address of the service."""
     _searches = True
     """Whether the service searches the web itself: an organization may have switched that off."""
 
-    def __init__(self, base_url: str, service: Service) -> None:
-        self._key, self._key_name = service["key"], service.get("key_name", self.vendor_key)
-        self._provider = service.get("provider", self.vendor)
-        self._card: Callable[[str], Card | None] = service.get("card", lambda _: None)
-        limits, clock = service.get("limits", HttpLimits()), service.get("clock", SystemClock())
-        self._endpoint = Endpoint(base_url, self.path, self._key, limits, clock, service.get("access", Access()))
+    def __init__(
+        self,
+        provider: Provider,
+        key: SecretKey | None,
+        env: Mapping[str, str] = {},
+        ca_file: str | None = None,
+        card: Callable[[str], Card | None] = lambda _: None,
+        *,
+        limits: HttpLimits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`env` names proxies and certificates, `ca_file` those of authorities that are believed besides. `card` finds
+        a model's card by its provider's name for it."""
+        base_url = base_url_of(provider, env)
+        # The address may be given with the version that the path begins with.
+        self._base = base_url.removesuffix("/v1") if self.path.startswith("/v1/") else base_url
+        if self._base.startswith("https:"):
+            tls_context(env, ca_file)  # a file that cannot be read is told before anything is asked
+        self._provider, self._key, self._card = provider, key, card
+        self._missing_key = needed_key(provider, env) if key is None else None
+        """What the user has to set before anything can be asked; None: nothing."""
+        self._env, self._ca_file, self._proxy = env, ca_file, proxy_for(self._base, env)
+        self._limits, self._clock = limits or _limits_of(provider), clock or SystemClock()
+        self._connections: Connections | None = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._endpoint!r})"
-
-    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
-        if self._key is None and self._key_name is not None:
-            return without_key(self._key_name)
-        request = for_model(request, self._card(request.model))
-
-        def plainer(refusal: Broke) -> bytes | None:
-            nonlocal request
-            if not self._gives_up(request, refusal):
-                bare = plainer_request(request, refusal)
-                if bare is None:
-                    return None
-                request = bare
-            return encoded(self._body(request))
-
-        headers = {"Content-Type": "application/json", **self._headers()}
-        body, reading = encoded(self._body(request)), self._reading(request)
-        return self._endpoint.stream(headers, body, reading, plainer)
-
-    async def close(self) -> None:
-        """Let go of connections."""
-        await self._endpoint.close()
-
-    def _headers(self) -> dict[str, str]:
-        """The headers that carry the key."""
-        return bearer(self._key)
+        return f"{type(self).__name__}({self._base})"
 
     @abstractmethod
-    def _body(self, request: Request) -> JsonObject:
+    def body(self, request: Request) -> JsonObject:
         """The request in the protocol's words."""
 
     @abstractmethod
     def _reading(self, request: Request) -> ReplyReading:
         """Reads the reply."""
+
+    def _headers(self) -> dict[str, str]:
+        """The headers that carry the key."""
+        return bearer(self._key)
 
     def _is_searching(self, request: Request) -> bool:
         card = self._card(request.model)
@@ -138,3 +146,154 @@ class HttpModel(ABC):
             return False
         self._searches = False
         return True
+
+    # ---- the way of a request ----------------------------------------------------------------------------------------
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Answer the request; ends with one `ReplyEnded` or one `Broke`."""
+        if self._missing_key is not None:
+            yield Broke("auth", no_key(self._missing_key))
+            return
+        request = for_model(request, self._card(request.model))
+        reading, limits, key = self._reading(request), self._limits, self._key
+        begun = False
+        try:
+            answer = await self._accepted(request)
+            begun = True
+            try:
+                lines = EventLines(limits.max_event_bytes)
+                left = limits.max_reply_bytes
+                while not reading.over:
+                    raw = await _next(answer, reading)
+                    if not raw:
+                        break
+                    left -= len(raw)
+                    if left < 0:
+                        words = f"the reply has more than {limits.max_reply_bytes} bytes"
+                        raise BrokenReply(Broke("interrupted", words))
+                    for data in lines.feed(raw):
+                        for event in reading.take(data):
+                            yield event
+                if reading.over:
+                    with suppress(OSError):
+                        await answer.to_the_end()
+            finally:
+                answer.close()
+            if not reading.finished:
+                raise BrokenReply(Broke("interrupted", "the stream ended before the reply did"))
+            for event in reading.ending():
+                yield event
+        except BrokenReply as reply:
+            told = reply.event
+            change = remedy(told, self._provider.name, key_place(self._provider), self._base)
+            yield msgspec.structs.replace(told, message=shown(told.message, key), remedy=change)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            yield Broke("interrupted", shown(f"malformed chunk: {error}", key))
+        except BadInput as error:
+            yield Broke("bad_request", shown(str(error), key))
+        except OSError as error:
+            words = str(error) or type(error).__name__
+            if isinstance(error, TimeoutError):
+                words = f"no answer in time ({words})"
+            elif not begun and (why := _unreachable(error)):
+                words = f"{self._base} cannot be reached ({why}): is the address right, and the server running?"
+            yield Broke("interrupted" if begun else "retryable", shown(words, key))
+
+    async def close(self) -> None:
+        """Close every connection. A later request opens new ones."""
+        opened, self._connections = self._connections, None
+        if opened is not None and (opened.loop is asyncio.get_running_loop() or opened.loop.is_closed()):
+            await opened.close()
+
+    async def _accepted(self, request: Request) -> "HttpAnswer":
+        """The answer to the request, or to the first plainer one that is not refused."""
+        while True:
+            try:
+                return await self._post(encoded(self.body(request)))
+            except BrokenReply as refusal:
+                event = refusal.event
+                if self._gives_up(request, event):
+                    continue
+                plainer = without_refused(request, event) or without_refused_images(request, event)
+                if plainer is None:
+                    raise
+                request = plainer
+
+    async def _post(self, body: bytes) -> "HttpAnswer":
+        headers, query = _over({**_FIELDS, **self._headers()}, self._provider.headers), self._provider.query
+        path = f"{self.path}?{urlencode(query)}" if query else self.path
+        # Redirects are not followed: they would carry the key to a place nobody configured.
+        answer = await (await self._opened()).send(path, headers, body)
+        status, fields = answer.status, answer.fields
+        kind = fields.get("content-type", "text/event-stream").lower()
+        packed = fields.get("content-encoding", "identity").lower()
+        if status == 200 and kind.startswith("text/event-stream") and packed == "identity":
+            return answer
+        try:
+            raw = await _bounded(answer) if packed == "identity" else b""
+        finally:
+            answer.close()
+        event = broke(status, raw, fields, self._clock.now(), self._key)
+        if status == _PROXY_REFUSES and self._proxy is not None:
+            from fledge.models.transport import credentials_wanted
+
+            event = Broke("auth", credentials_wanted(self._proxy), None, status)
+        elif 300 <= status < 400:
+            event = Broke("bad_request", f"{event.message} (a redirect; base_url is wrong)", None, status)
+        elif status < 300:
+            fault = fault_in(raw)
+            event = broke(fault.status or 400, raw, {}, 0.0, self._key) if fault else event
+            words = f"expected text/event-stream, got {kind.split(';')[0]}; is base_url right? {event.message}"
+            if packed != "identity":
+                words = f"the answer came compressed ({packed}), which was not asked for"
+            event = Broke(event.trouble if fault else "bad_request", words, None, status)
+        raise BrokenReply(event)
+
+    async def _opened(self) -> "Connections":
+        # Connections belong to their loop; those of another one, which may be closed, are of no use here.
+        if self._connections is None or self._connections.loop is not asyncio.get_running_loop():
+            await self.close()
+            from fledge.models.transport import Connections
+
+            self._connections = Connections(self._base, self._env, self._ca_file, self._limits)
+        return self._connections
+
+
+def _limits_of(provider: Provider) -> HttpLimits:
+    if provider.timeout_s is None:
+        return HttpLimits()
+    # Silence counts as much as the whole: a model that is still being loaded says nothing for minutes.
+    return HttpLimits(request_s=provider.timeout_s, idle_s=provider.timeout_s)
+
+
+def _over(headers: Headers, over: Headers) -> dict[str, str]:
+    """The headers with these over them, whatever their case."""
+    names = {name.lower() for name in over}
+    return {name: value for name, value in headers.items() if name.lower() not in names} | dict(over)
+
+
+def _unreachable(error: OSError) -> str:
+    """Why nobody is there to be asked, in the system's words; empty of every other trouble."""
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    # asyncio puts words of its own in the place of the system's.
+    return os.strerror(error.errno) if error.errno in _NOBODY_THERE else ""
+
+
+async def _next(answer: "HttpAnswer", reading: ReplyReading) -> bytes:
+    """The next bytes; none at the end. A reply that is whole cannot be broken by the end of its connection."""
+    try:
+        return await answer.read()
+    except OSError:
+        if reading.finished:
+            return b""
+        raise
+
+
+async def _bounded(answer: "HttpAnswer") -> bytes:
+    """The beginning of an error's body, or as much as came before the connection failed."""
+    raw = b""
+    with suppress(OSError):
+        while len(raw) < _MOST_ERROR_BYTES and (piece := await answer.read()):
+            raw += piece
+    return raw[:_MOST_ERROR_BYTES]

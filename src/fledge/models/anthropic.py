@@ -7,21 +7,19 @@ that the same model gets the same blocks back.
 
 import re
 from collections.abc import Mapping
-from typing import Literal, Unpack
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
-from fledge.models.adapter import HttpModel, Service, settled_calls
+from fledge.models.adapter import HttpModel, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
     ModelEvent,
-    Opaque,
-    ReplyEnded,
     Request,
     StopReason,
     Text,
@@ -30,12 +28,12 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
-from fledge.models.http import BrokenReply, ReplyReading, Wire
+from fledge.models.http import BrokenReply, ReplyReading, Wire, broken_stream
 from fledge.models.images import base64_of
 from fledge.models.keys import SecretKey
 from fledge.models.native_search import MAX_SEARCHES, CitedSource, sources_text
-from fledge.models.opaque import seal, unseal
-from fledge.models.provider_errors import ErrorBody, trouble_of
+from fledge.models.opaque import unseal
+from fledge.models.provider_errors import ErrorBody
 from fledge.models.transcript import (
     BUDGETS,
     NO_OUTPUT,
@@ -45,7 +43,6 @@ from fledge.models.transcript import (
     with_room,
 )
 
-BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
 """The header `anthropic-version`: without it every request is refused."""
 _EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
@@ -69,19 +66,49 @@ _Messages = list[tuple[str, list[Block]]]
 class AnthropicModel(HttpModel):
     """Any model behind a messages endpoint."""
 
-    path, vendor, vendor_key = "/v1/messages", "anthropic", "ANTHROPIC_API_KEY"
-
-    def __init__(self, *, base_url: str = BASE_URL, **service: Unpack[Service]) -> None:
-        super().__init__(re.sub(r"/v1/*$", "", base_url), service)
+    path = "/v1/messages"
 
     def _headers(self) -> dict[str, str]:
         return access_headers(self._key)
 
-    def _body(self, request: Request) -> JsonObject:
-        return request_body(request, self._provider, self._is_searching(request))
+    def body(self, request: Request) -> JsonObject:
+        """The request in the protocol's words."""
+        provider, searches = self._provider.name, self._is_searching(request)
+        budgeted = _TAKES_BUDGETS.match(request.model) is not None
+        thinking = request.thinking
+        messages = _messages(request, provider, thinking != "off" or not budgeted, searches)
+        if budgeted and thinking != "off" and not _may_think(messages):
+            thinking = "off"
+            messages = _messages(request, provider, False, searches)
+        system = [_text(request.system)] if request.system else []
+        tools: list[Block] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
+        ]
+        if searches:
+            tools.append({"type": SEARCH_TOOL, "name": "web_search", "max_uses": MAX_SEARCHES})
+        # Kept: the unchanging head, and all of it.
+        for blocks in (system or tools, messages[-1][1] if messages and messages[-1][0] == "user" else []):
+            if blocks:
+                blocks[-1]["cache_control"] = _KEPT
+        body: JsonObject = {
+            "model": request.model,
+            "max_tokens": with_room(request.max_tokens, thinking),
+            "messages": [{"role": role, "content": blocks} for role, blocks in messages],
+            "stream": True,
+        }
+        if system:
+            body["system"] = system
+        if tools:
+            body["tools"] = tools
+        if thinking != "off" and budgeted:
+            body["thinking"] = {"type": "enabled", "budget_tokens": BUDGETS[thinking]}
+        elif thinking != "off":
+            body["thinking"] = {"type": "adaptive", "display": "summarized"}
+            body["output_config"] = {"effort": _EFFORTS[thinking]}
+        return body
 
     def _reading(self, request: Request) -> ReplyReading:
-        return _Reading(request.model, self._provider, self._is_searching(request))
+        return _Reading(request.model, self._provider.name, self._is_searching(request))
 
 
 def access_headers(key: SecretKey | None) -> dict[str, str]:
@@ -90,42 +117,6 @@ def access_headers(key: SecretKey | None) -> dict[str, str]:
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def request_body(request: Request, provider: str = "anthropic", searches: bool = False) -> JsonObject:
-    """The request in the protocol's words."""
-    budgeted = _TAKES_BUDGETS.match(request.model) is not None
-    thinking = request.thinking
-    messages = _messages(request, provider, thinking != "off" or not budgeted, searches)
-    if budgeted and thinking != "off" and not _may_think(messages):
-        thinking = "off"
-        messages = _messages(request, provider, False, searches)
-    system = [_text(request.system)] if request.system else []
-    tools: list[Block] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
-    ]
-    if searches:
-        tools.append({"type": SEARCH_TOOL, "name": "web_search", "max_uses": MAX_SEARCHES})
-    # Kept: the unchanging head, and all of it.
-    for blocks in (system or tools, messages[-1][1] if messages and messages[-1][0] == "user" else []):
-        if blocks:
-            blocks[-1]["cache_control"] = _KEPT
-    body: JsonObject = {
-        "model": request.model,
-        "max_tokens": with_room(request.max_tokens, thinking),
-        "messages": [{"role": role, "content": blocks} for role, blocks in messages],
-        "stream": True,
-    }
-    if system:
-        body["system"] = system
-    if tools:
-        body["tools"] = tools
-    if thinking != "off" and budgeted:
-        body["thinking"] = {"type": "enabled", "budget_tokens": BUDGETS[thinking]}
-    elif thinking != "off":
-        body["thinking"] = {"type": "adaptive", "display": "summarized"}
-        body["output_config"] = {"effort": _EFFORTS[thinking]}
-    return body
 
 
 def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> _Messages:
@@ -362,7 +353,7 @@ class _Reading(ReplyReading):
             self.finished = self.over = True
         elif event.type == "error":
             fault = event.error or ErrorBody(message="no reason given")
-            raise BrokenReply(Broke(trouble_of(None, fault), f"error in the stream: {fault.type}: {fault.message}"))
+            raise broken_stream(fault, f"{fault.type}: {fault.message}")
         return ()
 
     def ending(self) -> list[ModelEvent]:
@@ -374,17 +365,12 @@ class _Reading(ReplyReading):
         stop, kept, dropped = settled_calls(_STOPS.get(self._reason, "end"), calls, has_arguments)
         cut = [use for number, use in enumerate(uses) if number not in kept]
         blocks = [block for block in blocks if block not in cut]
-        events: list[ModelEvent] = []
         sources = sources_text(self._cited)
+        parts = _parts(blocks) if sources or any(block.proof or block.raw for block in blocks) else []
         if sources:
-            events.append(Text(sources))
-        if sources or any(block.proof or block.raw for block in blocks):
-            parts = [*_parts(blocks), *([_Part("sources", len(sources))] if sources else [])]
-            events.append(Opaque(seal(self._provider, self._asked, parts)))
-        events += [calls[at] for at in kept]
-        if self._counts:
-            events.append(Usage(**self._counts))
-        return [*events, ReplyEnded(stop, self._model, dropped)]
+            parts.append(_Part("sources", len(sources)))
+        usage = Usage(**self._counts) if self._counts else None
+        return self._ended(stop, [calls[at] for at in kept], dropped, usage, parts, sources)
 
     def _piece(self, block: _Open, delta: _Delta) -> tuple[ModelEvent, ...]:
         if delta.text:

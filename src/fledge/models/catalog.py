@@ -24,23 +24,24 @@ REMEMBERED = 256
 _SHIPPED = Path(__file__).with_name("catalog.json")
 
 
-class LongPrice(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a request costs whose input is longer than `above` tokens, all of it."""
-
-    above: Tokens
-    input: Dollars
-    output: Dollars
-    cache_read: Dollars | None = None
-    cache_write: Dollars | None = None
-
-
-class Price(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class TokenRates(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """US dollars per million tokens. What the cache serves or stores costs as input where nothing is said."""
 
     input: Dollars
     output: Dollars
     cache_read: Dollars | None = None
     cache_write: Dollars | None = None
+
+
+class LongPrice(TokenRates, kw_only=True):
+    """What a request costs whose input is longer than `above` tokens, all of it."""
+
+    above: Tokens
+
+
+class Price(TokenRates):
+    """What a request costs."""
+
     long: LongPrice | None = None
     searches: Annotated[float, Meta(ge=0, description="for a thousand searches by the provider")] = 0.0
 
@@ -157,7 +158,7 @@ class Catalog:
         card = self.find(name)
         if card is None or card.price is None:
             return None
-        price: Price | LongPrice = card.price
+        price: TokenRates = card.price
         long, searched = card.price.long, usage.searches * card.price.searches / 1000
         given = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if long is not None and given > long.above:

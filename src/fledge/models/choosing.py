@@ -1,22 +1,19 @@
-"""Which services can be used now, and which model stands for each.
+"""Whether a service can be used now, and which models a server says it has.
 
-A service can be used if its key is set, or if it needs none and somebody named its address. The model that stands for
-it is the catalogue's default; servers that people run themselves are asked which models they have. Whether a model is
-chosen at all, and whether that is remembered, is not decided here.
+A service can be used if its key is set, or if it needs none and somebody named its address. Servers that people run
+themselves are asked which models they have. Which model stands for a service is known to `names`; whether one is chosen
+at all, and whether that is remembered, is not decided here.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from fledge.core.value import Value
-from fledge.egress import Environment, Headers, is_loopback
+from fledge.egress import Environment, Headers
 from fledge.errors import FledgeError
-from fledge.models.catalog import Catalog
 from fledge.models.keys import bearer
 from fledge.models.providers import Provider, base_url_of, key_of, key_place, needed_key
 
@@ -43,6 +40,18 @@ class ServiceStanding(Value):
     """What would make it usable; empty: nothing is missing."""
 
 
+class ServiceModels(Value):
+    """The models of a service."""
+
+    standing: ServiceStanding
+    reason: str
+    """Why they can be used now; empty: they cannot."""
+    models: tuple[str, ...]
+    """Their full names."""
+    default: str | None
+    """The one that stands for the service."""
+
+
 def standing(provider: Provider, env: Environment, is_configured: bool = False) -> ServiceStanding:
     """Whether this service can be used now. `is_configured`: the settings describe it."""
     try:
@@ -59,27 +68,6 @@ def standing(provider: Provider, env: Environment, is_configured: bool = False) 
         return ServiceStanding(provider, f"{address or f'models.providers.{provider.name}'} is set", "")
     variable = provider.base_url_env[0] if provider.base_url_env else f"models.providers.{provider.name}.baseUrl"
     return ServiceStanding(provider, "", f"start it at {base_url}, or set {variable} to its address")
-
-
-def standings(providers: Iterable[Provider], env: Environment, configured: Collection[str]) -> list[ServiceStanding]:
-    """Every service: those of `ORDER` first, then the other vendors, then servers that people run themselves."""
-
-    def rank(provider: Provider) -> tuple[int, int]:
-        first = ORDER.index(provider.name) if provider.name in ORDER else len(ORDER)
-        return first, int(provider.key == "if set")
-
-    return [standing(one, env, one.name in configured) for one in sorted(providers, key=rank)]
-
-
-def default_model(provider: Provider, catalog: Catalog, env: Environment) -> str | None:
-    """The full name of the model that stands for a service, by variables and the catalogue; None: they name none."""
-    named = next((env[name].strip() for name in provider.model_env if env.get(name, "").strip()), None)
-    if named is not None:
-        return f"{provider.name}/{named}"
-    if provider.name == "azure":
-        # Azure's portal names a deployment like its model, unless the user changes that.
-        return (catalog.default_of("openai") or "").replace("openai/", "azure/", 1) or None
-    return catalog.default_of(provider.name) or next(iter(catalog.names_of(provider.name)), None)
 
 
 # ---- asking a server which models it has -----------------------------------------------------------------------------
@@ -108,8 +96,8 @@ class _Shown(Struct):
 async def served_models(
     provider: Provider,
     env: Environment,
-    ca_file: str | None = None,
-    seconds: float = ASKED_S,
+    ca_file: str | None,
+    seconds: float,
     *,
     first: bool = False,
 ) -> list[str]:
@@ -162,60 +150,3 @@ async def _read(
         return msgspec.json.decode(raw, type=type)
     finally:
         answer.close()
-
-
-async def first_model(
-    one: ServiceStanding, catalog: Catalog, env: Environment, ca_file: str | None = None, seconds: float = ASKED_S
-) -> str | None:
-    """The model to use of this service; None if there is none, or none can be told from the others."""
-    provider = one.provider
-    named = default_model(provider, catalog, env)
-    if named is not None:
-        return named
-    found = await served_models(provider, env, ca_file, seconds, first=True)
-    is_own = provider.key == "if set" or is_loopback(urlsplit(base_url_of(provider, env)).hostname or "")
-    # A vendor's list has hundreds, in any order; a server of one's own has what its owner loaded.
-    return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
-
-
-class ServiceModels(Value):
-    """The models of a service."""
-
-    standing: ServiceStanding
-    reason: str
-    """Why they can be used now; empty: they cannot."""
-    models: tuple[str, ...]
-    """Their full names."""
-    default: str | None
-    """The one that stands for the service."""
-
-
-async def service_models(
-    found: Sequence[ServiceStanding], catalog: Catalog, env: Environment, ca_file: str | None
-) -> list[ServiceModels]:
-    """The models of each service: the catalogue's, else what a server that people run themselves says."""
-    return await asyncio.gather(*(_models_of(one, catalog, env, ca_file) for one in found))
-
-
-async def _models_of(one: ServiceStanding, catalog: Catalog, env: Environment, ca_file: str | None) -> ServiceModels:
-    provider, default = one.provider, default_model(one.provider, catalog, env)
-    listed = catalog.names_of(provider.name)
-    if not listed and (one.reason or provider.key != "needed"):
-        if provider.model_env:
-            listed = [] if default is None else [default]
-        else:
-            seconds = ASKED_S if one.reason else UNASKED_S
-            served = await served_models(provider, env, ca_file, seconds)
-            listed = [f"{provider.name}/{name}" for name in served]
-    reason = one.reason or ("a local server answers" if listed and provider.key == "if set" else "")
-    return ServiceModels(one, reason, tuple(listed), default)
-
-
-def usable_words(found: Sequence[ServiceStanding], catalog: Catalog, env: Mapping[str, Any]) -> str:
-    """What can be used now, or what would have to be set, in a line."""
-    usable = [one for one in found if one.reason]
-    if not usable:
-        keys = ", ".join(dict.fromkeys(one.provider.key_env for one in found if one.missing and one.provider.key_env))
-        return f"no provider can be used: set one of {keys}, or start a local Ollama"
-    words = (f"{default_model(one.provider, catalog, env) or one.provider.name} ({one.reason})" for one in usable)
-    return f"usable now: {', '.join(words)}"

@@ -1,20 +1,31 @@
 """Names of models: `provider/name`, or a bare name that the catalogue knows to be one provider's.
 
 A `Registry` holds providers and models by name, the user's own among them, and opens what a name stands for: one
-adapter for each provider, so that all its sessions share connections. It does not know what a model can do or costs.
+adapter for each provider, so that all its sessions share connections. It also says which model stands for a service:
+the catalogue's default, else one that a server of the user's own has. It does not know what a model can do or costs.
 """
 
+import asyncio
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from urllib.parse import urlsplit
 
-from fledge.egress import Environment, tls_context
+from fledge.egress import Environment, is_loopback
 from fledge.errors import BadInput, Refused
-from fledge.models.adapter import Service
+from fledge.models.adapter import HttpModel
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
-from fledge.models.catalog import Catalog, WireName, shipped
-from fledge.models.choosing import ServiceModels, ServiceStanding, service_models, standings, usable_words
-from fledge.models.http import Access, HttpLimits, checked_url, no_key
+from fledge.models.catalog import Card, Catalog, WireName, shipped
+from fledge.models.choosing import (
+    ASKED_S,
+    ORDER,
+    UNASKED_S,
+    ServiceModels,
+    ServiceStanding,
+    served_models,
+    standing,
+)
+from fledge.models.http import checked_url, no_key
 from fledge.models.openai import OpenAIModel
 from fledge.models.providers import (
     BUILT_IN,
@@ -24,7 +35,6 @@ from fledge.models.providers import (
     check_headers,
     check_provider_name,
     key_of,
-    key_place,
     needed_key,
 )
 from fledge.models.responses import ResponsesModel
@@ -32,6 +42,11 @@ from fledge.models.retry import Retrying
 from fledge.models.scripted import ScriptedModel, echo
 
 SCRIPTED = "scripted"
+_ADAPTERS: Mapping[WireName, type[HttpModel]] = {
+    "anthropic": AnthropicModel,
+    "openai-responses": ResponsesModel,
+    "openai-chat": OpenAIModel,
+}
 
 
 class Registry:
@@ -91,17 +106,66 @@ class Registry:
             raise self._unknown(name)
         return found, rest
 
-    def standings(self, configured: Collection[str] = ()) -> list[ServiceStanding]:
-        """Whether each service can be used now. `configured`: those that the settings describe."""
-        return standings(self._providers.values(), self._env, configured)
+    def standings(self, configured: Collection[str]) -> list[ServiceStanding]:
+        """Whether each service can be used now: those of `ORDER` first, then the other vendors, then servers that
+        people run themselves. `configured`: those that the settings describe."""
+
+        def rank(provider: Provider) -> tuple[int, int]:
+            first = ORDER.index(provider.name) if provider.name in ORDER else len(ORDER)
+            return first, int(provider.key == "if set")
+
+        in_order = sorted(self._providers.values(), key=rank)
+        return [standing(one, self._env, one.name in configured) for one in in_order]
+
+    def default_model(self, provider: Provider) -> str | None:
+        """The full name of the model that stands for a service, by variables and the catalogue; None: they name
+        none."""
+        named = next((self._env[name].strip() for name in provider.model_env if self._env.get(name, "").strip()), None)
+        if named is not None:
+            return f"{provider.name}/{named}"
+        catalog = self._catalog
+        if provider.name == "azure":
+            # Azure's portal names a deployment like its model, unless the user changes that.
+            return (catalog.default_of("openai") or "").replace("openai/", "azure/", 1) or None
+        return catalog.default_of(provider.name) or next(iter(catalog.names_of(provider.name)), None)
 
     async def service_models(self, configured: Collection[str]) -> list[ServiceModels]:
         """The models of each service, and whether they can be used now. Servers that people run are asked."""
-        return await service_models(self.standings(configured), self._catalog, self._env, self.ca_file)
+        return await asyncio.gather(*map(self._models_of, self.standings(configured)))
+
+    async def _models_of(self, one: ServiceStanding) -> ServiceModels:
+        """The catalogue's, else what a server that people run themselves says."""
+        provider, default = one.provider, self.default_model(one.provider)
+        listed = self._catalog.names_of(provider.name)
+        if not listed and (one.reason or provider.key != "needed"):
+            if provider.model_env:
+                listed = [] if default is None else [default]
+            else:
+                seconds = ASKED_S if one.reason else UNASKED_S
+                served = await served_models(provider, self._env, self.ca_file, seconds)
+                listed = [f"{provider.name}/{name}" for name in served]
+        reason = one.reason or ("a local server answers" if listed and provider.key == "if set" else "")
+        return ServiceModels(one, reason, tuple(listed), default)
+
+    async def first_model(self, provider: Provider, seconds: float = ASKED_S) -> str | None:
+        """The model to use of this service; None if there is none, or none can be told from the others."""
+        named = self.default_model(provider)
+        if named is not None:
+            return named
+        found = await served_models(provider, self._env, self.ca_file, seconds, first=True)
+        is_own = provider.key == "if set" or is_loopback(urlsplit(base_url_of(provider, self._env)).hostname or "")
+        # A vendor's list has hundreds, in any order; a server of one's own has what its owner loaded.
+        return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
 
     def usable_words(self, configured: Collection[str]) -> str:
-        """What can be used now, in a line."""
-        return usable_words(self.standings(configured), self._catalog, self._env)
+        """What can be used now, or what would have to be set, in a line."""
+        found = self.standings(configured)
+        usable = [one for one in found if one.reason]
+        if not usable:
+            keys = dict.fromkeys(one.provider.key_env for one in found if one.missing and one.provider.key_env)
+            return f"no provider can be used: set one of {', '.join(keys)}, or start a local Ollama"
+        words = (f"{self.default_model(one.provider) or one.provider.name} ({one.reason})" for one in usable)
+        return f"usable now: {', '.join(words)}"
 
     def choose(self, primary: str, fallbacks: Iterable[str]) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
@@ -135,31 +199,10 @@ class Registry:
             raise Refused("error", no_key(wanted))
 
     def _adapter(self, provider: Provider, api: WireName) -> Model:
-        env, base_url = self._env, base_url_of(provider, self._env)
-        if base_url.startswith("https:"):
-            tls_context(env, self.ca_file)  # a file that cannot be read is told before anything is asked
-        service: Service = {
-            "key": key_of(provider, env),
-            "key_name": needed_key(provider, env),
-            "provider": provider.name,
-            "card": lambda model: self._catalog.find(f"{provider.name}/{model}"),
-            "limits": _limits(provider),
-            "access": Access(
-                headers=provider.headers,
-                query=provider.query,
-                env=env,
-                ca_file=self.ca_file,
-                provider=provider.name,
-                key_place=key_place(provider),
-            ),
-        }
-        match api:
-            case "anthropic":
-                return AnthropicModel(base_url=base_url, **service)
-            case "openai-responses":
-                return ResponsesModel(base_url=base_url, **service)
-            case "openai-chat":
-                return OpenAIModel(base_url=base_url, quirks=provider.quirks, **service)
+        def card(model: str) -> Card | None:
+            return self._catalog.find(f"{provider.name}/{model}")
+
+        return _ADAPTERS[api](provider, key_of(provider, self._env), self._env, self.ca_file, card)
 
     def _full(self, bare: str) -> str:
         found = self._catalog.full_names(bare)
@@ -189,10 +232,3 @@ class Registry:
         near = list(dict.fromkeys(spelled[match] for match in get_close_matches(name, spelled, 6, 0.5)))[:3]
         hint = f"did you mean {', '.join(near)}?" if near else "a full name is like openai/gpt-5"
         return BadInput("model", f"no such model; {hint}", name)
-
-
-def _limits(provider: Provider) -> HttpLimits:
-    if provider.timeout_s is None:
-        return HttpLimits()
-    # Silence counts as much as the whole: a model that is still being loaded says nothing for minutes.
-    return HttpLimits(request_s=provider.timeout_s, idle_s=provider.timeout_s)

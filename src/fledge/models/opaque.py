@@ -3,7 +3,7 @@
 It is stored with the reply as one text that names the provider and the model it came from, and is handed back only
 there: another provider, or another model after a fallback or `/model`, refuses it. The format of the data belongs to
 the wire protocol that sealed it. A provider may refuse even its own data (the user changed the account behind the key);
-then the request is sent again without it, so that the conversation goes on; so is one whose images were refused.
+then the request is sent again without it, so that the conversation goes on.
 """
 
 import re
@@ -13,7 +13,6 @@ import msgspec
 
 from fledge.core.value import Value
 from fledge.models.base import AssistantMessage, Broke, Request
-from fledge.models.images import without_refused_images
 
 Data = TypeVar("Data")
 _REFUSED = re.compile(r"encrypted.content|signature", re.IGNORECASE)
@@ -57,8 +56,3 @@ def without_refused(request: Request, refusal: Broke) -> Request | None:
         for message in request.messages
     )
     return msgspec.structs.replace(request, messages=messages)
-
-
-def plainer_request(request: Request, refusal: Broke) -> Request | None:
-    """The request without the data or the images that its provider refused; None if it refused neither."""
-    return without_refused(request, refusal) or without_refused_images(request, refusal)

@@ -9,24 +9,21 @@ them. Keys, connections and errors are the business of `keys` and `http`.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
-from typing import Any, Literal, Unpack
-from urllib.parse import urlsplit
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
-from fledge.core.value import Value
-from fledge.models.adapter import HttpModel, Service, TokenDetails, counted_usage, settled_calls
+from fledge.models.adapter import HttpModel, TokenDetails, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
     ModelEvent,
-    Opaque,
-    ReplyEnded,
     Request,
     StopReason,
     Text,
@@ -34,15 +31,14 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
-from fledge.models.catalog import Card, reasoning_effort
+from fledge.models.catalog import reasoning_effort
 from fledge.models.http import BrokenReply, ReplyReading, Wire, broken_stream
 from fledge.models.images import data_url
-from fledge.models.opaque import seal, unseal
+from fledge.models.opaque import unseal
 from fledge.models.provider_errors import ErrorBody, fault_in
+from fledge.models.providers import Quirks, usual_quirks
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, with_clean_calls, with_room
 
-BASE_URL = "https://api.openai.com/v1"
-TokenField = Literal["max_tokens", "max_completion_tokens"]
 RESULT_IMAGES = "[Images of the tool results above]"
 UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """Gemini's placeholder for the signature of a call that another model made."""
@@ -54,98 +50,69 @@ _NEW_TOKEN_FIELD = re.compile(r"o\d|gpt-5")
 _STOPS: Mapping[str, StopReason] = {"length": "length", "max_tokens": "length", "content_filter": "refused"}
 
 
-class Quirks(Value, kw_only=True):
-    """Demands of a service beyond the protocol."""
-
-    token_field: TokenField = "max_tokens"
-    """The name of the token limit: OpenAI has a new one, most compatible servers know only the old."""
-    thinking_switch: bool = False
-    """It thinks unless `thinking: {type: disabled}` is sent, and then wants `reasoning_content` with every reply, even
-    an empty one (DeepSeek)."""
-    signed_calls: bool = False
-    """The first call of a reply needs a signature in its `extra_content` (Gemini)."""
-    reply_after_results: bool = False
-    """A message of the user's may not follow a tool's: the model must have replied in between (Mistral)."""
-
-
-def usual_quirks(base_url: str) -> Quirks:
-    """The quirks of the service at this address; none of one that nobody has described."""
-    host = f".{urlsplit(base_url).hostname}"
-    openai = host.endswith((".openai.com", ".openai.azure.com"))
-    return Quirks(
-        token_field="max_completion_tokens" if openai else "max_tokens",
-        thinking_switch=host.endswith(".deepseek.com"),
-        signed_calls=host == ".generativelanguage.googleapis.com",
-        reply_after_results=host.endswith(".mistral.ai"),
-    )
-
-
 class OpenAIModel(HttpModel):
     """Any model behind a chat-completions endpoint."""
 
-    path, vendor, vendor_key = "/chat/completions", "openai", "OPENAI_API_KEY"
+    path = "/chat/completions"
     _searches = False
 
-    def __init__(self, *, base_url: str = BASE_URL, quirks: Quirks | None = None, **service: Unpack[Service]) -> None:
-        super().__init__(base_url, service)
-        self._quirks = quirks or usual_quirks(base_url)
+    @cached_property
+    def _quirks(self) -> Quirks:
+        return self._provider.quirks or usual_quirks(self._base)
 
-    def _body(self, request: Request) -> JsonObject:
-        return request_body(request, self._card(request.model), self._provider, self._quirks)
+    def body(self, request: Request) -> JsonObject:
+        """The request in the protocol's words."""
+        quirks = self._quirks
+        thinks = quirks.thinking_switch and request.thinking != "off"
+        signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
+        messages: list[JsonObject] = [{"role": "system", "content": request.system}] if request.system else []
+        results: list[ToolMessage] = []
+        for message in with_clean_calls(request.messages, _CALL_ID):
+            if not isinstance(message, ToolMessage):
+                messages += _shown(request, results)
+                results = []
+            if isinstance(message, AssistantMessage):
+                kept = unseal(message.opaque, self._provider.name, request.model, _Kept) or _Kept()
+                messages.append(_said(message, kept, thinks, signs))
+            elif isinstance(message, ToolMessage):
+                messages.append({"role": "tool", "tool_call_id": message.call_id, "content": message.text or NO_OUTPUT})
+                results.append(message)
+            else:
+                messages.append({"role": "user", "content": _content(request, message.text or NO_TEXT, message.images)})
+        messages += _shown(request, results)
+        if quirks.reply_after_results:
+            messages = _with_replies(messages)
+        token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
+        body: JsonObject = {
+            "model": request.model,
+            "messages": messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            # Local servers count this against a small window: there, nothing is added for thinking.
+            token_field: request.max_tokens
+            if token_field == "max_tokens"
+            else with_room(request.max_tokens, request.thinking),
+        }
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+                }
+                for tool in request.tools
+            ]
+        if quirks.thinking_switch:
+            body["thinking"] = {"type": "enabled" if thinks else "disabled"}
+        effort = reasoning_effort(self._card(request.model), request.thinking, chat_with_tools=bool(request.tools))
+        if effort is not None and (thinks or not quirks.thinking_switch):
+            body["reasoning_effort"] = effort
+        return body
 
     def _reading(self, request: Request) -> ReplyReading:
-        return _Reading(request.model, self._provider)
+        return _Reading(request.model, self._provider.name)
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def request_body(request: Request, card: Card | None, provider: str, quirks: Quirks) -> JsonObject:
-    """The request in the protocol's words."""
-    thinks = quirks.thinking_switch and request.thinking != "off"
-    signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
-    messages: list[JsonObject] = [{"role": "system", "content": request.system}] if request.system else []
-    results: list[ToolMessage] = []
-    for message in with_clean_calls(request.messages, _CALL_ID):
-        if not isinstance(message, ToolMessage):
-            messages += _shown(request, results)
-            results = []
-        if isinstance(message, AssistantMessage):
-            kept = unseal(message.opaque, provider, request.model, _Kept) or _Kept()
-            messages.append(_said(message, kept, thinks, signs))
-        elif isinstance(message, ToolMessage):
-            messages.append({"role": "tool", "tool_call_id": message.call_id, "content": message.text or NO_OUTPUT})
-            results.append(message)
-        else:
-            messages.append({"role": "user", "content": _content(request, message.text or NO_TEXT, message.images)})
-    messages += _shown(request, results)
-    if quirks.reply_after_results:
-        messages = _with_replies(messages)
-    token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
-    body: JsonObject = {
-        "model": request.model,
-        "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        # Local servers count this against a small window: there, nothing is added for thinking.
-        token_field: request.max_tokens
-        if token_field == "max_tokens"
-        else with_room(request.max_tokens, request.thinking),
-    }
-    if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
-            }
-            for tool in request.tools
-        ]
-    if quirks.thinking_switch:
-        body["thinking"] = {"type": "enabled" if thinks else "disabled"}
-    effort = reasoning_effort(card, request.thinking, chat_with_tools=bool(request.tools))
-    if effort is not None and (thinks or not quirks.thinking_switch):
-        body["reasoning_effort"] = effort
-    return body
 
 
 def _content(request: Request, text: str, images: Sequence[ImageEntry]) -> object:
@@ -318,15 +285,11 @@ class _Reading(ReplyReading):
         ]
         said: StopReason = "refused" if self._refused else _STOPS.get(self._reason, "end")
         stop, whole, dropped = settled_calls(said, calls, bool(found) and any(found[-1].arguments))
-        events: list[ModelEvent] = []
         extras = {number: found[at].extra for number, at in enumerate(whole) if found[at].extra is not None}
-        if self._reasoned or self._details or extras:
-            kept = _Kept(self._reasoned, _joined(self._details), extras)
-            events.append(Opaque(seal(self._provider, self._asked, kept)))
-        events += [calls[at] for at in whole]
-        if self._usage is not None:
-            events.append(_counted(self._usage))
-        return [*events, ReplyEnded(stop, self._model, dropped)]
+        is_kept = self._reasoned or self._details or extras
+        kept = _Kept(self._reasoned, _joined(self._details), extras) if is_kept else None
+        usage = None if self._usage is None else _counted(self._usage)
+        return self._ended(stop, [calls[at] for at in whole], dropped, usage, kept)
 
     def _gather(self, piece: _Piece) -> None:
         function = piece.function or _Function()

@@ -13,13 +13,11 @@ from fledge.core.redact import redacted
 from fledge.core.value import Value
 from fledge.egress import Environment, Headers
 from fledge.errors import BadInput
-from fledge.models.anthropic import BASE_URL as ANTHROPIC_URL
 from fledge.models.catalog import Card, WireName
 from fledge.models.http import checked_url
 from fledge.models.keys import SecretKey, key_in_file, read_key
-from fledge.models.openai import BASE_URL as OPENAI_URL
-from fledge.models.openai import Quirks, usual_quirks
 
+TokenField = Literal["max_tokens", "max_completion_tokens"]
 RESERVED = frozenset({"scripted", "given"})
 """Names before the slash that mean no service."""
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -32,6 +30,32 @@ _SECRET_NAME = re.compile(
 _OWN_HEADERS = frozenset(
     {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "accept-encoding"}
 )
+
+
+class Quirks(Value, kw_only=True):
+    """Demands of a service beyond the protocol."""
+
+    token_field: TokenField = "max_tokens"
+    """The name of the token limit: OpenAI has a new one, most compatible servers know only the old."""
+    thinking_switch: bool = False
+    """It thinks unless `thinking: {type: disabled}` is sent, and then wants `reasoning_content` with every reply, even
+    an empty one (DeepSeek)."""
+    signed_calls: bool = False
+    """The first call of a reply needs a signature in its `extra_content` (Gemini)."""
+    reply_after_results: bool = False
+    """A message of the user's may not follow a tool's: the model must have replied in between (Mistral)."""
+
+
+def usual_quirks(base_url: str) -> Quirks:
+    """The quirks of the service at this address; none of one that nobody has described."""
+    host = f".{urlsplit(base_url).hostname}"
+    openai = host.endswith((".openai.com", ".openai.azure.com"))
+    return Quirks(
+        token_field="max_completion_tokens" if openai else "max_tokens",
+        thinking_switch=host.endswith(".deepseek.com"),
+        signed_calls=host == ".generativelanguage.googleapis.com",
+        reply_after_results=host.endswith(".mistral.ai"),
+    )
 
 
 class Provider(Value, kw_only=True):
@@ -94,14 +118,14 @@ BUILT_IN: Mapping[str, Provider] = {
             name="openai",
             api="openai-responses",
             compatible_api="openai-chat",
-            base_url=OPENAI_URL,
+            base_url="https://api.openai.com/v1",
             base_url_env=("OPENAI_BASE_URL",),
             key_env="OPENAI_API_KEY",
         ),
         Provider(
             name="anthropic",
             api="anthropic",
-            base_url=ANTHROPIC_URL,
+            base_url="https://api.anthropic.com",
             base_url_env=("ANTHROPIC_BASE_URL",),
             key_env="ANTHROPIC_API_KEY",
         ),

@@ -8,20 +8,18 @@ business of `keys` and `http`.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import msgspec
 
 from fledge.core.schema import JsonObject
 from fledge.core.value import Value
-from fledge.models.adapter import HttpModel, Service, TokenDetails, counted_usage, settled_calls
+from fledge.models.adapter import HttpModel, TokenDetails, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
     Call,
     ModelEvent,
-    Opaque,
-    ReplyEnded,
     Request,
     StopReason,
     Text,
@@ -29,15 +27,14 @@ from fledge.models.base import (
     ToolMessage,
     UserMessage,
 )
-from fledge.models.catalog import Card, reasoning_effort
+from fledge.models.catalog import reasoning_effort
 from fledge.models.http import ReplyReading, Wire, broken_stream
 from fledge.models.images import data_url
 from fledge.models.native_search import CitedSource, sources_text
-from fledge.models.opaque import seal, unseal
+from fledge.models.opaque import unseal
 from fledge.models.provider_errors import ErrorBody
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, object_text, with_clean_calls, with_room
 
-BASE_URL = "https://api.openai.com/v1"
 ENCRYPTED = "reasoning.encrypted_content"
 LEAST_TOKENS = 16
 """The smallest `max_output_tokens` that is accepted."""
@@ -51,19 +48,45 @@ _NO_SUMMARIES = re.compile(r"reasoning summar", re.IGNORECASE)
 class ResponsesModel(HttpModel):
     """Any model behind a responses endpoint."""
 
-    path, vendor, vendor_key = "/responses", "openai", "OPENAI_API_KEY"
+    path = "/responses"
     _summaries = True
     """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
 
-    def __init__(self, *, base_url: str = BASE_URL, **service: Unpack[Service]) -> None:
-        super().__init__(base_url, service)
-
-    def _body(self, request: Request) -> JsonObject:
-        card, searches = self._card(request.model), self._is_searching(request)
-        return request_body(request, card, self._provider, self._summaries, searches)
+    def body(self, request: Request) -> JsonObject:
+        """The request in the protocol's words."""
+        searches = self._is_searching(request)
+        body: JsonObject = {
+            "model": request.model,
+            "input": _input(request, self._provider.name, searches),
+            "stream": True,
+            "store": False,
+            "max_output_tokens": max(LEAST_TOKENS, with_room(request.max_tokens, request.thinking)),
+        }
+        if request.system:
+            body["instructions"] = request.system
+        if request.tools or searches:
+            hosted: list[ResponseItem] = [{"type": "web_search"}] if searches else []
+            body["tools"] = hosted + [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.schema,
+                    # A strict schema must require every property, which ours do not.
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+        effort = reasoning_effort(self._card(request.model), request.thinking)
+        if effort is not None:
+            summary = {"summary": "auto"} if self._summaries and effort != "none" else {}
+            body["reasoning"] = {"effort": effort, **summary}
+            # Models that do not reason refuse this.
+            body["include"] = [ENCRYPTED]
+        return body
 
     def _reading(self, request: Request) -> ReplyReading:
-        return _Reading(request.model, self._provider, self._is_searching(request))
+        return _Reading(request.model, self._provider.name, self._is_searching(request))
 
     def _is_searching(self, request: Request) -> bool:
         # Search is refused beside the lowest level of reasoning.
@@ -78,41 +101,6 @@ class ResponsesModel(HttpModel):
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def request_body(
-    request: Request, card: Card | None, provider: str, summaries: bool = True, searches: bool = False
-) -> JsonObject:
-    """The request in the protocol's words."""
-    body: JsonObject = {
-        "model": request.model,
-        "input": _input(request, provider, searches),
-        "stream": True,
-        "store": False,
-        "max_output_tokens": max(LEAST_TOKENS, with_room(request.max_tokens, request.thinking)),
-    }
-    if request.system:
-        body["instructions"] = request.system
-    if request.tools or searches:
-        hosted: list[ResponseItem] = [{"type": "web_search"}] if searches else []
-        body["tools"] = hosted + [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.schema,
-                # A strict schema must require every property, which ours do not.
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
-    effort = reasoning_effort(card, request.thinking)
-    if effort is not None:
-        summary = {"summary": "auto"} if summaries and effort != "none" else {}
-        body["reasoning"] = {"effort": effort, **summary}
-        # Models that do not reason refuse this.
-        body["include"] = [ENCRYPTED]
-    return body
 
 
 def _input(request: Request, provider: str, searches: bool) -> list[ResponseItem]:
@@ -292,7 +280,7 @@ class _Reading(ReplyReading):
         calls = [_call(item, f"call_{number}", item.arguments or "{}") for number, item in enumerate(uses)]
         why: StopReason = "refused" if self._refused else self._stop
         cut: list[Call] = []
-        events: list[ModelEvent] = []
+        sources, kept = "", list[_Kept]()
         if why == "end":
             sources = sources_text(
                 source
@@ -301,19 +289,17 @@ class _Reading(ReplyReading):
                 for part in item.content or ()
                 for source in part.annotations or ()
             )
-            events += [Text(sources)] if sources else []
-            events += self._kept(len(sources))
+            kept = self._kept(len(sources))
         else:
             begun = [item for place, item in sorted(self._begun.items()) if place not in self._items]
             cut = [_call(item, "", "") for item in begun if item.type == "function_call"]
         stop, whole, dropped = settled_calls(why, [*calls, *cut], not cut and bool(uses and uses[-1].arguments))
-        events += [calls[at] for at in whole]
-        usage = self._usage
+        counted, usage = None, self._usage
         if usage is not None:
             given, said = usage.input_tokens_details, usage.output_tokens_details
             searches = sum(map(_is_search, self._found.values()))
-            events.append(counted_usage(usage.input_tokens, given, usage.output_tokens, said, searches))
-        return [*events, ReplyEnded(stop, self._model, dropped)]
+            counted = counted_usage(usage.input_tokens, given, usage.output_tokens, said, searches)
+        return self._ended(stop, [calls[at] for at in whole], dropped, counted, kept, sources)
 
     def _text(self, event: _Event) -> Sequence[ModelEvent]:
         if not event.delta:
@@ -357,8 +343,8 @@ class _Reading(ReplyReading):
         fault = inner or ErrorBody(message=event.message, code=event.code)
         raise broken_stream(fault, fault.message or str(fault.code or fault.type or "no reason given"))
 
-    def _kept(self, sources: int) -> list[ModelEvent]:
-        """The sealed items; nothing if the transcript alone says it all."""
+    def _kept(self, sources: int) -> list[_Kept]:
+        """The items to hand back; none if the transcript alone says it all."""
         kept: list[_Kept] = []
         for place, item in sorted(self._items.items()):
             if item.type == "reasoning" and item.encrypted_content:
@@ -372,9 +358,8 @@ class _Reading(ReplyReading):
                 kept.append(_Kept("search", search=self._found[place]))
         if sources:
             kept.append(_Kept("sources", sources))
-        if not any(item.encrypted or item.phase or item.kind in ("search", "sources") for item in kept):
-            return []
-        return [Opaque(seal(self._provider, self._asked, kept))]
+        says_more = any(item.encrypted or item.phase or item.kind in ("search", "sources") for item in kept)
+        return kept if says_more else []
 
 
 def _call(item: _Item, id: str, arguments: str) -> Call:

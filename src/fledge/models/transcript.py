@@ -76,16 +76,6 @@ def is_object(arguments: str) -> bool:
     return True
 
 
-def whole_calls(calls: Sequence[Call], last_has_arguments: bool) -> tuple[list[int], str]:
-    """Of a reply that hit the token limit: the places of calls that can be run, and the names of those that were cut.
-
-    The last call may have been cut in the middle of its arguments, or before the first of them.
-    """
-    last = len(calls) - 1
-    kept = [at for at, call in enumerate(calls) if is_object(call.arguments) and (at < last or last_has_arguments)]
-    return kept, ", ".join(call.name or "an unknown tool" for at, call in enumerate(calls) if at not in kept)
-
-
 def object_text(arguments: str) -> str:
     """The arguments as the text of a JSON object: as they are, or told as broken where they are not one."""
     if is_object(arguments):

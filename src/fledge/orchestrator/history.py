@@ -9,8 +9,8 @@ from fledge.core import events as ev
 from fledge.core.freeze import freeze
 from fledge.core.keys import parse_key
 from fledge.core.run import Ended, Failed, Terms
-from fledge.core.transcript import Body, CallEntry, OpenCall, Replied, Resulted, Spoken
-from fledge.openclaw import PastLine, PastRun, conversation_key
+from fledge.core.transcript import Body, OpenCall, Replied, Resulted
+from fledge.openclaw import PastLine, PastResult, PastRun, conversation_key
 from fledge.orchestrator import effects, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import open_conversation
@@ -59,21 +59,16 @@ def write_transcript(c: Commit, session: str, lines: Iterable[PastLine]) -> str:
     open_ones: dict[str, OpenCall] = {}
     last = ""
     for line in lines:
-        if line.role != "tool":
-            _close(c, session, open_ones)
-        match line.role:
-            case "user":
-                transcripts.write(c, session, Spoken(line.text, kind="history"))
-            case "assistant":
-                calls = tuple(CallEntry(call.id, call.name, call.arguments) for call in line.calls)
-                reply = Replied(line.text, calls, model=line.model, usage=line.usage)
-                seq = transcripts.write(c, session, reply)
-                open_ones = {call.id or str(at): OpenCall(seq, at, call) for at, call in enumerate(calls)}
-                last = line.text or last
-            case _:
-                call = open_ones.pop(line.answers, None)
-                if call is not None:
-                    transcripts.write(c, session, _result(call, line.text, line.is_error))
+        if isinstance(line, PastResult):
+            call = open_ones.pop(line.answers, None)
+            if call is not None:
+                transcripts.write(c, session, _result(call, line.text, line.is_error))
+            continue
+        _close(c, session, open_ones)
+        seq = transcripts.write(c, session, line)
+        if isinstance(line, Replied):
+            open_ones = {call.id or str(at): OpenCall(seq, at, call) for at, call in enumerate(line.calls)}
+            last = line.text or last
     _close(c, session, open_ones)
     return last
 

@@ -17,13 +17,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fledge.config import Config, model_for_conversation
-from fledge.config.places import user_folder
+from fledge.config.places import read_memory, user_folder
 from fledge.egress import Environment
-from fledge.errors import BadInput, FledgeError, Refused
-from fledge.models.catalog import Catalog
-from fledge.models.choosing import UNASKED_S, first_model, usable_words
+from fledge.errors import FledgeError, Refused
+from fledge.models.choosing import UNASKED_S
 from fledge.models.names import Registry
-from fledge.plain_file import read_plain, write_private
+from fledge.plain_file import write_private
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 
 FILE = "model.json"
@@ -105,7 +104,7 @@ async def choose_model(
     if settled is not None:
         return settled
     catalog = configured_catalog(config)
-    chosen = await choose_by_key(config, configured_registry(config, env, catalog), catalog, env)
+    chosen = await choose_by_key(config, configured_registry(config, env, catalog))
     if chosen.model == catalog.default_of(chosen.model.partition("/")[0]):
         # A server's list or a variable may name another model next time, so those are not remembered.
         user = user_folder(env)
@@ -113,23 +112,23 @@ async def choose_model(
     return chosen
 
 
-async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, env: Environment) -> ChosenModel:
+async def choose_by_key(config: Config, registry: Registry) -> ChosenModel:
     """A model of the first usable service, else of a local Ollama. Raises `Refused` if there is none."""
     found = registry.standings(config.models.providers)
     without_model: list[str] = []
     for one in found:
         if not one.reason:
             continue
-        model = await first_model(one, catalog, env, registry.ca_file)
+        model = await registry.first_model(one.provider)
         if model is not None:
             return ChosenModel(model, "key", one.reason)
         without_model.append(f"{one.provider.name} ({one.reason}) names no model that can be used")
     local = next((one for one in found if one.provider.name == "ollama" and not one.reason), None)
     if local is not None:
-        model = await first_model(local, catalog, env, registry.ca_file, UNASKED_S)
+        model = await registry.first_model(local.provider, UNASKED_S)
         if model is not None:
             return ChosenModel(model, "ollama", "a local Ollama answers and no key is set")
-    words = "; ".join(without_model) or usable_words(found, catalog, env)
+    words = "; ".join(without_model) or registry.usable_words(config.models.providers)
     raise Refused("error", f"no model is set, and {words}. Or give --model NAME (`fledge models --all` lists them)")
 
 
@@ -145,13 +144,8 @@ def _is_usable(config: Config, env: Environment, model: str) -> bool:
 
 
 def _remembered(user: Path) -> _Memory:
-    path = user / FILE
-    try:
-        return msgspec.json.decode(read_plain(path), type=_Memory)
-    except FileNotFoundError:
-        return _Memory()
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise BadInput(str(path), "must be a readable JSON object; remove it to choose again", str(error)) from None
+    expected = "a readable JSON object; remove it to choose again"
+    return read_memory(user / FILE, _Memory, expected) or _Memory()
 
 
 def _remember(user: Path, memory: _Memory) -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from fledge.cancellation import describe, is_stop
 from fledge.core.images import Image, read_images, told
-from fledge.core.params import read_params
+from fledge.core.params import described, read_params, struct_type
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
 from fledge.tools.signature import ToolFunction, is_async, name_of, schema_of, signature_of
@@ -204,13 +204,9 @@ class Tool(Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> str:
         """Its arguments in one line, for error messages."""
-        properties = self.schema.get("properties")
-        if not isinstance(properties, dict) or not properties:
-            return "It takes no arguments."
-        required = self.schema.get("required")
-        needed = required if isinstance(required, list) else []
-        told = [f"{name} ({_shape(form)}{', required' * (name in needed)})" for name, form in properties.items()]
-        return f"It takes: {', '.join(told)}."
+        fields = struct_type(self.arguments).fields
+        told = [f"{one.encode_name} ({described(one.type)}{', required' * one.required})" for one in fields]
+        return f"It takes: {', '.join(told)}." if told else "It takes no arguments."
 
     def _with(self, arguments: Struct, context: ToolContext) -> Callable[[], Any]:
         """The function with everything that it takes."""
@@ -396,19 +392,6 @@ def capped(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[cut: {len(text) - limit} of {len(text)} characters are not shown]"
-
-
-def _shape(form: Any) -> str:
-    if not isinstance(form, dict):
-        return "anything"
-    if "enum" in form:
-        return "one of " + ", ".join(str(choice) for choice in form["enum"])
-    if "anyOf" in form:
-        return " or ".join(_shape(choice) for choice in form["anyOf"])
-    kind = str(form.get("type", "object" if "$ref" in form else "anything"))
-    bounds = [f" from {form['minimum']}"] if "minimum" in form else []
-    bounds += [f" up to {form['maximum']}"] if "maximum" in form else []
-    return kind + "".join(bounds)
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------

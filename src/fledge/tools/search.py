@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 
 from fledge.config.schema import SearchService, WebSearch
 from fledge.core.access import tool_name
+from fledge.core.freeze import one_line
 from fledge.egress import Environment, Headers
 from fledge.errors import BadInput, Refused
 from fledge.models.http import checked_url, no_key
@@ -87,13 +88,9 @@ def hosted_search_tool() -> Tool:
 
 
 def _entry(number: int, hit: SearchHit) -> str:
-    title, url, snippet = _line(hit.title, MAX_TITLE), _line(hit.url, MAX_ADDRESS), _line(hit.snippet, MAX_SNIPPET)
+    title, url = one_line(hit.title, MAX_TITLE), one_line(hit.url, MAX_ADDRESS)
+    snippet = one_line(hit.snippet, MAX_SNIPPET)
     return f"{number}. {title}\n   {url}\n   {snippet}".rstrip()
-
-
-def _line(text: str, limit: int) -> str:
-    joined = " ".join(text.split())
-    return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
 
 # ---- the services ----------------------------------------------------------------------------------------------------
@@ -209,7 +206,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
         return raw
 
     def _refusal(self, status: int, raw: bytes, fields: Headers, key: SecretKey | None) -> Refused:
-        reason = _line(shown(_reason(raw), key), _MAX_REASON)
+        reason = one_line(shown(_reason(raw), key), _MAX_REASON)
         about_key = status in (401, 403) or (status == 422 and _ABOUT_THE_KEY.search(reason))
         if status == 429:
             seconds = retry_after(fields, time.time())

@@ -15,7 +15,7 @@ import re
 import socket
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
@@ -137,18 +137,13 @@ class Fetcher(Struct, frozen=True, kw_only=True):
 
         url = _url(address)
         try:
-            async with (
-                asyncio.timeout(self.seconds),
-                self._client("direct") as direct,
-                self._client("proxied") as proxied,
-            ):
+            async with asyncio.timeout(self.seconds):
                 for _ in range(MAX_REDIRECTS + 1):
                     proxy = proxy_for(str(url), self.env)
-                    if proxy is None:
-                        found = await self._get(direct, url)
-                    else:
+                    if proxy is not None:
                         await self._judge_for_proxy(url)
-                        found = await self._get(proxied, url, proxy)
+                    async with self._client(proxy) as client:
+                        found = await self._get(client, url, proxy)
                     if isinstance(found, WebPage):
                         return found
                     url = found
@@ -178,7 +173,8 @@ class Fetcher(Struct, frozen=True, kw_only=True):
         for answer in answers:
             _judged(answer, self.policy, host)
 
-    def _client(self, way: Literal["direct", "proxied"]) -> "aiohttp.ClientSession":
+    def _client(self, proxy: Proxy | None) -> "aiohttp.ClientSession":
+        """What connects to judged addresses and no others; to nothing but the proxy, where there is one."""
         import aiohttp
         from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -213,12 +209,12 @@ class Fetcher(Struct, frozen=True, kw_only=True):
             return socket.socket(info[0], info[1], info[2])
 
         tls = tls_context(self.env)
-        if way == "direct":
+        if proxy is None:
             connector = aiohttp.TCPConnector(
                 resolver=Judged(), use_dns_cache=False, force_close=True, socket_factory=judged_socket, ssl=tls
             )
         else:
-            # Its only connections are to the proxy that the user named, which may well be at a private address.
+            # The user named the proxy, which may well be at a private address.
             connector = aiohttp.TCPConnector(force_close=True, ssl=tls)
         return aiohttp.ClientSession(
             connector=connector,
@@ -233,7 +229,7 @@ class Fetcher(Struct, frozen=True, kw_only=True):
             },
         )
 
-    async def _get(self, client: "aiohttp.ClientSession", url: "URL", proxy: Proxy | None = None) -> "WebPage | URL":
+    async def _get(self, client: "aiohttp.ClientSession", url: "URL", proxy: Proxy | None) -> "WebPage | URL":
         host = url.raw_host or ""
         if _is_address(host):
             # The connector does not ask a resolver about these.
