@@ -260,9 +260,8 @@ class Guest(Fledge):
         return await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=0) if waited is None else waited
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
-        """Hear what happens inside turns from now on, of all sessions: the holder drives them all. What a holder that
-        leaves told meanwhile is `lost`."""
-        return self._asking.listen(size, poke)
+        """Hear what happens inside turns from now on. What a holder that leaves told meanwhile is `lost`."""
+        return self._asking.listen(size, poke, session)
 
     # ---- what waits for an answer
 

@@ -1,8 +1,6 @@
 """A handle on a run of a folder that another process may hold."""
 
-import asyncio
 import time
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -16,7 +14,6 @@ from fledge.commands.runs import NextAttempt
 from fledge.commands.values import Story
 from fledge.errors import NotFound
 from fledge.orchestrator.effects import Killing
-from fledge.runtime.feed import Subscription
 
 T = TypeVar("T")
 
@@ -31,6 +28,7 @@ class GuestHandle(Handle[T]):
         self, asking: VerbCaller, session_key: str, run_id: str, output_type: type[T] | None = None, label: str = ""
     ) -> None:
         self._asking, self.output_type, self.label = asking, output_type, label
+        self._feed = self._moves = asking
         self.session_key, self.run_id = session_key, run_id
         self._seen: HandleSeen | None = None
 
@@ -69,15 +67,6 @@ class GuestHandle(Handle[T]):
 
     async def _story(self) -> Story:
         return await self._asking.call(Story, "runs.info", target=self.session_key)
-
-    def _listen(self, poke: Callable[[], None]) -> Subscription:
-        return self._asking.listen(poke=poke)
-
-    def _watch(self, moved: asyncio.Event) -> None:
-        self._asking.watch(self.session_key, moved)
-
-    def _unwatch(self, moved: asyncio.Event) -> None:
-        self._asking.unwatch(self.session_key, moved)
 
     async def _look(self, told: int, after: int) -> RunLook:
         self._asking.check_heard()
