@@ -4,7 +4,7 @@ A handle holds no state of its own: any number of handles on one run say the sam
 """
 
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from fledge.api import views
 from fledge.api.streams import Hearing, Moves, RunEvent, RunLook, run_events
@@ -158,12 +158,12 @@ class Handle(Generic[T]):
         """
         key = self.session_key
 
-        def planned(tx: Tx) -> tuple[Plan | None] | None:
-            found = views.plan(tx, key)
-            return (found,) if found is not None or tx.runs.load(key).ended is not None else None
+        def planned(tx: Tx) -> Plan | Literal[False] | None:
+            """False: the run has ended."""
+            return views.plan(tx, key) or (None if tx.runs.load(key).ended is None else False)
 
         found = await self._changes.until(planned, [key], deadline(self._engine, timeout))
-        return None if found is None else found[0]
+        return found or None
 
     async def steer(self, message: str) -> str:
         """Stop the current work and give the run new instructions; return the run id of the new attempt.
