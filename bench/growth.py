@@ -20,7 +20,8 @@ from statistics import median
 import fledge
 from bench.history import copy_runs
 from bench.measure import Meter, children_cpu_s
-from fledge.commands.listing import RunsQuery, SessionsQuery, page_of_runs, page_of_sessions
+from fledge.commands.listing import RunsQuery, SessionsQuery, runs_query, sessions_query
+from fledge.commands.table import Moment
 from fledge.models.scripted import ScriptedModel, echo
 from fledge.orchestrator.spawn_params import SpawnParams
 from fledge.store.base import Tx
@@ -91,10 +92,10 @@ async def _opening_ms(state: Path) -> float:
 
 async def _asked(fl: fledge.Fledge) -> tuple[float, float, float, float]:
     def page(tx: Tx) -> None:
-        assert len(page_of_runs(tx, RunsQuery(limit=LIVED), 0.0, True).rows) == LIVED
+        assert len(runs_query(Moment(tx, 0.0, True), RunsQuery(limit=LIVED)).rows) == LIVED
 
     def sessions(tx: Tx) -> None:
-        assert len(page_of_sessions(tx, SessionsQuery(limit=LIVED), 0.0).rows) == LIVED
+        assert len(sessions_query(Moment(tx, 0.0, True), SessionsQuery(limit=LIVED)).rows) == LIVED
 
     def week(tx: Tx) -> None:
         assert sum(one.runs for one in tx.lists.agent_days(0)) >= LIVED

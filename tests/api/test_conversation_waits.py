@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import fledge
-from fledge.commands import looking
+from fledge.commands.queries import OverviewOf, overview
+from fledge.commands.table import Moment
 from fledge.core.policy import MAX_WAKES
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, ScriptedReply, last_text, use
@@ -108,7 +109,7 @@ def test_a_conversation_that_waits_says_what_for(place: Place) -> None:
         first = await chat.post("Delegate 10, 20, 30")
         await asyncio.sleep(15)
         now = fl.engine.clock.now()
-        shown = await fl.engine.store.read(lambda tx: looking.overview(tx, now, True, chat.key))
+        shown = await fl.engine.store.read(lambda tx: overview(Moment(tx, now, True), OverviewOf(session=chat.key)))
         assert re.fullmatch(r"waits for 2 of 3 children, 29m4\ds at most", shown.state)
         await chat.reply(first)
 

@@ -13,7 +13,7 @@ from fledge.api.streams import RunEvent, RunLook, SessionWords, own, run_events
 from fledge.api.values import Message, TimelineEvent
 from fledge.models.base import Model, ModelEvent, Request, Text, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, CutReply, ScriptedReply, use
-from fledge.runtime.feed import Feed, Subscription, TurnEvent
+from fledge.runtime.feed import Feed, TurnEvent
 from fledge.testing import ScriptedModel, run_virtual
 from tests.api.scene import Place, obedient
 from tests.statements import proves
@@ -358,20 +358,18 @@ class Source:
         self.feed, self._looks = Feed(), list(looks)
         self.moved = asyncio.Event()
 
-    def listen(self, poke: Callable[[], None]) -> Subscription:
-        return self.feed.listen(poke=poke)
-
-    def watch(self, moved: asyncio.Event) -> None:
+    def watch(self, moved: asyncio.Event, key: str) -> None:
+        assert key == RUN
         self.moved = moved
 
-    def unwatch(self, moved: asyncio.Event) -> None:
-        assert moved is self.moved
+    def unwatch(self, moved: asyncio.Event, key: str) -> None:
+        assert (moved, key) == (self.moved, RUN)
 
     async def look(self, told: int, after: int) -> RunLook:
         return self._looks.pop(0)(self)
 
     def events(self) -> AsyncGenerator[RunEvent, None]:
-        return run_events(RUN, self.listen, self.watch, self.unwatch, self.look)
+        return run_events(RUN, self.feed, self, self.look)
 
 
 def phase(name: str) -> TimelineEvent:

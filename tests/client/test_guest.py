@@ -73,11 +73,11 @@ SHARED: dict[type, dict[str, set[str]]] = {
         "retry": {"_take_up"},
         "dismiss": {"_take_up"},
     },
-    GuestHandle: {"events": {"_listen", "_watch", "_unwatch", "_look"}},
+    GuestHandle: {"events": {"_feed", "_moves", "_look"}},
     GuestConversation: {
         "send": {"_deadline", "_say", "_answer"},
         "post": {"_say"},
-        "stream": {"_last_entry", "_listen", "_say", "_answer", "_entries"},
+        "stream": {"_last_entry", "_feed", "_say", "_answer", "_entries"},
         "_say": {"_check_thinks", "_accept"},
     },
 }
@@ -89,7 +89,8 @@ def test_a_guest_has_a_way_of_its_own_for_everything_public(kind: type) -> None:
     base = kind.__mro__[1]
     public = {name for name, _ in inspect.getmembers(base) if not name.startswith("_")}
     assert public - set(vars(kind)) == {name for name in SHARED[kind] if not name.startswith("_")}
-    own = {*vars(kind), *SHARED[kind]} | ({"_accept"} & set(vars(GuestConversation)))
+    made = set(kind.__dict__["__init__"].__code__.co_names)
+    own = {*vars(kind), *made, *SHARED[kind]} | ({"_accept"} & set(vars(GuestConversation)))
     for name, steps in SHARED[kind].items():
         used = set(getattr(base, name).__code__.co_names)
         assert {one for one in used if one.startswith("_")} == steps <= own

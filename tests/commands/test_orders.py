@@ -11,7 +11,10 @@ import fledge
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import rest
 from fledge.commands.methods import call
-from fledge.commands.orders import COMPACTED, below
+from fledge.commands.orders import COMPACTED
+from fledge.commands.params import InSession
+from fledge.commands.queries import sessions_below
+from fledge.commands.table import Moment
 from fledge.commands.values import Below
 from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, ScriptedReply, last_text, use
@@ -66,6 +69,11 @@ def play(place: Place, body: Callable[[fledge.Fledge, Say], Awaitable[None]], **
 
     config = {"tools": {"push": {"approval": "ask"}}, **options}
     place.act(acting, ScriptedModel(world), tools=[push], config=config)
+
+
+async def below(fl: fledge.Fledge) -> Below:
+    """What goes on in the main conversation and below it."""
+    return await fl.engine.store.read(lambda tx: sessions_below(Moment(tx, fl.engine.clock.now(), True), InSession()))
 
 
 async def until_ended(fl: fledge.Fledge, label: str) -> None:
@@ -168,7 +176,7 @@ def test_a_plan_is_answered_by_its_person(place: Place) -> None:
         assert await say("/subagents reject planner too short") == "rejected the plan of planner: attempt 2"
         await asyncio.sleep(5)
         assert await say("/subagents approve planner") == "approved the plan of planner: attempt 3"
-        seen = await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))
+        seen = await below(fl)
         assert [child.state for child in seen.children] == ["queued"]  # where the plan stands is not its work
         assert "no plan awaits an answer" in await say("/subagents approve planner")
         await until_ended(fl, "planner")
@@ -280,15 +288,12 @@ def test_a_person_may_spawn_every_agent_within_the_ceiling_of_the_conversation(p
 
 def test_what_goes_on_below_a_conversation_names_every_subagent_at_work(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
-        async def look() -> Below:
-            return await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))
-
-        idle = await look()
+        idle = await below(fl)
         assert (idle.state, idle.opened_at, idle.children) == ("idle", None, ())
         for _ in range(2):
             await say("/subagents spawn main wait for ever")
         await asyncio.sleep(1)
-        at_work = await look()
+        at_work = await below(fl)
         shown = [(child.label, child.state, child.depth, child.waits) for child in at_work.children]
         assert shown == [("wait for ever", "running", 1, False)] * 2
         assert all(child.started_at is not None and child.started_at < at_work.now_at for child in at_work.children)
@@ -309,7 +314,7 @@ def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_ga
             return (await run_command(fl, MAIN, line)).text
 
         async def unanswered() -> str:
-            return (await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))).unanswered
+            return (await below(fl)).unanswered
 
         async def ask(method: str, **params: object) -> Any:
             return await call(GatewayState(fl), method, params)

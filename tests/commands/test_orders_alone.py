@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import fledge
-from fledge.commands.orders import targets
+from fledge.commands.params import InSession
+from fledge.commands.queries import sessions_below
 from fledge.commands.slash import complete
+from fledge.commands.table import Moment
 from fledge.config import with_settings
 from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import Limits
@@ -217,8 +219,13 @@ def test_help_lists_everything_and_what_is_no_command_is_refused(tmp_path: Path)
 def test_a_line_is_completed_with_the_labels_of_this_conversation(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
         await chat.child("AI Research")
-        found = await chat.engine.store.read(lambda tx: targets(tx, MAIN, chat.engine.clock.now()))
-        assert complete("/kill a", found) == [('"AI Research"', "running"), ("all", "all of them")]
+        seen = await chat.engine.store.read(
+            lambda tx: sessions_below(Moment(tx, chat.engine.clock.now(), True), InSession())
+        )
+        assert complete("/kill a", [(one.word, one.meaning) for one in seen.targets]) == [
+            ('"AI Research"', "running"),
+            ("all", "all of them"),
+        ]
 
     chat(tmp_path, body)
 

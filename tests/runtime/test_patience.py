@@ -8,7 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from fledge.api.views import forest, run_info
-from fledge.commands import lines, looking
+from fledge.commands import lines
+from fledge.commands.params import One
+from fledge.commands.queries import subagents_info
+from fledge.commands.table import Moment
 from fledge.core.prompts import list_text
 from fledge.core.run import Failing, Queued, Retry, Terms
 from fledge.core.transcript import Spoken
@@ -273,7 +276,7 @@ def test_a_pause_is_shown_with_its_time_and_reason_and_is_not_stuck(office: Offi
         at_once = await desk.look(lambda tx: list_text(views.child_rows(tx, MAIN), now))
         [line] = await desk.look(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs, now))
         assert line == "└─ worker · retrying in 400 s: HTTP 429: slow down"
-        story = lines.story(await desk.look(lambda tx: looking.story(tx, key, now)))
+        story = lines.story(await desk.look(lambda tx: subagents_info(Moment(tx, now, True), One(target=key))))
         assert "status    retrying in 400 s: HTTP 429: slow down" in story
         assert story[-1].endswith("paused             → queued  (retrying in 400 s: HTTP 429: slow down)")
         info = await desk.look(lambda tx: run_info(tx, key))

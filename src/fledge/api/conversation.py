@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from fledge.api import views
 from fledge.api.carried import GivenFile, GivenImage, carried
-from fledge.api.streams import answer_events
+from fledge.api.streams import Hearing, answer_events
 from fledge.api.values import Accepted, Message, Question, Reply
 from fledge.core.freeze import classify_reply
 from fledge.core.keys import agent_of
@@ -23,7 +23,7 @@ from fledge.orchestrator import control, messages
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Changes, Engine, deadline
-from fledge.runtime.feed import Feed, Subscription, TurnEvent
+from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import MessageRequest, Tx, Wishes
 
@@ -50,7 +50,8 @@ class Conversation:
         is_asked: bool = False,
         origin: str = "",
     ) -> None:
-        self._engine, self._changes, self._feed, self._profiles = engine, changes, feed, profiles
+        self._engine, self._changes, self._profiles = engine, changes, profiles
+        self._feed: Hearing = feed
         self._check = check
         """Refuses what this agent could not answer."""
         self._is_asked = is_asked
@@ -85,8 +86,8 @@ class Conversation:
         True
         """
         at = self._deadline(timeout)
-        run_id, failures = await self._say(message, images, attachments)
-        return await self._answer(run_id, failures, at)
+        said = await self._say(message, images, attachments)
+        return await self._answer(said.run_id, said.failures or 0, at)
 
     async def post(
         self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
@@ -97,7 +98,7 @@ class Conversation:
         >>> (await fl.session("main").reply(run_id)).text
         'echo: Hello'
         """
-        return (await self._say(message, images, attachments))[0]
+        return (await self._say(message, images, attachments)).run_id
 
     async def reply(
         self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
@@ -134,15 +135,15 @@ class Conversation:
         reply echo: Hello
         """
         after = await self._last_entry()
-        heard = self._listen()
+        heard = self._feed.listen(session=self.key)
         try:
-            run_id, failures = await self._say(message, images, attachments)
-            answer = asyncio.ensure_future(self._answer(run_id, failures, None))
+            said = await self._say(message, images, attachments)
+            answer = asyncio.ensure_future(self._answer(said.run_id, said.failures or 0, None))
         except BaseException:
             heard.close()
             raise
         entries = partial(self._entries, after)
-        async with aclosing(answer_events(self.key, run_id, after, heard, answer, entries)) as events:
+        async with aclosing(answer_events(self.key, said.run_id, after, heard, answer, entries)) as events:
             async for event in events:
                 yield event
 
@@ -172,14 +173,10 @@ class Conversation:
         self._check_thinks()
         return await self._engine.commit(messages.request_heartbeat, self.key, reason)
 
-    async def _say(
-        self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
-    ) -> tuple[str, int]:
-        """The run id, and how often the open turn had failed by then."""
+    async def _say(self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]) -> Accepted:
         check_text("message", message)
         self._check_thinks()
-        said = await self._accept(message, images, attachments)
-        return said.run_id, said.failures or 0
+        return await self._accept(message, images, attachments)
 
     def _check_thinks(self) -> None:
         self._check(agent_of(self.key))
@@ -217,10 +214,6 @@ class Conversation:
     def _deadline(self, timeout: float | None) -> Instant | None:
         """When a wait of so many seconds ends, by the time of `_answer`."""
         return deadline(self._engine, timeout)
-
-    def _listen(self) -> Subscription:
-        """Hear what happens inside turns of this conversation from now on."""
-        return self._feed.listen(session=self.key)
 
     async def _last_entry(self) -> int:
         """The number of the newest entry of the transcript."""

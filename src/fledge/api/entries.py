@@ -8,13 +8,14 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct, convert
+from msgspec import convert
 from msgspec.structs import replace
 
 from fledge.api.views import last_shown
 from fledge.core import entries as core
 from fledge.core.entries import CallAsked, CompletionsEntry, EntryPlace, HistoryEntry, LineEntry
 from fledge.core.transcript import Body, Line, from_body
+from fledge.core.value import NamedValue
 from fledge.errors import NotFound
 from fledge.store.base import Entry, Tx
 
@@ -28,7 +29,7 @@ SCANNED: Final = 20_000
 """At most so many events of all runs are looked at for the lines of one page."""
 
 
-class EntriesPage(Struct, frozen=True, kw_only=True):
+class EntriesPage(NamedValue):
     """Entries of a transcript, oldest first, with the lines between them."""
 
     entries: tuple[HistoryEntry, ...]

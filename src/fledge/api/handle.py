@@ -3,28 +3,26 @@
 A handle holds no state of its own: any number of handles on one run say the same, and dropping one changes nothing.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, Generic, TypeVar
-
-from msgspec import Struct
+from collections.abc import AsyncGenerator, Generator
+from typing import Any, Generic, Literal, TypeVar
 
 from fledge.api import views
-from fledge.api.streams import RunEvent, RunLook, run_events
+from fledge.api.streams import Hearing, Moves, RunEvent, RunLook, run_events
 from fledge.api.values import Plan, Result, RunInfo, quoted
 from fledge.core.figures import duration
 from fledge.core.run import Instant
+from fledge.core.value import Value
 from fledge.orchestrator import control
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Changes, Engine, deadline
 from fledge.orchestrator.spawner import Spawner
-from fledge.runtime.feed import Feed, Subscription
+from fledge.runtime.feed import Feed
 from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
 
 
-class HandleSeen(Struct, frozen=True):
+class HandleSeen(Value):
     """What a handle last saw of its run."""
 
     status: str
@@ -53,7 +51,9 @@ class Handle(Generic[T]):
         output_type: type[T] | None = None,
         label: str = "",
     ) -> None:
-        self._engine, self._spawner, self._changes, self._feed = engine, spawner, changes, feed
+        self._engine, self._spawner, self._changes = engine, spawner, changes
+        self._feed: Hearing = feed
+        self._moves: Moves = changes
         self.output_type = output_type
         """What its answer is read into, if anything."""
         self.label = label
@@ -137,16 +137,7 @@ class Handle(Generic[T]):
         echo: Say hello
         announcing
         """
-        return run_events(self.session_key, self._listen, self._watch, self._unwatch, self._look)
-
-    def _listen(self, poke: Callable[[], None]) -> Subscription:
-        return self._feed.listen(poke=poke, session=self.session_key)
-
-    def _watch(self, moved: asyncio.Event) -> None:
-        self._changes.watch(moved, self.session_key)
-
-    def _unwatch(self, moved: asyncio.Event) -> None:
-        self._changes.unwatch(moved, self.session_key)
+        return run_events(self.session_key, self._feed, self._moves, self._look)
 
     async def _look(self, told: int, after: int) -> RunLook:
         self._changes.check_open()
@@ -167,12 +158,12 @@ class Handle(Generic[T]):
         """
         key = self.session_key
 
-        def planned(tx: Tx) -> tuple[Plan | None] | None:
-            found = views.plan(tx, key)
-            return (found,) if found is not None or tx.runs.load(key).ended is not None else None
+        def planned(tx: Tx) -> Plan | Literal[False] | None:
+            """False: the run has ended."""
+            return views.plan(tx, key) or (None if tx.runs.load(key).ended is None else False)
 
         found = await self._changes.until(planned, [key], deadline(self._engine, timeout))
-        return None if found is None else found[0]
+        return found or None
 
     async def steer(self, message: str) -> str:
         """Stop the current work and give the run new instructions; return the run id of the new attempt.

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from fledge.api.agents import Agent
 from fledge.config import Config, with_agents
+from fledge.core.value import NamedValue
 from fledge.hooks import Hooks
 from fledge.tools.base import Tool
 
@@ -24,7 +25,7 @@ _LIMITS: Final = {
 """Limits of children, by wire key. Widths of lanes are compared too, by the engine."""
 
 
-class Identity(Struct, frozen=True, kw_only=True):
+class Identity(NamedValue):
     """What a process brings: by kind, the digest of each thing by name."""
 
     state: str

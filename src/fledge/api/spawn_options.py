@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
-from msgspec import Struct
 
 from fledge.api.agents import Agent, TextOrTool, given, read_tools
 from fledge.api.output_type import schema_for
@@ -17,6 +16,7 @@ from fledge.core.attachments import Attachment
 from fledge.core.keys import AGENT_ID, SessionKey
 from fledge.core.params import read_params
 from fledge.core.policy import Budget
+from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.orchestrator.spawn_params import Caller, Host, SpawnParams, read_spawn
 from fledge.tools.base import Tool
@@ -77,7 +77,7 @@ SPELLED: Final = {
 WRITTEN: Final = {wire: name for name, wire in SPELLED.items()}
 
 
-class SpawnCall(Struct, frozen=True):
+class SpawnCall(Value):
     """A spawn as a program asks for it."""
 
     params: SpawnParams

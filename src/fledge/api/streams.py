@@ -8,11 +8,10 @@ rows are is not known here; the holder of a folder and its guests both use this.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final
-
-from msgspec import Struct
+from typing import Final, Protocol
 
 from fledge.api.values import Message, Reply, TimelineEvent
+from fledge.core.value import Value
 from fledge.runtime.feed import Subscription, TurnEvent
 
 RunEvent = TurnEvent | TimelineEvent
@@ -78,7 +77,7 @@ class SessionWords:
         return found
 
 
-class RunLook(Struct, frozen=True):
+class RunLook(Value):
     """What the rows say of a run."""
 
     timeline: Sequence[TimelineEvent]
@@ -101,24 +100,35 @@ class _Moved(asyncio.Event):
         self._woken.set()
 
 
+class Hearing(Protocol):
+    """Where it is heard what happens inside turns."""
+
+    def listen(self, size: int = ..., poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
+        """Hear of this session from now on; `poke` is called at each event."""
+
+
+class Moves(Protocol):
+    """Where it is told that sessions move."""
+
+    def watch(self, moved: asyncio.Event, key: str) -> None:
+        """Set this event whenever the session moves, until `unwatch`."""
+
+    def unwatch(self, moved: asyncio.Event, key: str) -> None:
+        """Leave the event alone from now on."""
+
+
 async def run_events(
-    key: str,
-    listen: Callable[[Callable[[], None]], Subscription],
-    watch: Callable[[asyncio.Event], None],
-    unwatch: Callable[[asyncio.Event], None],
-    look: Callable[[int, int], Awaitable[RunLook]],
+    key: str, feed: Hearing, moves: Moves, look: Callable[[int, int], Awaitable[RunLook]]
 ) -> AsyncGenerator[RunEvent, None]:
     """Everything that happened to a run and will, until it has settled.
 
-    - `listen`: hear what happens inside turns from now on; the function it is given is called at each event.
-    - `watch`: set this event whenever the run moves, until `unwatch`.
-    - `look`: what the rows say: all but the first so many events, and replies behind this entry. Raises `Refused` once
-      nothing can be looked at any more.
+    `look`: what the rows say: all but the first so many events, and replies behind this entry. Raises `Refused` once
+    nothing can be looked at any more.
     """
     woken, words, told = asyncio.Event(), SessionWords(key), 0
     moved = _Moved(woken)
-    heard = listen(woken.set)
-    watch(moved)
+    heard = feed.listen(poke=woken.set, session=key)
+    moves.watch(moved, key)
     try:
         moved.set()
         while True:
@@ -149,10 +159,10 @@ async def run_events(
             await woken.wait()
     finally:
         heard.close()
-        unwatch(moved)
+        moves.unwatch(moved, key)
 
 
-class Own(Struct, frozen=True):
+class Own(Value):
     """What of a conversation belongs to the answer to one message."""
 
     replies: Sequence[Message]

@@ -9,6 +9,7 @@ from fledge.core.figures import duration
 from fledge.core.freeze import Stats, one_line
 from fledge.core.handover import Worktree
 from fledge.core.run import EndedReason, Instant, Outcome
+from fledge.core.value import NamedValue
 from fledge.errors import RunFailed
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
         return f"<fledge result {', '.join(parts)}>"
 
 
-class RunInfo(Struct, frozen=True, kw_only=True):
+class RunInfo(NamedValue):
     """A run as listed by `fl.runs()` and `fl.tree()`.
 
     >>> run = await fl.spawn("Say hello", label="greeting")
@@ -156,7 +157,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """Why the model could not answer."""
 
 
-class TimelineEvent(Struct, frozen=True, kw_only=True):
+class TimelineEvent(NamedValue):
     """One event in the life of a run, and the phase after it.
 
     >>> run = await fl.spawn("Say hello")
@@ -181,7 +182,7 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
         return self.words
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(NamedValue):
     """One entry of a transcript.
 
     >>> reply = await fl.session("main").send("Hello")
@@ -207,7 +208,7 @@ class Message(Struct, frozen=True, kw_only=True):
     """For `user`: the files that came with the message."""
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class Question(NamedValue):
     """A tool call that waits for a person: answer it with `fl.approve(id)` or `fl.deny(id)`.
 
     >>> await fl.approvals()
@@ -247,7 +248,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """Its commands run in a sandbox."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class Plan(NamedValue):
     """A plan that waits for approval: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
 
     >>> await fl.plans()
@@ -266,7 +267,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The labels of the sessions above it, the conversation first."""
 
 
-class GivenUp(Struct, frozen=True, kw_only=True):
+class GivenUp(NamedValue):
     """An undelivered result or message. `fl.retry(key)` delivers it again, `fl.dismiss(key)` removes it.
 
     >>> await fl.undelivered()
@@ -295,7 +296,7 @@ class GivenUp(Struct, frozen=True, kw_only=True):
     """When it is removed from the list."""
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class Reply(NamedValue):
     """The answer of a conversation, or the reason why there is none.
 
     >>> reply = await fl.session("main").send("Hello")
@@ -322,7 +323,7 @@ class Reply(Struct, frozen=True, kw_only=True):
         return self.status == "ok"
 
 
-class Accepted(Struct, frozen=True, kw_only=True, rename="camel"):
+class Accepted(NamedValue, rename="camel"):
     """What `fl.agent` answers."""
 
     run_id: str
@@ -331,7 +332,7 @@ class Accepted(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the open turn of its session had failed by then: how often."""
 
 
-class Waited(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Waited(NamedValue, rename="camel", omit_defaults=True):
     """What `fl.agent_wait` answers; `pending` is never terminal."""
 
     status: Literal["ok", "error", "timeout", "pending"]
@@ -342,7 +343,7 @@ class Waited(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     error: str | None = None
 
 
-class Forest(Struct, frozen=True, kw_only=True):
+class Forest(NamedValue):
     """What is below some sessions, each run with its children, oldest first; archived ones only while something below
     them is not archived."""
 

@@ -27,7 +27,9 @@ from fledge.cli.term.figures import sign_of
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import EndedItem
 from fledge.commands import lines
-from fledge.commands.looking import story
+from fledge.commands.params import One
+from fledge.commands.queries import subagents_info
+from fledge.commands.table import Moment
 from fledge.core.keys import main_key
 from fledge.core.transcript import Told, from_body
 from fledge.errors import BadInput
@@ -100,7 +102,7 @@ async def _tell_ends(fl: fledge.Fledge, live: LiveLines, ended: set[str]) -> Non
 async def _card(fl: fledge.Fledge, key: str) -> EndedItem:
     """How a subagent ended, with the last line of its words: the summary."""
     now = fl.engine.clock.now()
-    card = card_of(await fl.engine.store.read(lambda tx: story(tx, key, now)))
+    card = card_of(await fl.engine.store.read(lambda tx: subagents_info(Moment(tx, now, True), One(target=key))))
     return replace(card, text="".join(card.text.splitlines()[-1:]))
 
 

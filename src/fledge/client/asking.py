@@ -77,7 +77,7 @@ class VerbCaller:
         """What `look` finds, as soon as it finds something; it looks whenever this session moves (None: any does). None
         if the deadline passes first."""
         moved = asyncio.Event()
-        self.watch(key, moved)
+        self.watch(moved, key)
         try:
             while True:
                 moved.clear()
@@ -87,13 +87,13 @@ class VerbCaller:
                     return None
                 self.check_heard()
         finally:
-            self.unwatch(key, moved)
+            self.unwatch(moved, key)
 
-    def watch(self, key: str | None, moved: asyncio.Event) -> None:
+    def watch(self, moved: asyncio.Event, key: str | None) -> None:
         """Set this event whenever this session (None: any) moves, or nothing can be heard, until `unwatch`."""
         self._waiting.setdefault(key, set()).add(moved)
 
-    def unwatch(self, key: str | None, moved: asyncio.Event) -> None:
+    def unwatch(self, moved: asyncio.Event, key: str | None) -> None:
         """Leave the event alone from now on."""
         self._waiting[key].discard(moved)
         if not self._waiting[key]:
@@ -115,8 +115,8 @@ class VerbCaller:
 
     # ---- hearing
 
-    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
-        """Hear what happens inside turns from now on."""
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
+        """Hear what happens inside turns from now on, of all sessions: the holder drives them all."""
         if not self._follows_turns:
             self._follows_turns = True
             if self._is_open:

@@ -30,6 +30,8 @@ CONNECT_S: Final = 5.0
 LARGE_BYTES: Final = 64 * 1024
 """A request larger than this goes alone: nothing waits behind it, and if the other side refuses its size, it is clear
 what was refused."""
+MOST_BYTES: Final = 1 << 62
+"""How long a message of the other side may be: as long as it is."""
 MOST_HEARD: Final = 10_000
 """How many events wait for a slow reader of a feed before what turns tell is dropped."""
 
@@ -267,12 +269,12 @@ class ControlSocket:
         try:
             async with asyncio.timeout(CONNECT_S):
                 with reached(self._state) as path:
-                    reader, writer = await asyncio.open_unix_connection(path)
+                    reader, writer = await asyncio.open_unix_connection(path, limit=MOST_BYTES)
         except TimeoutError:
             raise StoreError(f"{self} takes too long to answer") from None
         except OSError:
             raise HolderLeft(self.left, acted=False) from None
-        return _Lines(reader, writer)
+        return LinePipe(reader, writer)
 
     async def alone(self, number: int, request: bytes, wait_s: float) -> WireEvent:
         """The answer to one request, on a connection of its own."""
@@ -282,14 +284,6 @@ class ControlSocket:
                 return await own._exchange(number, request)
         finally:
             await own.close()
-
-
-class _Lines(LinePipe):
-    """A message a line."""
-
-    async def close(self) -> None:
-        self._writer.transport.abort()  # nobody waits for what was not sent
-        await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next
 
 
 class Gateway:

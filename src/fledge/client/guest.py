@@ -22,7 +22,7 @@ from fledge.client.asking import VerbCaller, deadline
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
 from fledge.client.guest_conversation import GuestConversation
-from fledge.client.guest_run import GuestHandle
+from fledge.client.guest_run import GuestHandle, is_settled
 from fledge.commands.people import Approved, TakenUp
 from fledge.commands.runs import NextAttempt
 from fledge.commands.sessions import Done
@@ -205,10 +205,8 @@ class Guest(Fledge):
 
         async def met() -> bool | None:
             for handle in handles:
-                if handle.session_key not in settled:
-                    info = await handle.info()
-                    if info.unsettled == 0 and (info.ended_at is not None or info.phase == "awaiting_approval"):
-                        settled.add(handle.session_key)
+                if handle.session_key not in settled and is_settled(await handle.info()):
+                    settled.add(handle.session_key)
             return sum(handle.session_key in settled for handle in handles) >= enough or None
 
         await self._asking.until(None, met, at)
@@ -260,9 +258,8 @@ class Guest(Fledge):
         return await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=0) if waited is None else waited
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
-        """Hear what happens inside turns from now on, of all sessions: the holder drives them all. What a holder that
-        leaves told meanwhile is `lost`."""
-        return self._asking.listen(size, poke)
+        """Hear what happens inside turns from now on. What a holder that leaves told meanwhile is `lost`."""
+        return self._asking.listen(size, poke, session)
 
     # ---- what waits for an answer
 

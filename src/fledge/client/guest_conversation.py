@@ -18,7 +18,6 @@ from fledge.core.params import as_written
 from fledge.core.route import Address
 from fledge.errors import BadInput, NotFound, check_text
 from fledge.orchestrator.effects import Killing
-from fledge.runtime.feed import Subscription
 from fledge.store.base import Wishes
 
 MOST_ENTRIES = 1000
@@ -33,6 +32,7 @@ class GuestConversation(Conversation):
 
     def __init__(self, asking: VerbCaller, key: str, address: Address | None = None) -> None:
         self._asking, self._address = asking, address
+        self._feed = asking
         self.key = key
 
     async def reply(
@@ -78,9 +78,6 @@ class GuestConversation(Conversation):
 
     def _deadline(self, timeout: float | None) -> float | None:
         return deadline(timeout)
-
-    def _listen(self) -> Subscription:
-        return self._asking.listen()
 
     async def _last_entry(self) -> int:
         newest = await self.history(limit=1, tools=True)

@@ -1,9 +1,7 @@
 """A handle on a run of a folder that another process may hold."""
 
-import asyncio
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,12 +14,16 @@ from fledge.commands.runs import NextAttempt
 from fledge.commands.values import Story
 from fledge.errors import NotFound
 from fledge.orchestrator.effects import Killing
-from fledge.runtime.feed import Subscription
 
 T = TypeVar("T")
 
 MOST_REPLIES = 1000
 """So many of its newest entries are looked at for words that were not heard."""
+
+
+def is_settled(run: RunInfo) -> bool:
+    """True once nothing more will come of the run or of what is below it, as `views.is_settled` says of rows."""
+    return run.unsettled == 0 and (run.ended_at is not None or run.phase == "awaiting_approval")
 
 
 class GuestHandle(Handle[T]):
@@ -31,6 +33,7 @@ class GuestHandle(Handle[T]):
         self, asking: VerbCaller, session_key: str, run_id: str, output_type: type[T] | None = None, label: str = ""
     ) -> None:
         self._asking, self.output_type, self.label = asking, output_type, label
+        self._feed = self._moves = asking
         self.session_key, self.run_id = session_key, run_id
         self._seen: HandleSeen | None = None
 
@@ -70,21 +73,11 @@ class GuestHandle(Handle[T]):
     async def _story(self) -> Story:
         return await self._asking.call(Story, "runs.info", target=self.session_key)
 
-    def _listen(self, poke: Callable[[], None]) -> Subscription:
-        return self._asking.listen(poke=poke)
-
-    def _watch(self, moved: asyncio.Event) -> None:
-        self._asking.watch(self.session_key, moved)
-
-    def _unwatch(self, moved: asyncio.Event) -> None:
-        self._asking.unwatch(self.session_key, moved)
-
     async def _look(self, told: int, after: int) -> RunLook:
         self._asking.check_heard()
         replies = await self._replies(after)  # first, so that the story tells of the turns that they are of
         story = await self._story()
-        run = story.run
-        is_over = (run.ended_at is not None or run.phase == "awaiting_approval") and run.unsettled == 0
+        is_over = is_settled(story.run)
         return RunLook(story.timeline[told:], await self._replies(after) if is_over else replies, is_over)
 
     async def _replies(self, after: int) -> list[Message]:
@@ -98,14 +91,15 @@ class GuestHandle(Handle[T]):
     async def plan(self, timeout: float | None = None) -> Plan | None:
         """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first."""
 
-        async def planned() -> tuple[Plan | None] | None:
-            plans = await self._asking.call(list[Plan], "plans.list")
-            found = next((plan for plan in plans if plan.session_key == self.session_key), None)
-            is_over = found is None and (await self._story()).run.ended_at is not None
-            return (found,) if found is not None or is_over else None
+        async def planned() -> Plan | Literal[False] | None:
+            """False: the run has ended."""
+            for plan in await self._asking.call(list[Plan], "plans.list"):
+                if plan.session_key == self.session_key:
+                    return plan
+            return None if (await self._story()).run.ended_at is None else False
 
         found = await self._asking.until(self.session_key, planned, deadline(timeout))
-        return None if found is None else found[0]
+        return found or None
 
     async def steer(self, message: str) -> str:
         """Stop what it is doing and redirect it; answers the new attempt's run id."""

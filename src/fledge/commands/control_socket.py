@@ -43,6 +43,8 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
         yield
         return
     gateway = gateway or GatewayState(fl)
+    most_kb = gateway.limits.max_body_kb
+    refusal = rpc.refusal(f"at most {most_kb} KiB: gateway.maxBodyKb")
     asked: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -56,13 +58,15 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 if _is_ours(writer):
-                    await talk(gateway, _Lines(reader, writer, gateway.limits.max_body_kb))
+                    # So that `drain` waits for all that is sent: the process may leave next.
+                    writer.transport.set_write_buffer_limits(0)
+                    await talk(gateway, LinePipe(reader, writer, refusal))
         finally:
             forget(descriptor)
             writer.close()
 
     keep_from_children(listening.fileno())
-    server = await asyncio.start_unix_server(answer, sock=listening, backlog=BACKLOG)
+    server = await asyncio.start_unix_server(answer, sock=listening, backlog=BACKLOG, limit=most_kb * 1024)
     try:
         yield
     finally:
@@ -76,18 +80,6 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
         if asked:
             await asyncio.wait(asked, timeout=DRAIN_S)
         await end_tasks(asked)
-
-
-class _Lines(LinePipe):
-    """A message a line, at most as long as the settings say."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_kb: int) -> None:
-        super().__init__(reader, writer, most_kb * 1024)
-        self._most_kb = most_kb
-        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for all of it: the process may leave next
-
-    async def refuse(self) -> None:
-        await self.send(rpc.refusal(f"at most {self._most_kb} KiB: gateway.maxBodyKb"))
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:

@@ -17,8 +17,8 @@ async def call(gateway: Reader, name: str, given: WireObject) -> object:
 
 
 async def value_of(gateway: Reader, name: str, given: WireObject) -> Any:
-    """Carry out a verb; every verb but a query needs a whole `Desk`. Raises Fault for a name that no verb has, and
-    BadInput for parameters that do not fit."""
+    """Carry out a verb; every verb but a query needs a whole `GatewayState`. Raises RpcFault for a name that no verb
+    has, and BadInput for parameters that do not fit."""
     found = _find(name)
     if found is None:
         meant = near(name, METHODS)

@@ -2,35 +2,36 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from fledge.api.views import session_key
 from fledge.commands.feed import Subscribe
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.rpc import REFUSED, RpcFault
 from fledge.commands.table import Params, method
+from fledge.core.value import NamedValue
 
 
-class Subscribed(Struct, frozen=True, kw_only=True):
+class Subscribed(NamedValue):
     """A feed is told from here on, as notifications `event`."""
 
     subscription: int
     cursor: int
 
 
-class Unsubscribe(Params, frozen=True, kw_only=True):
+class Unsubscribe(Params):
     """`events.unsubscribe`."""
 
     subscription: Annotated[int, Meta(ge=1)]
 
 
-class WatchSession(Params, frozen=True, kw_only=True):
+class WatchSession(Params):
     """`events.watch`."""
 
     session: Annotated[str, Meta(min_length=1, max_length=256, description="the session that is shown")]
 
 
-class Watching(Struct, frozen=True, kw_only=True):
+class Watching(NamedValue):
     """What a session's turns tell is heard, whichever process drives them."""
 
     again_s: float

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from fledge.api import entries
 from fledge.api.fledge import Fledge
@@ -21,12 +21,13 @@ from fledge.api.views import session_key
 from fledge.clock import wait_for_event
 from fledge.commands.listing import RowReader, wire_status
 from fledge.commands.looking import is_below
-from fledge.commands.table import Params
+from fledge.commands.table import Moment, Params
 from fledge.commands.values import RunRow
 from fledge.core.entries import HistoryEntry, LineEntry
 from fledge.core.live import is_late
 from fledge.core.params import formerly
 from fledge.core.run import EndedReason, Instant
+from fledge.core.value import NamedValue
 from fledge.errors import BadInput
 from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Happened, Tx
@@ -40,7 +41,7 @@ ROW_KINDS: Final = frozenset(("start", "end", "error", "model:start", "tool:star
 """What turns tell that changes the row of their run."""
 
 
-class RunHappened(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+class RunHappened(NamedValue, tag_field="type", tag="run"):
     """Something happened to a run. `phase` and `status` are as they stand when it is told."""
 
     cursor: int
@@ -57,7 +58,7 @@ class RunHappened(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"
     label: str
 
 
-class Live(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="turn"):
+class Live(NamedValue, omit_defaults=True, tag_field="type", tag="turn"):
     """Something was told inside a turn: `kind` and `text` as in the library's `TurnEvent`."""
 
     session_key: str
@@ -76,33 +77,33 @@ class Live(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
     is_error: bool = False
 
 
-class NewEntry(Struct, frozen=True, kw_only=True, tag_field="type", tag="entry"):
+class NewEntry(NamedValue, tag_field="type", tag="entry"):
     """An entry was appended to a transcript: the value that `sessions.history` has of it."""
 
     session_key: str
     entry: HistoryEntry
 
 
-class ApprovalsChanged(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
+class ApprovalsChanged(NamedValue, tag_field="type", tag="approvals"):
     """The questions that wait for a person have changed; these are open now."""
 
     open: tuple[str, ...]
 
 
-class Lost(Struct, frozen=True, kw_only=True, tag_field="type", tag="lost"):
+class Lost(NamedValue, tag_field="type", tag="lost"):
     """So many live events were left out because this watcher is slow."""
 
     count: int
 
 
-class FeedClosing(Struct, frozen=True, kw_only=True, tag_field="type", tag="closing"):
+class FeedClosing(NamedValue, tag_field="type", tag="closing"):
     """The feed ends here; go on from this cursor."""
 
     cursor: int
     reason: str
 
 
-class RowEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="row"):
+class RowEvent(NamedValue, tag_field="type", tag="row"):
     """A run has changed: this is how it stands. `cursor`: everything up to there is told, in this row or earlier
     ones."""
 
@@ -113,7 +114,7 @@ class RowEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="row"):
 FeedEvent = RunHappened | Live | NewEntry | ApprovalsChanged | Lost | FeedClosing | RowEvent
 
 
-class Subscribe(Params, frozen=True, kw_only=True):
+class Subscribe(Params):
     """`events.subscribe`."""
 
     cursor: Annotated[int, Meta(ge=0, description="only what came after; without it, from now on")] | None = None
@@ -215,7 +216,7 @@ class Watch:
         due = self._changed.due(tick_s)
         if not due:
             return []
-        reader = RowReader(tx, self._fl.engine.clock.now(), self._fl.drives)
+        reader = RowReader(Moment(tx, self._fl.engine.clock.now(), self._fl.drives))
         cursor = self._changed.safe(self._looked_at)
         runs = [tx.lists.run(key) for key in due if self._is_wanted(tx, key)]
         return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
-from msgspec import Struct
-
 from fledge.api.fledge import Fledge
 from fledge.commands.feed import Watch
 from fledge.commands.rpc import TOO_MANY, RpcFault
 from fledge.config.layers import Layers
 from fledge.core.run import Instant
+from fledge.core.value import NamedValue
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription
 from fledge.store.base import Tx
@@ -25,7 +24,7 @@ SHOWN_S: Final = 20.0
 """How long a session counts as shown after a client said so."""
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class Patience(NamedValue):
     """How long a client may take."""
 
     head_s: float = 10.0

@@ -9,35 +9,35 @@ from typing import Final
 
 _NAMES: Final[Mapping[str, str]] = {
     "events": "events.subscribe events.unsubscribe events.watch",
+    "listing": "runs.query sessions.list sessions.query",
     "login": "page.link",
     "people": """
         answer approvals.approve approvals.deny documents.accept identity permissions.list permissions.revoke
         undelivered.dismiss undelivered.retry
     """,
     "queries": """
-        approvals.list documents.pending overview plans.list runs.info runs.list runs.spans runs.tree
-        sessions.entry sessions.find sessions.history undelivered.list
+        approvals.list documents.pending overview plans.list runs.ends runs.info runs.list runs.row runs.spans
+        runs.tree sessions.below sessions.entry sessions.find sessions.history undelivered.list
     """,
-    "rows": "runs.ends runs.query runs.row sessions.list sessions.query",
     "runs": """
         plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
         runs.tell
     """,
     "system": "agents.list config.shown health models.list",
     "sessions": """
-        agent agent.wait heartbeat.request reply send sessions.below sessions.delete sessions.focus sessions.open
+        agent agent.wait heartbeat.request reply send sessions.delete sessions.focus sessions.open
         sessions.patch sessions.stop sessions.unfocus sessions.wait slash.list slash.run system.event
     """,
 }
 
 _READS: Final = """
     agent.wait agents.list config.shown events.watch health identity models.list permissions.list
-    reply runs.result sessions.below sessions.wait slash.list
+    reply runs.result sessions.wait slash.list
 """
 
 HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() for name in names.split()}
 """The module of each verb, by the verb's name."""
-QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['rows']}".split())
+QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['listing']}".split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
 READS: Final = QUERIES | frozenset(_READS.split())
 """The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""

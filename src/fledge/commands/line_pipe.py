@@ -1,39 +1,38 @@
 """Messages on a stream, a line each: what both ends of the private socket speak. Nothing here knows what they say."""
 
 import asyncio
-import math
 
 
 class LinePipe:
     """Sends and receives messages."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: float = math.inf) -> None:
-        """`most`: how many bytes a message may have."""
-        self._reader, self._writer, self._most = reader, writer, most
-        self._rest = b""
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refusal: bytes = b"") -> None:
+        """`refusal`: what is sent back for a message that is longer than the limit of the reader."""
+        self._reader, self._writer, self._refusal = reader, writer, refusal
 
     async def receive(self) -> bytes | None:
         """The next message; None once the other end is gone. One that is too long is read to its end, and refused."""
+        is_long = False
         while True:
-            kept, is_long, piece = bytearray(), False, self._rest
-            while (end := piece.find(b"\n")) < 0:
-                is_long = is_long or len(kept) + len(piece) > self._most
-                kept += b"" if is_long else piece
-                try:
-                    piece = await self._reader.read(1 << 18)
-                except ConnectionError:
-                    return None
-                if not piece:
-                    return None
-            self._rest = piece[end + 1 :]
-            if not is_long and len(kept) + end <= self._most:
-                return bytes(kept) + piece[:end]
-            await self.refuse()
-
-    async def refuse(self) -> None:
-        """Say why a message that is too long is not taken."""
+            try:
+                line = await self._reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as error:
+                await self._reader.readexactly(error.consumed)
+                is_long = True
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return None
+            else:
+                if not is_long:
+                    return line[:-1]
+                await self.send(self._refusal)
+                is_long = False
 
     async def send(self, message: bytes) -> None:
         """Send one, and wait until it is taken."""
         self._writer.write(message + b"\n")
         await self._writer.drain()
+
+    async def close(self) -> None:
+        """Leave."""
+        self._writer.transport.abort()  # nobody waits for what was not sent
+        await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next

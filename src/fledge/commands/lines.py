@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, TimelineEvent
-from fledge.commands.values import Ends, Overview, RunRow, SessionRow, SessionStanding, Story, Try
+from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Story, Try
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.figures import count_text, elapsed, money
@@ -17,7 +17,7 @@ from fledge.core.keys import conversation_name, short_id
 from fledge.core.permission import Permission
 from fledge.core.printable import printable, quoted_lines, whole_call
 from fledge.core.run import Instant
-from fledge.core.standing import UnansweredTurn
+from fledge.core.standing import StatusView, UnansweredTurn
 
 if TYPE_CHECKING:  # `fledge ps` needs nothing of these
     from fledge.config.effective_settings import AgentView
@@ -261,12 +261,12 @@ def agents(known: "Sequence[AgentView]", bound: Sequence[str]) -> list[str]:
     return lines + (["Bound to a thread:", *(f"  {one}" for one in bound)] if bound else [])
 
 
-def standing(told: SessionStanding) -> list[str]:
-    """How a session stands: what it does, the model that ran, what it used, what waits."""
-    view = told.view
+def standing(view: StatusView, left_out: Sequence[str]) -> list[str]:
+    """How a session stands: what it does, the model that ran, what it used, what waits, and which documents of its
+    workspace are not taken in."""
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)
     lines = [
-        f"session   {told.session_key} · {view.state}"
+        f"session   {view.session_key} · {view.state}"
         + (f" · {view.run_status} · run {short_id(view.run_id)}" if view.run_id else ""),
         f"model     {one_line(view.model, LINE_CHARS) or 'none has answered yet'}",
         f"used      {stats_line(stats).partition(' • ')[2]}",
@@ -281,7 +281,7 @@ def standing(told: SessionStanding) -> list[str]:
         lines.append(f"note      the last reply was {view.note}")
     if view.questions:
         lines.append(f"waiting   {view.questions} tool calls wait for you: /approvals")
-    return [*lines, *(f"left out  {left_out_line(name)}" for name in told.left_out)]
+    return [*lines, *(f"left out  {left_out_line(name)}" for name in left_out)]
 
 
 # ---- what waits for a person -----------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""From rows to pages of runs and sessions. Reads only; a page costs the same however many runs are finished.
+"""The verbs that answer pages of runs and sessions, and how each row is made. A page costs the same however many runs
+are finished.
 
 A search, an agent or a subtree is found by going through the list: so many runs at most for one page, which then ends
 early and says where to go on.
@@ -6,7 +7,7 @@ early and says where to go on.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -16,8 +17,8 @@ from msgspec.structs import replace
 
 from fledge.api import views as api
 from fledge.commands.params import Count
-from fledge.commands.table import Params
-from fledge.commands.values import BudgetUse, Ends, FilterCounts, RunDelivery, RunPage, RunRow, SessionPage, SessionRow
+from fledge.commands.table import Moment, Params, query
+from fledge.commands.values import BudgetUse, FilterCounts, RunDelivery, RunPage, RunRow, SessionPage, SessionRow
 from fledge.core.announce import announce_key
 from fledge.core.doing import DoingFacts, OpenToolCall, doing, error_words
 from fledge.core.freeze import one_line
@@ -65,7 +66,7 @@ M = TypeVar("M")
 # ---- which runs ------------------------------------------------------------------------------------------------------
 
 
-class RunsQuery(Params, frozen=True, kw_only=True):
+class RunsQuery(Params):
     """`runs.query`."""
 
     filter: Annotated[
@@ -87,25 +88,28 @@ class RunsQuery(Params, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-def page_of_runs(tx: Tx, wanted: RunsQuery, now: Instant, drives: bool) -> RunPage:
-    """The runs that are wanted, from the cursor on. `drives`: this process drives them."""
-    below = api.session_key(wanted.below, "below") if wanted.below else ""
+@query("runs.query")
+def runs_query(at: Moment, params: RunsQuery) -> RunPage:
+    """A page of runs, each in one flat row with what it does or waits for, the newest first; and how many each filter
+    finds. A run that changes between two pages is neither left out nor shown twice in the order `created`."""
+    tx = at.tx
+    below = api.session_key(params.below, "below") if params.below else ""
     above = tx.lists.run(below) if below else None
     walk = RunWalk(
-        filter=wanted.filter,
+        filter=params.filter,
         root=below if above is None else above.root,
-        requester=api.session_key(wanted.requester, "requester") if wanted.requester else "",
-        since=_instant(wanted.since),
-        until=_instant(wanted.until),
+        requester=api.session_key(params.requester, "requester") if params.requester else "",
+        since=_instant(params.since),
+        until=_instant(params.until),
     )
-    found, following = _ordered(tx, wanted, walk, _fitting(tx, wanted, "" if above is None else below))
-    rows = RowReader(tx, now, drives, max(NUMBERED, wanted.limit))
+    found, following = _ordered(tx, params, walk, _fitting(tx, params, "" if above is None else below))
+    rows = RowReader(at, max(NUMBERED, params.limit))
     counts = tx.lists.counts(walk.root, walk.requester)
     return RunPage(
         rows=tuple(map(rows.row, found)),
         counts=FilterCounts(**msgspec.structs.asdict(counts)),
         next=following,
-        now_at=now,
+        now_at=at.now,
         is_driven=rows.is_driven,
         feed_cursor=tx.events.last(),
     )
@@ -198,11 +202,11 @@ def _read_cursor(text: str) -> tuple[str, RunMark | None]:
 class RowReader:
     """Makes rows of runs in one look at the store; what several rows need is read once."""
 
-    def __init__(self, tx: Tx, now: Instant, drives: bool, numbered: int = NUMBERED) -> None:
-        self._tx, self._now, self._numbered = tx, now, numbered
-        self.is_driven = views.is_driven(tx, drives, now)
+    def __init__(self, at: Moment, numbered: int = NUMBERED) -> None:
+        self._tx, self._now, self._numbered = at.tx, at.now, numbered
+        self.is_driven = views.is_driven(at.tx, at.drives, at.now)
         self._questions: dict[str, list[Approval]] = {}
-        for one in tx.approvals.open():
+        for one in at.tx.approvals.open():
             self._questions.setdefault(one.session, []).append(one)
         self._lanes: dict[str, dict[str, int]] = {}
         self._numbers: dict[str, dict[str, int]] = {}
@@ -322,18 +326,10 @@ def budget_of(tx: Tx, key: str) -> tuple[BudgetUse, ...]:
     return tuple(BudgetUse(name=name, used=used.get(name, 0), most=most[name]) for name in most)
 
 
-def ends(tx: Tx, keys: Sequence[str], now: Instant, drives: bool, limit: int) -> Ends:
-    """What a kill of these runs would end, each run before what is below it."""
-    rows = RowReader(tx, now, drives)
-    found = [key for one in keys for key in views.would_end(tx, one)]
-    listed = [one for key in found[:limit] if (one := tx.lists.run(key)) is not None]
-    return Ends(rows=tuple(map(rows.row, listed)), left_out=max(0, len(found) - limit))
-
-
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsList(Params, frozen=True, kw_only=True):
+class SessionsList(Params):
     """`sessions.list`."""
 
     agent: Annotated[str, Meta(max_length=64, description="only of this agent"), formerly("agentId")] = ""
@@ -341,7 +337,7 @@ class SessionsList(Params, frozen=True, kw_only=True):
     limit: Count = 50
 
 
-class SessionsQuery(SessionsList, frozen=True, kw_only=True):
+class SessionsQuery(SessionsList):
     """`sessions.query`."""
 
     search: Annotated[
@@ -354,31 +350,40 @@ ROOT_KINDS: Final = frozenset(("main", "named", "program"))
 _SESSION_CURSOR: Final = re.compile(r"(\d{1,12}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?):(.{1,256})")
 
 
-def page_of_sessions(tx: Tx, wanted: SessionsQuery, now: Instant) -> SessionPage:
-    """The sessions that are wanted, from the cursor on, the latest active first."""
+@query("sessions.query")
+def sessions_query(at: Moment, params: SessionsQuery) -> SessionPage:
+    """A page of sessions, the latest active first."""
+    tx = at.tx
     behind: tuple[Instant, str] | None = None
-    if wanted.cursor:
-        read = _SESSION_CURSOR.fullmatch(wanted.cursor)
+    if params.cursor:
+        read = _SESSION_CURSOR.fullmatch(params.cursor)
         if read is None:
-            raise BadInput("cursor", "must be `next` of an earlier page", wanted.cursor)
+            raise BadInput("cursor", "must be `next` of an earlier page", params.cursor)
         behind = float(read[1]), read[2]
-    roots_only = bool(wanted.kinds) and set(wanted.kinds) <= ROOT_KINDS
-    words = wanted.search.casefold().strip()
+    roots_only = bool(params.kinds) and set(params.kinds) <= ROOT_KINDS
+    words = params.search.casefold().strip()
 
     def fits(one: ListedSession) -> bool:
-        is_kind = not wanted.kinds or one.session.kind in wanted.kinds
+        is_kind = not params.kinds or one.session.kind in params.kinds
         return is_kind and (not words or _says(tx, one.session, words))
 
     found, behind = _walked(
-        partial(tx.lists.sessions, wanted.agent, roots_only),
+        partial(tx.lists.sessions, params.agent, roots_only),
         lambda one: (one.last_at, one.session.key),
         behind,
-        wanted.limit,
-        fits if words or wanted.kinds else None,
+        params.limit,
+        fits if words or params.kinds else None,
     )
-    reader = SessionReader(tx, now)
+    reader = SessionReader(tx, at.now)
     rows = tuple(reader.row(one.session, one.last_at) for one in found)
-    return SessionPage(rows=rows, next="" if behind is None else f"{behind[0]!r}:{behind[1]}", now_at=now)
+    return SessionPage(rows=rows, next="" if behind is None else f"{behind[0]!r}:{behind[1]}", now_at=at.now)
+
+
+@query("sessions.list")
+def sessions_list(at: Moment, params: SessionsList) -> list[SessionRow]:
+    """The first page of `sessions.query`, as a list."""
+    wanted = SessionsQuery(agent=params.agent, kinds=params.kinds, limit=params.limit)
+    return list(sessions_query(at, wanted).rows)
 
 
 def _says(tx: Tx, session: Session, words: str) -> bool:

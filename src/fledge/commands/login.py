@@ -11,12 +11,11 @@ import secrets
 from collections import deque
 from typing import Final
 
-from msgspec import Struct
-
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.params import Nothing
 from fledge.commands.table import method
 from fledge.core.run import Instant
+from fledge.core.value import NamedValue
 from fledge.errors import Refused
 
 CODE_BYTES: Final = 16
@@ -52,7 +51,7 @@ def _digest(code: str) -> bytes:
     return hashlib.sha256(code.encode("utf-8", "replace")).digest()
 
 
-class PageLink(Struct, frozen=True, kw_only=True):
+class PageLink(NamedValue):
     """An address that signs in once."""
 
     address: str

@@ -1,24 +1,16 @@
-"""From rows to what the verbs answer, and from words to what they mean. Reads only."""
-
-import os
-
-from msgspec.structs import replace
+"""What a word means in a session, and whether a session is at rest. Reads only."""
 
 from fledge.api import views as api
-from fledge.commands.listing import budget_of
 from fledge.commands.params import AskerParams, One
-from fledge.commands.values import Overview, RanWith, Rest, RunWorkspace, SessionStanding, Story, Try
-from fledge.core.announce import announce_key
+from fledge.commands.values import Rest
 from fledge.core.keys import agent_of, is_main_key, main_key, project_key
 from fledge.core.prompts import flattened
-from fledge.core.run import Instant, Run
-from fledge.core.standing import Above, Limit, limits, next_due
+from fledge.core.run import Instant
 from fledge.core.targets import pick
 from fledge.errors import NotFound
 from fledge.orchestrator import transcripts, views
 from fledge.orchestrator.commit import Rules
-from fledge.orchestrator.transcripts import models_of
-from fledge.store.base import Approval, SessionFacts, Tx
+from fledge.store.base import Approval, Tx
 
 MOST_SHOWN = 300
 
@@ -90,65 +82,7 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
         raise NotFound(f"no conversation or subagent {flattened(word, 80)!r}") from None
 
 
-# ---- runs ------------------------------------------------------------------------------------------------------------
-
-
-def story(tx: Tx, key: str, now: Instant) -> Story:
-    """A run in full."""
-    run, ran = tx.runs.load(key), tx.turns.last_ran(key)
-    below = api.forest(tx, [key], MOST_SHOWN)
-    told = announce_key(key, run.run_id, "outcome")
-    questions = tuple(api.question(tx, one) for one in tx.approvals.of(key)[-MOST_SHOWN:])
-    handover = api.handed_over(tx, key)
-    return Story(
-        now_at=now,
-        run=replace(api.run_info(tx, key), children=tuple(below.runs), left_out=below.left_out),
-        timeline=tuple(api.timeline(tx.events.of(key))),
-        tries=tuple(Try(at=at, trace=trace) for at, trace in views.tries(tx, key)),
-        text=api.result(tx, key).text,
-        stats=api.stats_of(tx, run),
-        models=tuple(models_of(tx, key)),
-        ran=None
-        if ran is None
-        else RanWith(model=ran.model, thinking=ran.thinking, tools=ran.tools, boxed=ran.boxed, folder=ran.workspace),
-        timeout_s=run.terms.timeout_s or 0.0,
-        budget=budget_of(tx, key),
-        spawned=tx.sessions.counts(key).spawned,
-        unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
-        questions=questions,
-        question=next((one for one in questions if one.state == "waiting"), None),
-        limits=_limits(tx, run),
-        workspace=_workspace(tx, key),
-        artifacts=handover.artifacts,
-        more_artifacts=handover.more,
-        due=next_due(run),
-    )
-
-
-def _limits(tx: Tx, run: Run) -> tuple[Limit, ...]:
-    spec, account = tx.runs.spec(run.key), tx.budgets.get(run.key)
-    above = [
-        Above(name=one.facts.label or one.key, budget=found.budget)
-        for one in tx.sessions.lineage(run.key)[1:]
-        if (found := tx.budgets.get(one.key)) is not None
-    ]
-    return limits(spec.asked, spec.agent_id, run.terms.timeout_s, None if account is None else account.budget, above)
-
-
-def _workspace(tx: Tx, key: str) -> RunWorkspace:
-    session, kind = tx.sessions.get(key), tx.runs.spec(key).asked.get("workspace", "inherit")
-    facts = SessionFacts() if session is None else session.facts
-    return RunWorkspace(kind=kind, folder=facts.workspace, cwd=facts.cwd, is_sandboxed=facts.boxed)
-
-
 # ---- sessions --------------------------------------------------------------------------------------------------------
-
-
-def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> SessionStanding:
-    """How a session stands."""
-    ran = tx.turns.last_ran(key)
-    names = () if ran is None else transcripts.left_out_documents(tx, os.path.realpath(ran.workspace))
-    return SessionStanding(session_key=key, view=views.session_status(tx, key, rules, now), left_out=tuple(names))
 
 
 def unfinished_roots(tx: Tx) -> list[str]:
@@ -194,29 +128,3 @@ def rest(tx: Tx, session: str, whole_folder: bool, rules: Rules, patience_s: flo
 def is_below(tx: Tx, session: str, key: str) -> bool:
     """True of the session itself, too."""
     return any(above.key == session for above in tx.sessions.lineage(key))
-
-
-def overview(tx: Tx, now: Instant, drives: bool, session: str, limit: int = MOST_SHOWN) -> Overview:
-    """What goes on in a folder: in this conversation, or in the main one if this has not begun; and what waits for a
-    person, wherever it does."""
-    shown = begun_or_main(tx, session)
-    turn = tx.turns.get(shown)
-    state = views.waits_for(tx, shown, now) or "idle"
-    if turn is not None:
-        state = "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
-    below, unfinished = api.forest(tx, [shown], limit), unfinished_roots(tx)
-    return Overview(
-        now_at=now,
-        is_driven=views.is_driven(tx, drives, now),
-        is_unfinished=bool(unfinished) and not tx.approvals.open(),
-        session_key=shown,
-        elsewhere=sum(tx.sessions.counts(root).unsettled for root in unfinished if root != shown),
-        state=state,
-        unread=len(tx.inbox.unread(shown)),
-        runs=tuple(below.runs),
-        left_out=below.left_out,
-        unanswered=tuple(views.unanswered(tx, now)),
-        questions=tuple(api.questions(tx)),
-        plans=tuple(api.plans(tx)),
-        undelivered=views.count_undelivered(tx),
-    )

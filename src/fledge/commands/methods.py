@@ -5,10 +5,10 @@ from typing import Any
 import fledge
 from fledge.commands import (  # noqa: F401  (they fill the table)
     events,
+    listing,
     login,
     people,
     queries,
-    rows,
     runs,
     sessions,
     system,

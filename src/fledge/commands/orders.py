@@ -6,30 +6,30 @@ not known here.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from fledge.api.views import question
 from fledge.commands import lines, looking, slash
 from fledge.commands.dispatch import value_of
 from fledge.commands.gateway_state import GatewayState
-from fledge.commands.listing import session_state
 from fledge.commands.looking import MOST_SHOWN
 from fledge.commands.slash import Order
-from fledge.commands.values import Below, ChildAtWork, Target
 from fledge.commands.wire import WireObject
 from fledge.config import agent_view, known_agents, model_for_conversation
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
-from fledge.core.prompts import flattened, in_list_order, list_text
+from fledge.core.prompts import flattened, list_text
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.core.targets import is_everybody
+from fledge.core.value import Value
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import views
+from fledge.orchestrator import transcripts, views
+from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.effects import Killing
 from fledge.store.base import Approval, Session, Tx
 from fledge.workspaces.documents import versions_in
@@ -43,7 +43,7 @@ LABEL_CHARS = 40
 """How much of its task names a subagent that a person starts."""
 
 
-class CommandResult(Struct, frozen=True):
+class CommandResult(Value):
     """What a command came to, in words for the person who gave it."""
 
     text: str
@@ -64,62 +64,6 @@ async def run_line(gateway: GatewayState, session: str, line: str, at: Address |
         return CommandResult(text, verb=order.verb)
     except FledgeError as error:
         return CommandResult(str(error), ok=False)
-
-
-# ---- what there is to see --------------------------------------------------------------------------------------------
-
-
-def targets(tx: Tx, session: str, now: Instant) -> list[slash.WordChoice]:
-    """What a session's subagents are called, with how they stand, for completion. A label that several have is none:
-    there the number in the list is offered."""
-    rows = in_list_order(views.child_rows(tx, session))
-    times = Counter(row.label for row in rows)
-    return [
-        (name, row.status_text(now)) if times[row.label] == 1 else (str(number), f"{name}: {row.status_text(now)}")
-        for number, row in enumerate(rows, 1)
-        if (name := flattened(row.label, NAME_CHARS))
-    ]
-
-
-def below(tx: Tx, session: str, now: Instant) -> Below:
-    """What goes on in a conversation and below it."""
-    turn, used = tx.turns.get(session), tx.transcripts.used(session)
-    asking = {one.session for one in looking.asked_below(tx, session)}
-    return Below(
-        now_at=now,
-        state=session_state(tx, session),
-        opened_at=None if turn is None else turn.opened_at,
-        waits=session in asking,
-        unanswered=views.unanswered_in(tx, session, now),
-        tokens_in=used.tokens_in or 0,
-        tokens_out=used.tokens_out or 0,
-        cost_usd=used.cost_usd,
-        children=tuple(_at_work(tx, session, 1, asking, now)),
-        targets=tuple(Target(word=word, meaning=meaning) for word, meaning in targets(tx, session, now)),
-    )
-
-
-def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -> Iterator[ChildAtWork]:
-    for row in views.child_rows(tx, session):
-        if row.is_active:
-            used = tx.transcripts.used(row.key)
-            yield ChildAtWork(
-                session_key=row.key,
-                label=flattened(row.label or row.task, NAME_CHARS),
-                state=row.standing_text(now),
-                depth=depth,
-                tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
-                waits=row.key in asking or row.status == "awaiting approval",
-                started_at=row.started_at,
-            )
-            yield from _at_work(tx, row.key, depth + 1, asking, now)
-
-
-def named(tx: Tx, key: str) -> str:
-    """What people call a run: its label, else its key."""
-    run = tx.runs.find(key)
-    label = "" if run is None else tx.runs.spec(key).label
-    return flattened(label, NAME_CHARS) or key
 
 
 # ---- doing -----------------------------------------------------------------------------------------------------------
@@ -151,7 +95,7 @@ class _Said:
             case "status":
                 key = await self._run() if order.target else session
                 rules = self._gateway.fl.engine.rules
-                return lines.standing(await self._read(lambda tx: looking.standing(tx, key, rules, now)))
+                return await self._read(lambda tx: _standing(tx, key, rules, now))
             case "agents":
                 return await self._agents()
             case "model":
@@ -335,6 +279,12 @@ def _is_bound(tx: Tx, key: str) -> bool:
     return route is not None and route.kind == "bound"
 
 
+def _standing(tx: Tx, key: str, rules: Rules, now: Instant) -> list[str]:
+    ran = tx.turns.last_ran(key)
+    left_out = [] if ran is None else transcripts.left_out_documents(tx, os.path.realpath(ran.workspace))
+    return lines.standing(views.session_status(tx, key, rules, now), left_out)
+
+
 def _questions(tx: Tx, session: str, now: float) -> list[str]:
     asked = looking.asked_below(tx, session)
     return [lines.question_left(question(tx, one), named(tx, one.session), now) for one in asked] or [
@@ -349,3 +299,10 @@ def _one_asked(tx: Tx, session: str, order: Order) -> Approval:
         which = f"named {order.target[:80]!r}" if order.target else "waiting"
         raise BadInput(f"/{order.verb}", f"{why} {which}: /approvals lists what waits for you")
     return found[0]
+
+
+def named(tx: Tx, key: str) -> str:
+    """What people call a run: its label, else its key."""
+    run = tx.runs.find(key)
+    label = "" if run is None else tx.runs.spec(key).label
+    return flattened(label, NAME_CHARS) or key

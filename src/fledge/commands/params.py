@@ -34,11 +34,11 @@ FolderParam = Annotated[
 ]
 
 
-class Nothing(Params, frozen=True, kw_only=True):
+class Nothing(Params):
     """Nothing."""
 
 
-class AskerParams(Params, frozen=True, kw_only=True):
+class AskerParams(Params):
     """In which session words such as `last` are meant (`looking.session_of`)."""
 
     requester: Annotated[SessionKeyParam, formerly("sessionKey")] = "main"
@@ -47,13 +47,13 @@ class AskerParams(Params, frozen=True, kw_only=True):
     """Instead: of the runs of this folder's conversation, or of `main` until that has begun."""
 
 
-class One(AskerParams, frozen=True, kw_only=True):
+class One(AskerParams):
     """One run."""
 
     target: TargetParam
 
 
-class InSession(Params, frozen=True, kw_only=True):
+class InSession(Params):
     """A session, the main conversation unless another is named."""
 
     session: SessionName = "main"
@@ -64,13 +64,13 @@ class InSession(Params, frozen=True, kw_only=True):
         return session_key(self.session, "session")
 
 
-class NamedSession(InSession, frozen=True, kw_only=True):
+class NamedSession(InSession):
     """A session."""
 
     session: SessionName
 
 
-class InWorkspace(Params, frozen=True, kw_only=True):
+class InWorkspace(Params):
     """Documents of a workspace."""
 
     workspace: Annotated[str, Meta(min_length=1, max_length=4096, description="its real path")]

@@ -3,7 +3,7 @@ and revoke what a person has allowed for good: `permissions.*`; and `identity`."
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from fledge.api.fledge import MOST_WORDS
 from fledge.api.identity import Identity
@@ -17,6 +17,7 @@ from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
 from fledge.core.keys import is_called, short_id
 from fledge.core.permission import Permission
+from fledge.core.value import NamedValue
 from fledge.errors import BadInput
 from fledge.orchestrator import control, transcripts
 from fledge.orchestrator.commit import Commit
@@ -25,7 +26,7 @@ Always = Annotated[bool, Meta(description="allow such commands from now on: the 
 ForChildren = Annotated[bool, Meta(description="with `always`: for subagents that run as this agent, too")]
 
 
-class AnswerParams(Params, frozen=True, kw_only=True):
+class AnswerParams(Params):
     """An answer to a question."""
 
     id: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -33,14 +34,14 @@ class AnswerParams(Params, frozen=True, kw_only=True):
     by: Annotated[str, Meta(max_length=64, description="who answers there, for the record")] = ""
 
 
-class Approve(AnswerParams, frozen=True, kw_only=True):
+class Approve(AnswerParams):
     """A yes."""
 
     always: Always = False
     children: ForChildren = False
 
 
-class Approved(Struct, frozen=True, kw_only=True):
+class Approved(NamedValue):
     """What was allowed."""
 
     ok: bool = True
@@ -62,7 +63,7 @@ async def approvals_approve(gateway: GatewayState, params: Approve) -> Approved:
     return Approved(permission=rule or UNSET)
 
 
-class Deny(AnswerParams, frozen=True, kw_only=True):
+class Deny(AnswerParams):
     """A no."""
 
     words: Annotated[str, Meta(max_length=MOST_WORDS, description="for the model, as the person's words")] = ""
@@ -81,7 +82,7 @@ async def permissions_list(gateway: GatewayState, params: Nothing) -> list[Permi
     return await gateway.fl.permissions()
 
 
-class Revoke(Params, frozen=True, kw_only=True):
+class Revoke(Params):
     """`permissions.revoke`."""
 
     id: Annotated[str, Meta(min_length=1, max_length=64, description="of a rule, or its beginning")]
@@ -93,14 +94,14 @@ async def permissions_revoke(gateway: GatewayState, params: Revoke) -> Permissio
     return await gateway.fl.revoke_permission(params.id)
 
 
-class TakenUp(Struct, frozen=True, kw_only=True):
+class TakenUp(NamedValue):
     """What was retried or dismissed."""
 
     key: str
     ok: bool = True
 
 
-class RetryParams(One, frozen=True, kw_only=True):
+class RetryParams(One):
     """`undelivered.retry`."""
 
     to: Annotated[str, Meta(max_length=256, description="the conversation that gets the result instead")] = ""
@@ -136,7 +137,7 @@ async def identity(gateway: GatewayState, params: Nothing) -> Identity:
     return gateway.fl.identity
 
 
-class ToAnswer(AskerParams, frozen=True, kw_only=True):
+class ToAnswer(AskerParams):
     """`answer`."""
 
     target: Annotated[
@@ -150,7 +151,7 @@ class ToAnswer(AskerParams, frozen=True, kw_only=True):
     children: ForChildren = False
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class Answered(NamedValue):
     """What was answered."""
 
     approved: bool
@@ -209,7 +210,7 @@ async def _answered(gateway: GatewayState, params: ToAnswer, asked: Question) ->
     )
 
 
-class TakeIn(InWorkspace, frozen=True, kw_only=True):
+class TakeIn(InWorkspace):
     """`transcripts.accept_documents`."""
 
     digests: dict[str, str]

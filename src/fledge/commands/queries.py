@@ -1,37 +1,64 @@
-"""The verbs that only read rows: `runs.info`, `runs.list`, `runs.tree`, `sessions.*`, `overview`, and what waits for a
-person. They need a store and a clock, but no engine, so they are answered in a folder that nobody drives, too.
+"""The verbs that only read rows, besides pages (`listing`): `runs.info`, `runs.tree`, `sessions.*`, `overview`, and
+what waits for a person. All of them need a store and a clock, but no engine, so they are answered in a folder that
+nobody drives, too.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
-from fledge.api import entries, spans, views
+from fledge.api import entries, spans
+from fledge.api import views as api
 from fledge.api.entries import EntriesPage
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
 from fledge.api.views import session_key, with_kills_as
 from fledge.commands import looking
-from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, story
+from fledge.commands.listing import RowReader, budget_of, session_state
+from fledge.commands.looking import MOST_SHOWN, session_meant, session_of
 from fledge.commands.params import AskerParams, InSession, InWorkspace, NamedSession, Nothing, One, SessionKeyParam
-from fledge.commands.table import Params, Reader, query
-from fledge.commands.values import Overview, Story
+from fledge.commands.table import Moment, Params, query
+from fledge.commands.values import (
+    Below,
+    ChildAtWork,
+    Ends,
+    Overview,
+    RanWith,
+    RunRow,
+    RunWorkspace,
+    Story,
+    Target,
+    Try,
+)
+from fledge.core.announce import announce_key
 from fledge.core.entries import HistoryEntry
+from fledge.core.keys import main_key
 from fledge.core.params import formerly
+from fledge.core.prompts import flattened, in_list_order
+from fledge.core.run import Instant, Run
 from fledge.core.spans import Spans
+from fledge.core.standing import Above, Limit, limits, next_due
+from fledge.core.targets import is_everybody
+from fledge.core.value import Value
 from fledge.errors import BadInput, NotFound
-from fledge.orchestrator import transcripts
-from fledge.store.base import Tx
+from fledge.orchestrator import transcripts, views
+from fledge.store.base import SessionFacts, Tx
 
 MOST_ROWS: Final = 100_000
 """The most runs or entries of one answer."""
 MOST_ENTRIES: Final = 500
 """The most entries of one page of typed values."""
+MOST_ENDS: Final = 1000
+"""The most rows of `runs.ends`."""
+NAME_CHARS: Final = 48
+"""So much of its label or task names a subagent."""
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-class Listed(Params, frozen=True, kw_only=True):
+class Listed(Params):
     """Which runs."""
 
     requester: SessionKeyParam = "main"
@@ -39,14 +66,13 @@ class Listed(Params, frozen=True, kw_only=True):
 
 
 @query("runs.list", formerly="subagents.list")
-async def subagents_list(folder: Reader, params: Listed) -> list[RunInfo]:
+def subagents_list(at: Moment, params: Listed) -> list[RunInfo]:
     """The runs of a requester, oldest first."""
-    requester = session_key(params.requester, "requester")
-    runs = await folder.read(lambda tx: views.runs(tx, requester, params.status or None))
+    runs = api.runs(at.tx, session_key(params.requester, "requester"), params.status or None)
     return [with_kills_as(run, "error") for run in runs]
 
 
-class Tree(Params, frozen=True, kw_only=True):
+class Tree(Params):
     """Below whom."""
 
     requester: Annotated[
@@ -56,30 +82,98 @@ class Tree(Params, frozen=True, kw_only=True):
 
 
 @query("runs.tree", formerly="subagents.tree")
-async def subagents_tree(folder: Reader, params: Tree) -> Forest:
+def subagents_tree(at: Moment, params: Tree) -> Forest:
     """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
     and in each run, the done before the active: ask below that run for more."""
-
-    def look(tx: Tx) -> Forest:
-        roots = [session_key(params.requester, "requester")] if params.requester else tx.sessions.roots()
-        return views.forest(tx, roots, params.limit)
-
-    found = await folder.read(look)
+    roots = [session_key(params.requester, "requester")] if params.requester else at.tx.sessions.roots()
+    found = api.forest(at.tx, roots, params.limit)
     return replace(found, runs=[with_kills_as(run, "error") for run in found.runs])
 
 
 @query("runs.info", formerly="subagents.info")
-async def subagents_info(folder: Reader, params: One) -> Story:
+def subagents_info(at: Moment, params: One) -> Story:
     """One run in full, with its children and its timeline."""
-    now = folder.now()
-    told = await folder.read(lambda tx: story(tx, looking.found(tx, params), now))
-    return replace(told, run=with_kills_as(told.run, "error"))
+    tx, now = at.tx, at.now
+    key = looking.found(tx, params)
+    run, ran = tx.runs.load(key), tx.turns.last_ran(key)
+    below = api.forest(tx, [key], MOST_SHOWN)
+    shown = replace(api.run_info(tx, key), children=tuple(below.runs), left_out=below.left_out)
+    told = announce_key(key, run.run_id, "outcome")
+    questions = tuple(api.question(tx, one) for one in tx.approvals.of(key)[-MOST_SHOWN:])
+    handover = api.handed_over(tx, key)
+    return Story(
+        now_at=now,
+        run=with_kills_as(shown, "error"),
+        timeline=tuple(api.timeline(tx.events.of(key))),
+        tries=tuple(Try(at=tried_at, trace=trace) for tried_at, trace in views.tries(tx, key)),
+        text=api.result(tx, key).text,
+        stats=api.stats_of(tx, run),
+        models=tuple(transcripts.models_of(tx, key)),
+        ran=None
+        if ran is None
+        else RanWith(model=ran.model, thinking=ran.thinking, tools=ran.tools, boxed=ran.boxed, folder=ran.workspace),
+        timeout_s=run.terms.timeout_s or 0.0,
+        budget=budget_of(tx, key),
+        spawned=tx.sessions.counts(key).spawned,
+        unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
+        questions=questions,
+        question=next((one for one in questions if one.state == "waiting"), None),
+        limits=_limits(tx, run),
+        workspace=_workspace(tx, key),
+        artifacts=handover.artifacts,
+        more_artifacts=handover.more,
+        due=next_due(run),
+    )
+
+
+def _limits(tx: Tx, run: Run) -> tuple[Limit, ...]:
+    spec, account = tx.runs.spec(run.key), tx.budgets.get(run.key)
+    above = [
+        Above(name=one.facts.label or one.key, budget=found.budget)
+        for one in tx.sessions.lineage(run.key)[1:]
+        if (found := tx.budgets.get(one.key)) is not None
+    ]
+    return limits(spec.asked, spec.agent_id, run.terms.timeout_s, None if account is None else account.budget, above)
+
+
+def _workspace(tx: Tx, key: str) -> RunWorkspace:
+    session, kind = tx.sessions.get(key), tx.runs.spec(key).asked.get("workspace", "inherit")
+    facts = SessionFacts() if session is None else session.facts
+    return RunWorkspace(kind=kind, folder=facts.workspace, cwd=facts.cwd, is_sandboxed=facts.boxed)
+
+
+@query("runs.row")
+def runs_row(at: Moment, params: One) -> RunRow:
+    """The row of one run, as `runs.query` has it."""
+    listed = at.tx.lists.run(looking.found(at.tx, params))
+    assert listed is not None
+    return RowReader(at).row(listed)
+
+
+@query("runs.ends")
+def runs_ends(at: Moment, params: One) -> Ends:
+    """What `runs.kill` of this target would end now: the run and what is below it; `all`: every run of the session that
+    is not over. Nothing is ended."""
+    tx, reader = at.tx, RowReader(at)
+    ending = [key for named in _named(tx, params) for key in views.would_end(tx, named)]
+    listed = [one for key in ending[:MOST_ENDS] if (one := tx.lists.run(key)) is not None]
+    return Ends(rows=tuple(map(reader.row, listed)), left_out=max(0, len(ending) - MOST_ENDS))
+
+
+def _named(tx: Tx, params: One) -> list[str]:
+    """The runs that a kill of this target names."""
+    if not is_everybody(params.target):
+        return [looking.found(tx, params)]
+    session = session_of(tx, params)
+    if session != main_key() and not looking.is_begun(tx, session):
+        raise NotFound(f"no session {session}")
+    return views.active_children(tx, session)
 
 
 SpanMs = Annotated[int, Meta(ge=0, description="milliseconds since the epoch")]
 
 
-class SpansOf(One, frozen=True, kw_only=True):
+class SpansOf(One):
     """`runs.spans`."""
 
     since: SpanMs | None = field(default=None, name="from")
@@ -87,25 +181,25 @@ class SpansOf(One, frozen=True, kw_only=True):
 
 
 @query("runs.spans")
-async def runs_spans(folder: Reader, params: SpansOf) -> Spans:
+def runs_spans(at: Moment, params: SpansOf) -> Spans:
     """The life of a run as spans on a time axis, in lanes, with marks; those that touch the time from `from` to
     `to`."""
     since, until = (None if one is None else one / 1000 for one in (params.since, params.until))
     if since is not None and until is not None and until < since:
         raise BadInput("to", "must not be before from", params.until)
-    return await folder.read(lambda tx: spans.spans(tx, looking.found(tx, params), since, until))
+    return spans.spans(at.tx, looking.found(at.tx, params), since, until)
 
 
 @query("plans.list")
-async def plans_list(folder: Reader, params: Nothing) -> list[Plan]:
+def plans_list(at: Moment, params: Nothing) -> list[Plan]:
     """Plans that await an answer, oldest first."""
-    return await folder.read(views.plans)
+    return api.plans(at.tx)
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsFind(AskerParams, frozen=True, kw_only=True):
+class SessionsFind(AskerParams):
     """`sessions.find`."""
 
     target: Annotated[
@@ -117,19 +211,19 @@ class SessionsFind(AskerParams, frozen=True, kw_only=True):
     ] = ""
 
 
-class SessionFound(Struct, frozen=True):
+class SessionFound(Value):
     """A session."""
 
     session_key: str
 
 
 @query("sessions.find")
-async def sessions_find(folder: Reader, params: SessionsFind) -> SessionFound:
+def sessions_find(at: Moment, params: SessionsFind) -> SessionFound:
     """The session that a word means."""
-    return SessionFound(await folder.read(lambda tx: session_meant(tx, params.target, session_of(tx, params))))
+    return SessionFound(session_meant(at.tx, params.target, session_of(at.tx, params)))
 
 
-class SessionsHistory(NamedSession, frozen=True, kw_only=True):
+class SessionsHistory(NamedSession):
     """`sessions.history`."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_ROWS)] = 100
@@ -144,66 +238,128 @@ class SessionsHistory(NamedSession, frozen=True, kw_only=True):
 
 
 @query("sessions.history")
-async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Message] | EntriesPage:
+def sessions_history(at: Moment, params: SessionsHistory) -> list[Message] | EntriesPage:
     """The newest entries of a transcript, oldest first; those numbered above `after`. With the view `entries`: a page
     of typed values, upwards from `before` or downwards from `after`."""
-    key = params.key
     if params.before is not None and params.after is not None:
         raise BadInput("before", "cannot be given together with after", params.before)
     if params.before is not None and params.view == "messages":
         raise BadInput("before", "needs the view entries", params.before)
     if params.view == "entries" and params.limit > MOST_ENTRIES:
         raise BadInput("limit", f"must be at most {MOST_ENTRIES} with the view entries", params.limit)
-
-    def look(tx: Tx) -> list[Message] | EntriesPage:
-        _check_session(tx, key)
-        if params.view == "entries":
-            return entries.page(tx, key, params.limit, params.before, params.after)
-        return views.transcript(tx, key, params.limit, params.after or 0, params.tools)
-
-    return await folder.read(look)
+    key = _known(at.tx, params)
+    if params.view == "entries":
+        return entries.page(at.tx, key, params.limit, params.before, params.after)
+    return api.transcript(at.tx, key, params.limit, params.after or 0, params.tools)
 
 
-class SessionsEntry(NamedSession, frozen=True, kw_only=True):
+class SessionsEntry(NamedSession):
     """`sessions.entry`."""
 
     seq: Annotated[int, Meta(ge=1, description="the entry's number")]
 
 
 @query("sessions.entry")
-async def sessions_entry(folder: Reader, params: SessionsEntry) -> HistoryEntry:
+def sessions_entry(at: Moment, params: SessionsEntry) -> HistoryEntry:
     """One entry of a transcript, whole: nothing is cut, and completions have their results."""
+    return entries.entry(at.tx, _known(at.tx, params), params.seq)
+
+
+def _known(tx: Tx, params: NamedSession) -> str:
+    """The key of the session that is named. NotFound: there is none."""
     key = params.key
-
-    def look(tx: Tx) -> HistoryEntry:
-        _check_session(tx, key)
-        return entries.entry(tx, key, params.seq)
-
-    return await folder.read(look)
-
-
-def _check_session(tx: Tx, key: str) -> None:
     if tx.sessions.get(key) is None:
         raise NotFound(f"no session {key}")
+    return key
+
+
+@query("sessions.below")
+def sessions_below(at: Moment, params: InSession) -> Below:
+    """What goes on in a conversation and below it: its turn, its subagents at work, and what they may be called in
+    slash commands."""
+    tx, now, session = at.tx, at.now, params.key
+    turn, used = tx.turns.get(session), tx.transcripts.used(session)
+    asking = {one.session for one in looking.asked_below(tx, session)}
+    return Below(
+        now_at=now,
+        state=session_state(tx, session),
+        opened_at=None if turn is None else turn.opened_at,
+        waits=session in asking,
+        unanswered=views.unanswered_in(tx, session, now),
+        tokens_in=used.tokens_in or 0,
+        tokens_out=used.tokens_out or 0,
+        cost_usd=used.cost_usd,
+        children=tuple(_at_work(tx, session, 1, asking, now)),
+        targets=tuple(_targets(tx, session, now)),
+    )
+
+
+def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -> Iterator[ChildAtWork]:
+    for row in views.child_rows(tx, session):
+        if row.is_active:
+            used = tx.transcripts.used(row.key)
+            yield ChildAtWork(
+                session_key=row.key,
+                label=flattened(row.label or row.task, NAME_CHARS),
+                state=row.standing_text(now),
+                depth=depth,
+                tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
+                waits=row.key in asking or row.status == "awaiting approval",
+                started_at=row.started_at,
+            )
+            yield from _at_work(tx, row.key, depth + 1, asking, now)
+
+
+def _targets(tx: Tx, session: str, now: Instant) -> Iterator[Target]:
+    """What a session's subagents are called, with how they stand, for completion. A label that several have is none:
+    there the number in the list is offered."""
+    rows = in_list_order(views.child_rows(tx, session))
+    times = Counter(row.label for row in rows)
+    for number, row in enumerate(rows, 1):
+        name, stands = flattened(row.label, NAME_CHARS), row.status_text(now)
+        if name and times[row.label] == 1:
+            yield Target(word=name, meaning=stands)
+        elif name:
+            yield Target(word=str(number), meaning=f"{name}: {stands}")
 
 
 # ---- what waits for a person -----------------------------------------------------------------------------------------
 
 
-class OverviewOf(InSession, frozen=True, kw_only=True):
+class OverviewOf(InSession):
     """`overview`."""
 
     limit: Annotated[int, Meta(ge=0, le=MOST_SHOWN, description="runs below the conversation")] = MOST_SHOWN
 
 
 @query("overview")
-async def overview(folder: Reader, params: OverviewOf) -> Overview:
+def overview(at: Moment, params: OverviewOf) -> Overview:
     """What goes on in a conversation, or in the main one if this has not begun, and what waits for a person."""
-    key = params.key
-    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, key, params.limit))
+    tx, now = at.tx, at.now
+    shown = looking.begun_or_main(tx, params.key)
+    turn = tx.turns.get(shown)
+    state = views.waits_for(tx, shown, now) or "idle"
+    if turn is not None:
+        state = "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
+    below, unfinished = api.forest(tx, [shown], params.limit), looking.unfinished_roots(tx)
+    return Overview(
+        now_at=now,
+        is_driven=views.is_driven(tx, at.drives, now),
+        is_unfinished=bool(unfinished) and not tx.approvals.open(),
+        session_key=shown,
+        elsewhere=sum(tx.sessions.counts(root).unsettled for root in unfinished if root != shown),
+        state=state,
+        unread=len(tx.inbox.unread(shown)),
+        runs=tuple(below.runs),
+        left_out=below.left_out,
+        unanswered=tuple(views.unanswered(tx, now)),
+        questions=tuple(api.questions(tx)),
+        plans=tuple(api.plans(tx)),
+        undelivered=views.count_undelivered(tx),
+    )
 
 
-class ApprovalsParams(Params, frozen=True, kw_only=True):
+class ApprovalsParams(Params):
     """`approvals.list`."""
 
     decided: Annotated[
@@ -212,18 +368,18 @@ class ApprovalsParams(Params, frozen=True, kw_only=True):
 
 
 @query("approvals.list")
-async def approvals_list(folder: Reader, params: ApprovalsParams) -> list[Question]:
+def approvals_list(at: Moment, params: ApprovalsParams) -> list[Question]:
     """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
-    return await folder.read(views.decided_questions if params.decided else views.questions)
+    return api.decided_questions(at.tx) if params.decided else api.questions(at.tx)
 
 
 @query("undelivered.list")
-async def undelivered_list(folder: Reader, params: Nothing) -> list[GivenUp]:
+def undelivered_list(at: Moment, params: Nothing) -> list[GivenUp]:
     """Results that were given up on, oldest first."""
-    return await folder.read(views.undelivered)
+    return api.undelivered(at.tx)
 
 
 @query("documents.pending")
-async def documents_pending(folder: Reader, params: InWorkspace) -> list[str]:
+def documents_pending(at: Moment, params: InWorkspace) -> list[str]:
     """The documents of a workspace that are left out of prompts until a person takes them in."""
-    return list(await folder.read(lambda tx: transcripts.left_out_documents(tx, params.workspace)))
+    return list(transcripts.left_out_documents(at.tx, params.workspace))

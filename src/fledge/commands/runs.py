@@ -3,7 +3,7 @@ that lists show."""
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from fledge.api.fledge import open_program
@@ -32,6 +32,7 @@ from fledge.core.params import formerly
 from fledge.core.policy import STEER_CHARS
 from fledge.core.run import Run
 from fledge.core.targets import is_everybody
+from fledge.core.value import NamedValue
 from fledge.errors import NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit
@@ -85,7 +86,7 @@ async def subagents_spawn(gateway: GatewayState, params: Spawn) -> WireObject:
     return accepted(await gateway.fl.spawner.spawn(params.spawn, caller, open_requester))
 
 
-class ResultOf(Params, frozen=True, kw_only=True):
+class ResultOf(Params):
     """`runs.result`."""
 
     run: RunId
@@ -102,13 +103,13 @@ async def subagents_result(gateway: GatewayState, params: ResultOf) -> Result[An
     return replace(result, status="error") if result.status == "killed" else result
 
 
-class WordsForRun(One, frozen=True, kw_only=True):
+class WordsForRun(One):
     """Words for a run."""
 
     message: WordsParam
 
 
-class NextAttempt(Struct, frozen=True, kw_only=True):
+class NextAttempt(NamedValue):
     """The attempt that follows."""
 
     session_key: str
@@ -130,7 +131,7 @@ async def _found(gateway: GatewayState, params: One) -> str:
     return await gateway.read(lambda tx: found(tx, params))
 
 
-class ResumeParams(One, frozen=True, kw_only=True):
+class ResumeParams(One):
     """`runs.resume`."""
 
     words: Annotated[str, Meta(max_length=STEER_CHARS, description="something to add, for the run")] = ""
@@ -143,7 +144,7 @@ async def runs_resume(gateway: GatewayState, params: ResumeParams) -> NextAttemp
     return _next_attempt(await gateway.fl.spawner.resume(key, params.words))
 
 
-class Again(One, frozen=True, kw_only=True):
+class Again(One):
     """`runs.again`."""
 
     idempotency_key: ShortText = ""
@@ -157,7 +158,7 @@ async def runs_again(gateway: GatewayState, params: Again) -> WireObject:
     return accepted(await gateway.fl.spawner.again(key, params.idempotency_key, params.default_model))
 
 
-class ToldAndWaits(WordsForRun, frozen=True, kw_only=True):
+class ToldAndWaits(WordsForRun):
     """Words for a run, and how long to wait for its answer."""
 
     timeout_seconds: WaitSeconds = 0.0
@@ -175,7 +176,7 @@ async def subagents_send(gateway: GatewayState, params: ToldAndWaits) -> Reply:
     return await replied(gateway, session, run_id, params.timeout_seconds)
 
 
-class TellParams(WordsForRun, frozen=True, kw_only=True):
+class TellParams(WordsForRun):
     """`runs.tell`."""
 
     timeout_seconds: WaitSeconds = 30.0
@@ -189,7 +190,7 @@ async def runs_tell(gateway: GatewayState, params: TellParams) -> Sent:
     return await gateway.fl.messenger.tell(sender, key, params.message, params.timeout_seconds)
 
 
-class Kill(One, frozen=True, kw_only=True):
+class Kill(One):
     """`runs.kill`."""
 
     wait: StopsWait = False
@@ -210,13 +211,13 @@ async def subagents_kill(gateway: GatewayState, params: Kill) -> Killing:
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 
-class PlanShown(One, frozen=True, kw_only=True):
+class PlanShown(One):
     """A plan, as the person saw it."""
 
     run: Annotated[str, Meta(max_length=256, description="its run id: the answer to another plan is refused")] = ""
 
 
-class ApprovePlanParams(PlanShown, frozen=True, kw_only=True):
+class ApprovePlanParams(PlanShown):
     """A plan that may be carried out."""
 
     words: Annotated[
@@ -230,7 +231,7 @@ async def plans_approve(gateway: GatewayState, params: ApprovePlanParams) -> Nex
     return await _answered(gateway, params, True, params.words)
 
 
-class Rejected(PlanShown, frozen=True, kw_only=True):
+class Rejected(PlanShown):
     """A plan that may not."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=4000)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from fledge.api.conversation import Conversation
 from fledge.api.values import Accepted, Reply, Waited
@@ -16,7 +16,7 @@ from fledge.commands import slash
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.listing import SessionReader
 from fledge.commands.looking import is_begun, is_below, rest
-from fledge.commands.orders import CommandResult, below, named, run_line
+from fledge.commands.orders import CommandResult, named, run_line
 from fledge.commands.params import (
     DefaultModel,
     FolderParam,
@@ -31,7 +31,7 @@ from fledge.commands.params import (
     WordsParam,
 )
 from fledge.commands.table import Params, method
-from fledge.commands.values import Below, Rest, SessionRow
+from fledge.commands.values import Rest, SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.attachments import Attachment
 from fledge.core.images import MAX_IMAGES, Image
@@ -39,6 +39,7 @@ from fledge.core.keys import agent_of, is_child_key, is_main_key, main_key
 from fledge.core.params import as_written
 from fledge.core.route import Address, check_address
 from fledge.core.run import Instant
+from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
 from fledge.orchestrator import bindings, control, messages, spawn
 from fledge.orchestrator.commit import Commit
@@ -98,7 +99,7 @@ def _checked(address: Address | None) -> Address | None:
     return None if address is None else check_address(address)
 
 
-class AgentParams(Params, frozen=True, kw_only=True):
+class AgentParams(Params):
     """`agent`."""
 
     message: WordsParam
@@ -149,7 +150,7 @@ def _uses_default_model(config: Config, key: str, known: Session | None) -> bool
     return chosen is None or chosen.setting == DEFAULT_MODEL
 
 
-class AgentWait(Params, frozen=True, kw_only=True):
+class AgentWait(Params):
     """`agent.wait`."""
 
     run: RunId
@@ -162,7 +163,7 @@ async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
     return await while_open(gateway, partial(gateway.fl.agent_wait, params.run), params.timeout_ms)
 
 
-class Send(NamedSession, frozen=True, kw_only=True):
+class Send(NamedSession):
     """`send`."""
 
     message: WordsParam
@@ -179,7 +180,7 @@ async def send(gateway: GatewayState, params: Send) -> Reply:
     return await replied(gateway, session, run_id, params.timeout_seconds)
 
 
-class ReplyTo(NamedSession, frozen=True, kw_only=True):
+class ReplyTo(NamedSession):
     """`reply`."""
 
     run: RunId
@@ -197,14 +198,14 @@ async def reply(gateway: GatewayState, params: ReplyTo) -> Reply:
     return await while_open(gateway, lambda wait_s: reply_to(params.run, timeout=wait_s), params.timeout_ms / 1000)
 
 
-class SystemEvent(Params, frozen=True, kw_only=True):
+class SystemEvent(Params):
     """`system.event`."""
 
     text: Annotated[str, Meta(min_length=1, max_length=EVENT_CHARS)]
     session: SessionName = "main"
 
 
-class Posted(Struct, frozen=True):
+class Posted(Value):
     """Whether an event waits to be read."""
 
     posted: bool
@@ -217,13 +218,13 @@ async def system_event(gateway: GatewayState, params: SystemEvent) -> Posted:
     return Posted(await conversation(gateway, params.session).post_event(params.text))
 
 
-class HeartbeatRequest(InSession, frozen=True, kw_only=True):
+class HeartbeatRequest(InSession):
     """`heartbeat.request`."""
 
     reason: Annotated[str, Meta(max_length=1000)] = ""
 
 
-class HeartbeatOf(Struct, frozen=True):
+class HeartbeatOf(Value):
     """Which session has the heartbeat."""
 
     session_key: str
@@ -238,7 +239,7 @@ async def heartbeat_request(gateway: GatewayState, params: HeartbeatRequest) -> 
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsPatch(NamedSession, frozen=True, kw_only=True):
+class SessionsPatch(NamedSession):
     """`sessions.patch`."""
 
     label: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
@@ -265,14 +266,14 @@ def _known(tx: Tx, key: str) -> tuple[Session, Instant]:
     return found, last[0].at if last else found.created_at
 
 
-class SessionsDelete(NamedSession, frozen=True, kw_only=True):
+class SessionsDelete(NamedSession):
     """`sessions.delete`."""
 
     delete_transcript: bool = True
     emit_lifecycle_hooks: bool = True
 
 
-class Done(Struct, frozen=True):
+class Done(Value):
     """It was done."""
 
     ok: bool = True
@@ -288,7 +289,7 @@ async def sessions_delete(gateway: GatewayState, params: SessionsDelete) -> Done
     return Done()
 
 
-class SessionsStop(InSession, frozen=True, kw_only=True):
+class SessionsStop(InSession):
     """`sessions.stop`."""
 
     below: bool = True
@@ -323,13 +324,13 @@ async def sessions_stop(gateway: GatewayState, params: SessionsStop) -> StopDone
     return StopDone(ended.killed, ended.stopping, ended.finished, withdrawn=withdrawn)
 
 
-class SessionsFocus(NamedSession, frozen=True, kw_only=True):
+class SessionsFocus(NamedSession):
     """`sessions.focus`."""
 
     address: Annotated[Address, Meta(description="the place: [channel, to, thread]")]
 
 
-class Bound(Struct, frozen=True, kw_only=True):
+class Bound(NamedValue):
     """A binding, made or ended."""
 
     session_key: str
@@ -343,7 +344,7 @@ async def sessions_focus(gateway: GatewayState, params: SessionsFocus) -> Bound:
     return Bound(session_key=route.session)
 
 
-class SessionsUnfocus(InSession, frozen=True, kw_only=True):
+class SessionsUnfocus(InSession):
     """`sessions.unfocus`."""
 
     address: AddressParam = None
@@ -359,7 +360,7 @@ async def sessions_unfocus(gateway: GatewayState, params: SessionsUnfocus) -> Bo
     return Bound(session_key=route.session)
 
 
-class SessionsWait(InSession, frozen=True, kw_only=True):
+class SessionsWait(InSession):
     """`sessions.wait`."""
 
     timeout_ms: WaitMs = 30_000
@@ -388,14 +389,14 @@ async def sessions_wait(gateway: GatewayState, params: SessionsWait) -> Rest:
     return await while_open(gateway, over, params.timeout_ms / 1000)
 
 
-class SessionsOpen(InSession, frozen=True, kw_only=True):
+class SessionsOpen(InSession):
     """`sessions.open`."""
 
     address: AddressParam = None
     folder: FolderParam = ""
 
 
-class Begun(Struct, frozen=True, kw_only=True):
+class Begun(NamedValue):
     """Whom words that are said there are for."""
 
     session_key: str
@@ -445,19 +446,7 @@ def _is_real_folder(path: str) -> bool:
     return os.path.isabs(path) and os.path.realpath(path) == path and os.path.isdir(path)
 
 
-class SessionsBelow(InSession, frozen=True, kw_only=True):
-    """`orders.below`."""
-
-
-@method("sessions.below", reads=True)
-async def sessions_below(gateway: GatewayState, params: SessionsBelow) -> Below:
-    """What goes on in a conversation and below it: its turn, its subagents at work, and what they may be called in
-    slash commands."""
-    key, now = params.key, gateway.now()
-    return await gateway.read(lambda tx: below(tx, key, now))
-
-
-class Command(InSession, frozen=True, kw_only=True):
+class Command(InSession):
     """`slash.run`."""
 
     line: Annotated[str, Meta(min_length=1, max_length=100_000, description="a slash command, such as /subagents list")]
@@ -470,7 +459,7 @@ async def commands_run(gateway: GatewayState, params: Command) -> CommandResult:
     return await run_line(gateway, params.key, params.line, _checked(params.address))
 
 
-class SlashCommand(Struct, frozen=True):
+class SlashCommand(Value):
     """A slash command."""
 
     form: str

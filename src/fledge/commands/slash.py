@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
 
 Verb = Literal[
@@ -59,7 +59,7 @@ _QUOTED: Final = re.compile(r"""(["'])(.+?)\1(?:\s+(.*))?""", re.DOTALL)
 _FLAG: Final = re.compile(r"\s--(model|thinking)[ =](\S+)\s*$")
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class Order(NamedValue):
     """What a person wants: a verb and what goes with it."""
 
     verb: Verb
@@ -73,7 +73,7 @@ class Order(Struct, frozen=True, kw_only=True):
     thinking: str = ""
 
 
-class SlashUsage(Struct, frozen=True):
+class SlashUsage(Value):
     """One way to say something, for help and completion."""
 
     verb: Verb

@@ -5,8 +5,6 @@ import shutil
 from collections import Counter
 from typing import Any, Final, Literal
 
-from msgspec import Struct
-
 import fledge
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.params import Nothing
@@ -16,6 +14,7 @@ from fledge.config.shown import SettingShown, shown
 from fledge.core.cluster import Member, is_alive
 from fledge.core.policy import Budget, lane_width
 from fledge.core.run import Instant
+from fledge.core.value import NamedValue
 from fledge.models.catalog import Card
 from fledge.orchestrator.budget import configured
 from fledge.orchestrator.journal import Wrong
@@ -26,7 +25,7 @@ from fledge.store.files import DATABASE, log_of
 DAY_S: Final = 86400
 
 
-class LaneView(Struct, frozen=True, kw_only=True):
+class LaneView(NamedValue):
     """A lane: how many of its slots are in use, and who waits."""
 
     name: str
@@ -37,7 +36,7 @@ class LaneView(Struct, frozen=True, kw_only=True):
     """For how long the session that has waited longest has waited."""
 
 
-class StoreView(Struct, frozen=True, kw_only=True):
+class StoreView(NamedValue):
     """The database."""
 
     folder: str
@@ -57,7 +56,7 @@ class StoreView(Struct, frozen=True, kw_only=True):
     """95 of 100 took at most so long."""
 
 
-class EngineView(Struct, frozen=True, kw_only=True):
+class EngineView(NamedValue):
     """A process that works with a store on a server."""
 
     state: Literal["alive", "closing", "dead"]
@@ -77,7 +76,7 @@ class EngineView(Struct, frozen=True, kw_only=True):
     """It is the process that answers."""
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class Health(NamedValue):
     """How the gateway is."""
 
     status: Literal["ok", "closing"]
@@ -190,7 +189,7 @@ def _store(tx: Tx, gateway: GatewayState, commit_ms: float, commit_p95_ms: float
     )
 
 
-class AgentWeekday(Struct, frozen=True, kw_only=True):
+class AgentWeekday(NamedValue):
     """What an agent did on a day."""
 
     runs: int = 0
@@ -199,7 +198,7 @@ class AgentWeekday(Struct, frozen=True, kw_only=True):
     """What its sessions spent, conversations and runs; None: nothing with a known price."""
 
 
-class AgentDetails(Struct, frozen=True, kw_only=True):
+class AgentDetails(NamedValue):
     """An agent: what it thinks with, what it may use, whom it may start."""
 
     id: str
@@ -260,7 +259,7 @@ def _agent(gateway: GatewayState, agent_id: str, week: tuple[AgentWeekday, ...])
     )
 
 
-class ModelView(Struct, frozen=True, kw_only=True):
+class ModelView(NamedValue):
     """A model that a conversation may be given."""
 
     name: str

@@ -8,6 +8,7 @@ the session whose runs are meant, and `target` a word for one of them. Old names
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from msgspec import Struct
 from fledge.commands.wire import WireObject
 from fledge.core.params import Reading, as_written, read_params
 from fledge.core.run import Instant
+from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
 from fledge.store.base import Tx
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=Struct)
 T = TypeVar("T")
 Do = TypeVar("Do", bound=Callable[["GatewayState", Any], Awaitable[object]])
-Query = TypeVar("Query", bound=Callable[["Reader", Any], Awaitable[object]])
+Query = TypeVar("Query", bound=Callable[["Moment", Any], object])
 
 log = logging.getLogger("fledge.gateway")
 
@@ -46,11 +48,20 @@ class Reader(Protocol):
         """What `look` finds in the rows, at one moment."""
 
 
-class Params(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Moment(Value):
+    """The rows of a folder at one moment: what a query is answered from."""
+
+    tx: Tx
+    now: Instant
+    drives: bool
+    """What is unfinished goes on in this process."""
+
+
+class Params(NamedValue, rename="camel", forbid_unknown_fields=True):
     """What a method takes."""
 
 
-class Method(Struct, frozen=True):
+class Method(Value):
     """One method."""
 
     name: str
@@ -88,8 +99,18 @@ def method(name: str, *, reads: bool = False, nested: str = "", formerly: str = 
 
 
 def query(name: str, *, formerly: str = "") -> Callable[[Query], Query]:
-    """The same for a function that only reads rows."""
-    return method(name, reads=True, formerly=formerly)
+    """The same for a function of rows and parameters. It is answered from one look at the store."""
+
+    def put(answer: Query) -> Query:
+        @wraps(answer)
+        async def do(folder: Reader, params: Any) -> object:
+            now = folder.now()
+            return await folder.read(lambda tx: answer(Moment(tx, now, folder.drives), params))
+
+        method(name, reads=True, formerly=formerly)(do)
+        return answer
+
+    return put
 
 
 async def carry_out(gateway: Reader, method: Method, given: WireObject, do: Callable[[P], Awaitable[object]]) -> object:

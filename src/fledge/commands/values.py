@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from msgspec import Struct
-
 from fledge.api.values import Plan, Question, RunInfo, TimelineEvent
 from fledge.core.announce import DeliveryTrace
 from fledge.core.doing import Doing
@@ -11,17 +9,18 @@ from fledge.core.freeze import Stats
 from fledge.core.handover import Artifact
 from fledge.core.run import EndedReason, Instant
 from fledge.core.spans import Mark
-from fledge.core.standing import Limit, NextDue, StatusView, UnansweredTurn
+from fledge.core.standing import Limit, NextDue, UnansweredTurn
+from fledge.core.value import NamedValue
 
 
-class Try(Struct, frozen=True, kw_only=True):
+class Try(NamedValue):
     """A try at delivering something of a run."""
 
     at: Instant
     trace: DeliveryTrace
 
 
-class RanWith(Struct, frozen=True, kw_only=True):
+class RanWith(NamedValue):
     """What a run really ran with, as recorded while it ran."""
 
     model: str
@@ -31,7 +30,7 @@ class RanWith(Struct, frozen=True, kw_only=True):
     folder: str
 
 
-class RunWorkspace(Struct, frozen=True, kw_only=True):
+class RunWorkspace(NamedValue):
     """Where a run works."""
 
     kind: Literal["inherit", "dir", "worktree"]
@@ -44,7 +43,7 @@ class RunWorkspace(Struct, frozen=True, kw_only=True):
     """Its commands run in a sandbox, whatever the settings say."""
 
 
-class BudgetUse(Struct, frozen=True, kw_only=True):
+class BudgetUse(NamedValue):
     """How much of a budget is used."""
 
     name: str
@@ -52,7 +51,7 @@ class BudgetUse(Struct, frozen=True, kw_only=True):
     most: float
 
 
-class Story(Struct, frozen=True, kw_only=True):
+class Story(NamedValue):
     """A run in full."""
 
     now_at: Instant
@@ -87,7 +86,7 @@ class Story(Struct, frozen=True, kw_only=True):
     """What happens next if nothing else does."""
 
 
-class SessionRow(Struct, frozen=True, kw_only=True):
+class SessionRow(NamedValue):
     """A session in a list."""
 
     key: str
@@ -125,7 +124,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     """What everything below it has cost."""
 
 
-class SessionPage(Struct, frozen=True, kw_only=True):
+class SessionPage(NamedValue):
     """A page of sessions, the latest active first."""
 
     rows: tuple[SessionRow, ...]
@@ -134,7 +133,7 @@ class SessionPage(Struct, frozen=True, kw_only=True):
     now_at: Instant
 
 
-class RunDelivery(Struct, frozen=True, kw_only=True):
+class RunDelivery(NamedValue):
     """How the result of a run is handed over."""
 
     state: Literal["pending", "deferred", "delivered", "skipped", "undelivered"]
@@ -145,7 +144,7 @@ class RunDelivery(Struct, frozen=True, kw_only=True):
     """When its requester read it."""
 
 
-class RunRow(Struct, frozen=True, kw_only=True):
+class RunRow(NamedValue):
     """A run as lists show it, in one row."""
 
     run_id: str
@@ -211,7 +210,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     """Its outcome is open, or something below it has not settled."""
 
 
-class FilterCounts(Struct, frozen=True, kw_only=True):
+class FilterCounts(NamedValue):
     """How many runs each filter finds in the folder, or below the root or requester that was asked about. Search, agent
     and time do not narrow them."""
 
@@ -223,7 +222,7 @@ class FilterCounts(Struct, frozen=True, kw_only=True):
     undelivered: int
 
 
-class RunPage(Struct, frozen=True, kw_only=True):
+class RunPage(NamedValue):
     """A page of runs."""
 
     rows: tuple[RunRow, ...]
@@ -238,7 +237,7 @@ class RunPage(Struct, frozen=True, kw_only=True):
     """The last event that the rows know of: a feed that begins here tells what has happened since."""
 
 
-class Ends(Struct, frozen=True, kw_only=True):
+class Ends(NamedValue):
     """What a kill would end."""
 
     rows: tuple[RunRow, ...]
@@ -246,16 +245,7 @@ class Ends(Struct, frozen=True, kw_only=True):
     """How many more."""
 
 
-class SessionStanding(Struct, frozen=True, kw_only=True):
-    """How a session stands."""
-
-    session_key: str
-    view: StatusView
-    left_out: tuple[str, ...]
-    """Documents of its workspace that are not taken in."""
-
-
-class Rest(Struct, frozen=True, kw_only=True):
+class Rest(NamedValue):
     """Whether a session is at rest."""
 
     settled: bool
@@ -269,7 +259,7 @@ class Rest(Struct, frozen=True, kw_only=True):
     """How long a model that cannot answer is waited for: models.patienceSeconds."""
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class Target(NamedValue):
     """What a subagent may be called."""
 
     word: str
@@ -277,7 +267,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """How it stands."""
 
 
-class ChildAtWork(Struct, frozen=True, kw_only=True):
+class ChildAtWork(NamedValue):
     """A subagent that has not settled."""
 
     session_key: str
@@ -295,7 +285,7 @@ class ChildAtWork(Struct, frozen=True, kw_only=True):
     """When it first worked; None: it has not."""
 
 
-class Below(Struct, frozen=True, kw_only=True):
+class Below(NamedValue):
     """What goes on in a conversation and below it."""
 
     now_at: Instant
@@ -315,7 +305,7 @@ class Below(Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...] = ()
 
 
-class Overview(Struct, frozen=True, kw_only=True):
+class Overview(NamedValue):
     """What goes on in a folder, and what waits for a person."""
 
     now_at: Instant

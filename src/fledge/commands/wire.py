@@ -4,6 +4,7 @@ The same rule makes the value and its schema, so that what is published is what 
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -40,17 +41,15 @@ def _struct(value: Struct) -> WireObject:
     told: WireObject = {}
     if config.tag is not None and config.tag_field is not None:
         told[config.tag_field] = config.tag
-    for name, default in zip(value.__struct_fields__, _defaults(type(value)), strict=True):
-        one = getattr(value, name)
-        if one is msgspec.UNSET or (config.omit_defaults and one == default):
+    for field in _fields(type(value)):
+        name, one = field.name, getattr(value, field.name)
+        if one is msgspec.UNSET or (config.omit_defaults and one == field.default):
             continue
         told[camel(name)] = round(one * 1000) if is_time(name) and isinstance(one, int | float) else to_wire(one)
     return told
 
 
-def _defaults(kind: type[Struct]) -> tuple[Any, ...]:
-    given = kind.__struct_defaults__
-    return (msgspec.NODEFAULT,) * (len(kind.__struct_fields__) - len(given)) + given
+_fields = cache(msgspec.structs.fields)
 
 
 def schemas(kinds: Mapping[str, Any]) -> tuple[WireObject, WireObject]:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fledge.api.views import handed_over, session_key
 from fledge.commands.gateway_state import GatewayState
 from fledge.core.protected import UNPROTECTED, Protected
+from fledge.core.value import Value
 from fledge.errors import BadInput, NotFound
 from fledge.store.base import Tx
 from fledge.workspaces.artifacts import read_artifact
@@ -31,7 +31,7 @@ HEADERS: Final = {
 }
 
 
-class DownloadPlace(Struct, frozen=True):
+class DownloadPlace(Value):
     """Where files to download lie: a folder beneath a root, and what is hidden there."""
 
     root: str

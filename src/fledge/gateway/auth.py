@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
+from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -31,14 +30,14 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 # ---- the door --------------------------------------------------------------------------------------------------------
 
 
-class Rejection(Struct, frozen=True):
+class Rejection(Value):
     """Why a request is not let in, as an HTTP status and words that tell nothing about what would be."""
 
     status: int
     words: str
 
 
-class Door(Struct, frozen=True, kw_only=True):
+class Door(NamedValue):
     """What a request must show to be let in."""
 
     token: str
