@@ -109,7 +109,7 @@ async def _listen(client: Client, changed: asyncio.Event) -> None:
 
 
 class Picture:
-    """Lines as rows of a live region: `inplace.Rows`."""
+    """Lines as rows of a live region."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -126,16 +126,14 @@ class Picture:
         left_out = len(self.lines) - len(shown)
         return [*rows, f"… {left_out} more"][:room] if left_out else rows
 
-    def moves_in(self) -> None:
-        """Only a look changes it."""
-
 
 async def _in_place(outputs: Outputs, looks: Looks) -> None:
     """Draw the lines anew at each look; the last ones stay. ImportError: what it takes is not installed."""
     from fledge.cli.term.inplace import in_place
 
     picture = Picture()
-    async with in_place(outputs.out, sys.stdout.fileno(), picture) as place:
+    async with in_place(outputs.out, sys.stdout.fileno()) as place:
+        place.rows = picture.rows
         try:
             async with stray_lines(lambda line: place.above([printable(line)])), aclosing(looks):
                 async for seen in looks:
@@ -156,5 +154,5 @@ async def _in_lines(outputs: Outputs, looks: Looks) -> None:
             stands = [(run.session_key, f"{lines.row_name(run)} · {lines.row_status(run)}") for run in seen.runs]
             for key, state in stands:
                 if (key, state) not in known:
-                    outputs.out.put(f"{printable(state)}\n")
+                    outputs.out.print(f"{printable(state)}\n")
             known = set(stands)

@@ -39,20 +39,20 @@ from fledge.cli.term.here import CommandRan, best_matches, file_word, files_belo
 from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.scrollback import Scrollback
 from fledge.cli.term.shown import (
+    CallQuestion,
     ChatItem,
     Leave,
     OpenQuestion,
     OpenQuestions,
     OutputItem,
+    PersonVerdict,
     PlanQuestion,
     QuestionAnswered,
     Screen,
     SpokenItem,
     StopWanted,
-    TurnShown,
     Wish,
     WordsSent,
-    WorkingChildren,
 )
 from fledge.cli.term.writer import Pen, WriterFile, draw_frames
 from fledge.core.printable import printable
@@ -65,7 +65,6 @@ FILES_S: Final = 5.0
 CLIPBOARD_CHARS: Final = 100_000
 """The most that terminals take for the clipboard, in base64."""
 _CLEAR_ALL: Final = "\x1b[H\x1b[2J\x1b[3J"
-VERDICTS: Final = {"y": "once", "a": "always", "n": "no"}
 
 CompleteWord = Callable[[str], Iterable[tuple[str, str]]]
 """Completions of a slash command: what the last word may become, and what that means."""
@@ -93,8 +92,6 @@ class TerminalScreen(Screen):
         self._pen, self._size, self._theme = pen, size, theme
         self._scrollback = Scrollback(theme)
         self._painter = Painter(folds=folds)
-        self._children: WorkingChildren = ()
-        self._queued: tuple[str, ...] = ()
         self._shows_all = self._shows_output = False
         self._last_output: OutputItem | None = None
         self._ran: list[CommandRan] = []
@@ -140,16 +137,6 @@ class TerminalScreen(Screen):
         self._scrollback.say(item, self._width)
         self._change()
 
-    def turn(self, turn: TurnShown | None) -> None:
-        """The turn under way; None between turns."""
-        self._turn = turn
-        self._change()
-
-    def children(self, children: WorkingChildren) -> None:
-        """All subagents at work."""
-        self._children = children
-        self._change()
-
     def ask(self, asked: OpenQuestions) -> None:
         """All open questions, the oldest first. What is too long for the region is shown in the scrollback."""
         known = {question.id for question in self._asked}
@@ -159,11 +146,6 @@ class TerminalScreen(Screen):
         self._asked = asked
         if self._questions.reason_for and not any(one.id == self._questions.reason_for[0] for one in asked):
             self._leave_reason(keeps_words=True)
-        self._change()
-
-    def queued(self, texts: tuple[str, ...]) -> None:
-        """Words of the person that no turn has read yet."""
-        self._queued = texts
         self._change()
 
     def put_back(self, text: str) -> None:
@@ -280,9 +262,8 @@ class TerminalScreen(Screen):
         elif hint := region.input_hint(view, bool(self._input.text)):
             spare = width - columns_of_row(typed[-1]) - columns(hint)
             typed[-1] += " " * spare + self._theme.paint(hint, "d") if spare > 1 else ""
-        place = ScreenCursor(cursor.x, cursor.y + len(rows))
-        whole = [*rows, *typed, *menu]
-        data = self._painter.paint(self._scrollback.take(), whole, place, size.columns, is_parked=is_parked)
+        place = None if is_parked else ScreenCursor(cursor.x, cursor.y + len(rows))
+        data = self._painter.paint(self._scrollback.take(), [*rows, *typed, *menu], place, size.columns)
         self._questions.drawn(view.asked[0].id if view.asked else "")
         if not data:
             self._questions.seen(self.now())
@@ -475,27 +456,25 @@ class TerminalScreen(Screen):
     def _answer_letter(self, question: OpenQuestion, letter: str) -> None:
         self._questions.focused = ""
         match question, letter:
-            case PlanQuestion(), "y":
-                self._answer(question.id, "carry out")
             case PlanQuestion(), "n":
                 self._ask_reason(question.id, "reject")
             case PlanQuestion(), "e":
                 get_app().create_background_task(self._edit_plan(question))
-            case PlanQuestion(), _:
-                self._input.insert_text(letter)
-            case _, "e":
+            case CallQuestion(), "e":
                 self._ask_reason(question.id, "no")
-            case _, "a" if not region.always_key(question, self._width):
+            case CallQuestion(), "a" if not region.always_key(question, self._width):
                 self._input.insert_text(letter)
+            case _ if letter in question.verdicts:
+                self._answer(question.id, question.verdicts[letter])
             case _:
-                self._answer(question.id, VERDICTS[letter])
+                self._input.insert_text(letter)
 
-    def _answer(self, question: str, verdict: Any, words: str = "") -> None:
+    def _answer(self, question: str, verdict: PersonVerdict, words: str = "") -> None:
         self._questions.answered.add(question)
         self._wish(QuestionAnswered(question, verdict, words))
         self._change()
 
-    def _ask_reason(self, question: str, verdict: str) -> None:
+    def _ask_reason(self, question: str, verdict: PersonVerdict) -> None:
         self._questions.reason_for = (question, verdict)
         self._questions.stash = self._input.document
         self._input.reset()
@@ -536,7 +515,7 @@ class _Questions:
         self.answered: set[str] = set()
         self.focused = ""
         """The question that the person went to by Ctrl-Y."""
-        self.reason_for: tuple[str, str] | None = None
+        self.reason_for: tuple[str, PersonVerdict] | None = None
         """The question whose no the person gives a reason for, and the verdict it goes with."""
         self.stash = Document()
         """The input as it was before the reason."""
