@@ -279,9 +279,10 @@ def _parser() -> ArgumentParser:
     verb("health", "show the state of the process that holds this folder: lanes, store, errors")
     lists_agents = _does("settings.agents", "model", "settings")
     add("agents", lists_agents, ("model", "settings", "json"), "list the configured agents")
+    asked_of_spawn = ("label", "agent", "timeout", "plan", "runtime")
     add(
         "spawn",
-        _spawn,
+        _does("spawning.spawn", _where, "model", "settings", _words("task"), *asked_of_spawn),
         (*thinks, "json"),
         "start a run and wait for its answer",
         _arg("task", help="the task; with -, it is read from standard input"),
@@ -294,7 +295,7 @@ def _parser() -> ArgumentParser:
     to = f"main, a conversation, or {RUN} (default: the conversation of this folder)"
     add(
         "send",
-        _does("spawning.send", _where, "model", "settings", "run", _message),
+        _does("spawning.send", _where, "model", "settings", "run", _words("message")),
         (*thinks, "json"),
         "send a message and wait for the answer",
         _arg("run", nargs="?", help=to),
@@ -351,7 +352,7 @@ def _parser() -> ArgumentParser:
     session = _arg("--session", metavar="NAME", help=where)
     add(
         "event",
-        _event,
+        _does("verbs.event", _where, "session", _words("text")),
         shows,
         "tell a conversation that something happened",
         _arg("text", help="what happened; with -, it is read from standard input"),
@@ -388,7 +389,7 @@ def _parser() -> ArgumentParser:
     )
     add(
         "doctor",
-        _doctor,
+        _does("doctor.report", _here, "model", "offline"),
         ("state", "store", "model"),
         "find problems: key, provider, store, sandbox, clock",
         _switch("--offline", "contact no provider"),
@@ -564,50 +565,28 @@ def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[
         done = do(*(getattr(options, one) if isinstance(one, str) else one(options) for one in given))
         if isinstance(done, int):
             return done
-        return _tell(done, options) if isinstance(done, CommandOutput) else _show(done)
+        return _tell(done if isinstance(done, CommandOutput) else CommandOutput(done, None), options)
 
     return run
 
 
-def _spawn(options: Namespace) -> int:
-    from fledge.cli import spawning
+@cache
+def _words(field: str) -> Callable[[Namespace], str]:
+    """What was said in this field, or on standard input."""
 
-    task = _words(options.task, "task")
-    came_of = spawning.spawn(
-        _where(options),
-        options.model,
-        options.settings,
-        task=task,
-        label=options.label,
-        agent=options.agent,
-        timeout=options.timeout,
-        plan=options.plan,
-        runtime=options.runtime,
-    )
-    return _tell(came_of, options)
+    def words(options: Namespace) -> str:
+        given = getattr(options, field)
+        said = _stdin() if given == "-" else given
+        if not said.strip():
+            raise BadInput(field, "must not be empty")
+        return str(said)
 
-
-def _message(options: Namespace) -> str:
-    return _words(options.message, "message")
-
-
-def _event(options: Namespace) -> int:
-    from fledge.cli import verbs
-
-    text = _words(options.text, "text")
-    return _tell(verbs.event(_where(options), options.session, text), options)
-
-
-def _words(given: str, field: str) -> str:
-    words = _stdin() if given == "-" else given
-    if not words.strip():
-        raise BadInput(field, "must not be empty")
     return words
 
 
 def _tell(shown: CommandOutput, options: Namespace) -> int:
     """Print it, as it was asked for."""
-    if options.json:
+    if getattr(options, "json", False):
         import json
 
         say(printable_json(json.dumps(shown.value, indent=2, ensure_ascii=False)))
@@ -632,19 +611,6 @@ def _trust(options: Namespace) -> int:
         return _show(settings.distrust(folder))
     taken = verbs.take_in(_here(options), folder, is_named=options.state is not None)
     return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
-
-
-def _doctor(options: Namespace) -> int:
-    import asyncio
-    from pathlib import Path
-
-    from fledge.cli import doctor
-
-    place, offline = _here(options), options.offline
-    examining = doctor.examine(Path.cwd(), place.state, os.environ, options.model, offline=offline, store=place.store)
-    findings = asyncio.run(examining)
-    _show(doctor.lines(findings))
-    return int(any(one.state == "fail" for one in findings))
 
 
 def _completion(options: Namespace) -> int:
