@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import fledge
 from fledge.cli.printing import CommandOutput, note, say
@@ -78,30 +78,41 @@ def _carry_out(options: Namespace) -> int:
         return 130
 
 
-class _Shared(NamedTuple):
-    """An option that several commands take."""
-
-    flag: str
-    help: str
-    metavar: str | None = None
-    action: Literal["store", "append", "store_true", "count"] = "store"
+_Argument = tuple[tuple[str, ...], dict[str, Any]]
+"""An argument of a command, as `add_argument` takes it."""
 
 
-SHARED: Final[Mapping[str, _Shared]] = {
-    "state": _Shared("--state", "the state folder (default: $FLEDGE_STATE, else ~/.fledge)", "DIR"),
-    "store": _Shared(
+def _arg(*flags: str, **options: Any) -> _Argument:
+    return flags, options
+
+
+def _switch(flag: str, help: str, **options: Any) -> _Argument:
+    return _arg(flag, action="store_true", help=help, **options)
+
+
+SHARED: Final[Mapping[str, _Argument]] = {
+    "state": _arg("--state", metavar="DIR", help="the state folder (default: $FLEDGE_STATE, else ~/.fledge)"),
+    "store": _arg(
         "--store",
-        "use a store on PostgreSQL, postgresql://… (default: $FLEDGE_STORE, if set); fledge docs scale",
-        "URL",
+        metavar="URL",
+        help="use a store on PostgreSQL, postgresql://… (default: $FLEDGE_STORE, if set); fledge docs scale",
     ),
-    "gateway": _Shared("--gateway", "use a gateway on another machine (default: $FLEDGE_GATEWAY, if set)", "URL"),
-    "token_file": _Shared("--token-file", "the file with the gateway's token (default: $FLEDGE_GATEWAY_TOKEN)", "FILE"),
-    "model": _Shared(
-        "--model", "the model, such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2", "NAME"
+    "gateway": _arg(
+        "--gateway", metavar="URL", help="use a gateway on another machine (default: $FLEDGE_GATEWAY, if set)"
     ),
-    "settings": _Shared("--set", "change a setting for this command (fledge docs config)", "KEY=VALUE", "append"),
-    "json": _Shared("--json", "print JSON, for programs", action="store_true"),
-    "verbose": _Shared("-v", "log more to standard error; -vv: everything", action="count"),
+    "token_file": _arg(
+        "--token-file", metavar="FILE", help="the file with the gateway's token (default: $FLEDGE_GATEWAY_TOKEN)"
+    ),
+    "model": _arg(
+        "--model",
+        metavar="NAME",
+        help="the model, such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2",
+    ),
+    "settings": _arg(
+        "--set", action="append", metavar="KEY=VALUE", help="change a setting for this command (fledge docs config)"
+    ),
+    "json": _switch("--json", "print JSON, for programs"),
+    "verbose": _arg("-v", action="count", help="log more to standard error; -vv: everything"),
 }
 """The options that may stand before the command and behind it, by the name under which commands read them."""
 _BEFORE: Final = "before "
@@ -116,17 +127,17 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     command = _choices(parser)[options.name or "chat"]
     if options.name is None:
         command.parse_args([], options)
-    for name, shared in SHARED.items():
+    for name, ((flag,), shared) in SHARED.items():
         before = vars(options).pop(_BEFORE + name)
         if before is not None and not hasattr(options, name):
-            command.error(f"takes no {shared.flag}")
+            command.error(f"takes no {flag}")
         elif hasattr(options, name):
-            setattr(options, name, _joined(shared, before, getattr(options, name)))
+            setattr(options, name, _joined(shared.get("action"), before, getattr(options, name)))
     return options
 
 
-def _joined(shared: _Shared, before: Any, behind: Any) -> Any:
-    match shared.action:
+def _joined(action: str | None, before: Any, behind: Any) -> Any:
+    match action:
         case "append":
             return (*(before or ()), *(behind or ()))
         case "count":
@@ -151,22 +162,9 @@ def _choices(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
 def _take(parser: ArgumentParser, *names: str, prefix: str = "", **helps: str) -> None:
     """Let a command take these shared options; `helps` says what one means there, where that is something special."""
     for name in names:
-        shared = SHARED[name]
-        metavar: dict[str, Any] = {"metavar": shared.metavar} if shared.metavar else {}
-        words = helps.get(name, shared.help)
-        parser.add_argument(shared.flag, dest=prefix + name, action=shared.action, default=None, help=words, **metavar)
-
-
-_Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""An argument of a command, as `add_argument` takes it."""
-
-
-def _arg(*flags: str, **options: Any) -> _Argument:
-    return flags, options
-
-
-def _switch(flag: str, help: str, **options: Any) -> _Argument:
-    return _arg(flag, action="store_true", help=help, **options)
+        flags, shared = SHARED[name]
+        special = {"help": helps[name]} if name in helps else {}
+        parser.add_argument(*flags, dest=prefix + name, default=None, **shared | special)
 
 
 def _parser() -> ArgumentParser:
