@@ -18,7 +18,7 @@ from fledge.cancellation import end_tasks
 from fledge.cli.term.opening import folds, terminal_size
 from fledge.cli.term.outputs import is_in_foreground
 from fledge.cli.term.picture import Painter, ScreenCursor
-from fledge.cli.term.writer import Pen, Writer, draw_frames
+from fledge.cli.term.writer import Writer, draw_frames
 
 STOPPING_S: Final = 0.5
 """How long a terminal is waited for before the process is stopped by Ctrl-Z."""
@@ -27,8 +27,10 @@ STOPPING_S: Final = 0.5
 class InPlace:
     """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
 
-    def __init__(self, pen: Pen, size: Callable[[], os.terminal_size], keys: "TerminalKeys", *, folds: bool) -> None:
-        self._pen, self._size, self._keys = pen, size, keys
+    def __init__(
+        self, writer: Writer, size: Callable[[], os.terminal_size], keys: "TerminalKeys", *, folds: bool
+    ) -> None:
+        self._writer, self._size, self._keys = writer, size, keys
         self.rows: Callable[[int, int], list[str]] = lambda width, room: []
         """What the region shows now, for a width and a room: at most so many rows, none wider."""
         self.moves_in: Callable[[], float | None] = lambda: None
@@ -69,7 +71,7 @@ class InPlace:
 
     def draw(self) -> None:
         """Draw a picture, unless one is still being written: the next one has what this one would have had."""
-        if self._pen.is_busy:
+        if self._writer.is_busy:
             return
         self._changed.clear()
         rows = self.rows(self.width, max(0, self._size().lines - 1)) if self._keys.hush() else []
@@ -87,7 +89,7 @@ class InPlace:
         above, self._above = self._above, []
         data = self._painter.paint(above, rows, None if rows else ScreenCursor(0, 0), self._size().columns)
         if data:
-            self._pen.put(data)
+            self._writer.put(data)
 
 
 class TerminalKeys:

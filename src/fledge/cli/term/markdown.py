@@ -208,7 +208,7 @@ class Markdown:
     @property
     def is_at_boundary(self) -> bool:
         """True if nothing is open: what comes next begins a block."""
-        return self._block is None and not self._fence and not self._line and not self._flows
+        return self._block is None and not self._fence and not self._line
 
     def feed(self, text: str, width: int) -> list[Out]:
         """More of the text; answers the rows that are certain now, and where blocks ended."""
@@ -233,8 +233,7 @@ class Markdown:
         block = self._block
         if isinstance(block, MarkdownTable) and self._line.lstrip().startswith("|"):
             return block.rows(width, self._line[:SHOWN_LINE].strip())
-        rows = [] if block is None else block.rows(width)
-        return rows if self._flows else [*rows, *self._shown_line(width)]
+        return [*([] if block is None else block.rows(width)), *self._shown_line(width)]
 
     def end(self, width: int) -> list[Out]:
         """The text is complete; answers the rows that are left."""

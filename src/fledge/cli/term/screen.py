@@ -54,7 +54,7 @@ from fledge.cli.term.shown import (
     Wish,
     WordsSent,
 )
-from fledge.cli.term.writer import Pen, WriterFile, draw_frames
+from fledge.cli.term.writer import Writer, WriterFile, draw_frames
 from fledge.core.printable import printable
 
 INPUT_ROWS: Final = 8
@@ -77,7 +77,7 @@ class TerminalScreen(Screen):
 
     def __init__(
         self,
-        pen: Pen,
+        writer: Writer,
         size: Callable[[], Size],
         *,
         theme: Theme,
@@ -89,7 +89,7 @@ class TerminalScreen(Screen):
     ) -> None:
         super().__init__()
         self._label = ""
-        self._pen, self._size, self._theme = pen, size, theme
+        self._writer, self._size, self._theme = writer, size, theme
         self._scrollback = Scrollback(theme)
         self._painter = Painter(folds=folds)
         self._shows_all = self._shows_output = False
@@ -108,7 +108,7 @@ class TerminalScreen(Screen):
             tempfile_suffix=".md",
         )
         output = Vt100_Output(
-            WriterFile(pen.put),
+            WriterFile(writer.put),
             size,
             term=os.environ.get("TERM"),
             enable_cpr=False,
@@ -163,7 +163,7 @@ class TerminalScreen(Screen):
         """Empty the terminal and its scrollback."""
         self._scrollback.take()
         self._painter.forget()
-        self._pen.put(_CLEAR_ALL)
+        self._writer.put(_CLEAR_ALL)
         self._change()
 
     def copy(self, text: str) -> bool:
@@ -171,7 +171,7 @@ class TerminalScreen(Screen):
         packed = base64.b64encode(text.encode("utf-8", "replace")).decode()
         if len(packed) > CLIPBOARD_CHARS:
             return False
-        self._pen.put(f"\x1b]52;c;{packed}\x07")
+        self._writer.put(f"\x1b]52;c;{packed}\x07")
         return True
 
     # ---- life
@@ -313,7 +313,7 @@ class TerminalScreen(Screen):
     @property
     def is_busy(self) -> bool:
         """True while a picture is being written: the next one comes after it, with all that has changed until then."""
-        return self._pen.is_busy
+        return self._writer.is_busy
 
     def erase_region(self) -> str:
         """What the renderer writes to take the region away; rows that were not written yet are."""
@@ -502,8 +502,8 @@ class TerminalScreen(Screen):
 
     async def _run_here(self, command: str) -> None:
         async with in_terminal():
-            self._pen.put(self._theme.paint(f"! {command}", "b") + "\r\n")
-            ran = await run_here(command, lambda data: self._pen.put(data.decode("utf-8", "replace")))
+            self._writer.put(self._theme.paint(f"! {command}", "b") + "\r\n")
+            ran = await run_here(command, lambda data: self._writer.put(data.decode("utf-8", "replace")))
         self._ran.append(ran)
         self._change()
 

@@ -11,7 +11,7 @@ import queue
 import select
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from fledge.clock import hold_time, wait_for_event
 from fledge.errors import FledgeError
@@ -122,14 +122,3 @@ async def draw_frames(changed: asyncio.Event, moves_in: Callable[[], float | Non
         await wait_for_event(changed, moves_in())
         draw()
         await asyncio.sleep(FRAME_S)
-
-
-class Pen(Protocol):
-    """Writes pictures: a `Writer`, or what a test puts in its place."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a picture is being written."""
-
-    def put(self, data: str) -> None:
-        """Write it."""
