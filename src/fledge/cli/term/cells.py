@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from wcwidth import iter_graphemes, wcswidth, wcwidth
+from wcwidth import clip, iter_graphemes, wcswidth, wcwidth
 
 from fledge.core.printable import printable
 
@@ -184,13 +184,7 @@ def fit(text: str, room: int) -> str:
     text = " ".join(text.split())
     if columns(text) <= room:
         return text
-    kept, used = "", 0
-    for sign in iter_graphemes(text):
-        used += columns(sign)
-        if used > room - 1:
-            break
-        kept += sign
-    return f"{kept.rstrip()}…" if room > 0 else ""
+    return f"{clip(text, 0, room - 1).rstrip()}…" if room > 0 else ""
 
 
 def chop(text: str, room: int) -> list[str]:
