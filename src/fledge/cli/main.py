@@ -82,6 +82,10 @@ _Argument = tuple[tuple[str, ...], dict[str, Any]]
 """An argument of a command, as `add_argument` takes it."""
 
 
+class Said(str):
+    """Words for an agent. `-`: they come on standard input."""
+
+
 def _arg(*flags: str, **options: Any) -> _Argument:
     return flags, options
 
@@ -180,23 +184,28 @@ def _parser() -> ArgumentParser:
 
     def add(
         name: str,
-        run: Callable[[Namespace], int] | None,
+        run: str | Callable[[Namespace], int],
         takes: Sequence[str],
         help: str,
         *arguments: _Argument,
         **helps: str,
     ) -> Any:
-        """A command, what runs it (None: the verb of its name), the shared options it takes besides `-v`, and its own
-        arguments."""
+        """A command, what runs it, the shared options it takes besides `-v`, and its own arguments. A function of a
+        module of `cli`, such as `verbs.info`, gets, as far as the command takes them: where it asks, the model, the
+        settings, then the command's own arguments in this order."""
         command = subparsers.add_parser(name, help=help)
         _take(command, *takes, "verbose", **helps)
-        given = [command.add_argument(*flags, **options).dest for flags, options in arguments]
-        command.set_defaults(command=run or _does(f"verbs.{name}", _where, *given))
+        own = [command.add_argument(*flags, **options).dest for flags, options in arguments]
+        if isinstance(run, str):
+            place = _where if "gateway" in takes else _here if "store" in takes else "state"
+            shared = {"state": place, "model": "model", "settings": "settings"}
+            run = _does(run, *(shared[one] for one in takes if one in shared), *own)
+        command.set_defaults(command=run)
         return command
 
     def verb(name: str, help: str, *arguments: _Argument) -> None:
-        """A command that is the function of its name in `cli.verbs`, which gets its arguments in this order."""
-        add(name, None, shows, help, *arguments)
+        """A command that is the function of its name in `cli.verbs`."""
+        add(name, f"verbs.{name}", shows, help, *arguments)
 
     asks = ("state", "store", "gateway", "token_file")
     thinks = (*asks, "model", "settings")
@@ -223,7 +232,7 @@ def _parser() -> ArgumentParser:
     alone = "run no agents here; the workers of the store do (needs --store)"
     add(
         "serve",
-        _serve,
+        "serving.serve",
         serves,
         "start the gateway: web page, JSON-RPC, channels",
         _arg("--no-drive", dest="drives", action="store_false", help=alone),
@@ -235,7 +244,7 @@ def _parser() -> ArgumentParser:
     add("worker", _does("working.work", _here, "model", "settings", "json"), (*serves, "json"), works, json=lines)
     add(
         "page",
-        _does("page.page", "state", "opens"),
+        "page.page",
         ("state",),
         "open the web page of the running gateway in a browser, signed in",
         _arg("--no-open", dest="opens", action="store_false", help="only print the address"),
@@ -275,15 +284,13 @@ def _parser() -> ArgumentParser:
         _arg("-n", dest="last", type=int, default=50, metavar="N", help="at most N (default: 50)"),
     )
     verb("health", "show the state of the process that holds this folder: lanes, store, errors")
-    lists_agents = _does("settings.agents", "model", "settings")
-    add("agents", lists_agents, ("model", "settings", "json"), "list the configured agents")
-    asked_of_spawn = ("label", "agent", "timeout", "plan", "runtime")
+    add("agents", "settings.agents", ("model", "settings", "json"), "list the configured agents")
     add(
         "spawn",
-        _does("spawning.spawn", _where, "model", "settings", _words("task"), *asked_of_spawn),
+        "spawning.spawn",
         (*thinks, "json"),
         "start a run and wait for its answer",
-        _arg("task", help="the task; with -, it is read from standard input"),
+        _arg("task", type=Said, help="the task; with -, it is read from standard input"),
         _arg("--label", default="", help="a short name for lists"),
         _arg("--agent", default="main", metavar="ID", help="the agent (default: main)"),
         _arg("--timeout", type=float, default=0.0, metavar="S", help="end the run after S seconds of work"),
@@ -293,11 +300,11 @@ def _parser() -> ArgumentParser:
     to = f"main, a conversation, or {RUN} (default: the conversation of this folder)"
     add(
         "send",
-        _does("spawning.send", _where, "model", "settings", "run", _words("message")),
+        "spawning.send",
         (*thinks, "json"),
         "send a message and wait for the answer",
         _arg("run", nargs="?", help=to),
-        _arg("message", help="the message; with -, it is read from standard input"),
+        _arg("message", type=Said, help="the message; with -, it is read from standard input"),
     )
     verb(
         "steer",
@@ -348,12 +355,10 @@ def _parser() -> ArgumentParser:
     )
     where = "main, a conversation, or a run (default: the conversation of this folder)"
     session = _arg("--session", metavar="NAME", help=where)
-    add(
+    verb(
         "event",
-        _does("verbs.event", _where, "session", _words("text")),
-        shows,
         "tell a conversation that something happened",
-        _arg("text", help="what happened; with -, it is read from standard input"),
+        _arg("text", type=Said, help="what happened; with -, it is read from standard input"),
         session,
     )
     verb(
@@ -363,10 +368,10 @@ def _parser() -> ArgumentParser:
         _arg("reason", nargs="?", default="", help="the reason, for the log"),
     )
 
-    add("init", _does("settings.init", "folder"), (), "write a commented settings file into this folder", here)
+    add("init", "settings.init", (), "write a commented settings file into this folder", here)
     add(
         "config",
-        _does("settings.show", "settings", "key", "everything"),
+        "settings.show",
         ("settings",),
         "show the settings in effect, and where they come from",
         _arg("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent"),
@@ -387,7 +392,7 @@ def _parser() -> ArgumentParser:
     )
     add(
         "doctor",
-        _does("doctor.report", _here, "model", "offline"),
+        "doctor.report",
         ("state", "store", "model"),
         "find problems: key, provider, store, sandbox, clock",
         _switch("--offline", "contact no provider"),
@@ -395,7 +400,7 @@ def _parser() -> ArgumentParser:
     )
     add(
         "models",
-        _does("models.usable_models", "settings", "everything"),
+        "models.usable_models",
         ("settings", "json"),
         "list the models you can use now, with prices",
         _switch("--all", "include models whose key is missing", dest="everything"),
@@ -403,7 +408,7 @@ def _parser() -> ArgumentParser:
     what = "copy: to another database; files: they are in the folder TARGET from now on"
     add(
         "store",
-        _does("storing.change", "action", "source", "target"),
+        "storing.change",
         (),
         "copy a store to another database, or move the files of one on a server",
         _arg("action", choices=["copy", "files"], help=what),
@@ -419,7 +424,7 @@ def _parser() -> ArgumentParser:
         _arg("folder", help="its state folder, usually ~/.openclaw"),
     )
     name_of_page = _arg("page", nargs="?", help="the name of a page")
-    add("docs", _does("pages.shown", "page"), (), "list the pages of documentation, or print one", name_of_page)
+    add("docs", "pages.shown", (), "list the pages of documentation, or print one", name_of_page)
     shell = _arg("shell", choices=["bash", "zsh", "fish"], help="your shell")
     add("completion", _completion, (), "print a completion script: source <(fledge completion bash)", shell)
     quick = _switch("--quick", "fewer and smaller measurements")
@@ -427,7 +432,7 @@ def _parser() -> ArgumentParser:
     kept = "keep the state in this folder (default: a temporary one)"
     add(
         "demo",
-        _does("demo.show", "state"),
+        "demo.show",
         ("state",),
         "watch subagents work, get killed with -9, and finish; offline",
         state=kept,
@@ -524,17 +529,6 @@ def _run(options: Namespace) -> int:
     return asyncio.run(until_ended(run.converse(_where(options), request, options.settings)))
 
 
-def _serve(options: Namespace) -> int:
-    from fledge.cli import serving
-    from fledge.cli.where import ignored_store
-
-    place = _here(options)
-    if not options.drives and not place.store:
-        words = "needs --store: a state folder has no other process that runs its agents"
-        raise BadInput("--no-drive", words + ignored_store())
-    return serving.serve(place, options.model, options.settings, options.host, options.port, drives=options.drives)
-
-
 def _runs(options: Namespace) -> int:
     """`ps` and `tree`."""
     from fledge.cli import verbs
@@ -560,7 +554,7 @@ def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[
 
     def run(options: Namespace) -> int:
         do = getattr(import_module(f"fledge.cli.{module}"), name)
-        done = do(*(getattr(options, one) if isinstance(one, str) else one(options) for one in given))
+        done = do(*(_said(options, one) if isinstance(one, str) else one(options) for one in given))
         if isinstance(done, int):
             return done
         return _tell(done if isinstance(done, CommandOutput) else CommandOutput(done, None), options)
@@ -568,18 +562,14 @@ def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[
     return run
 
 
-@cache
-def _words(field: str) -> Callable[[Namespace], str]:
-    """What was said in this field, or on standard input."""
-
-    def words(options: Namespace) -> str:
-        given = getattr(options, field)
-        said = _stdin() if given == "-" else given
-        if not said.strip():
-            raise BadInput(field, "must not be empty")
-        return str(said)
-
-    return words
+def _said(options: Namespace, name: str) -> Any:
+    """The value of an option. Refused: words that are none."""
+    value = getattr(options, name)
+    if isinstance(value, Said):
+        value = _stdin() if value == "-" else str(value)
+        if not value.strip():
+            raise BadInput(name, "must not be empty")
+    return value
 
 
 def _tell(shown: CommandOutput, options: Namespace) -> int:
