@@ -12,10 +12,10 @@ from typing import Any
 
 from tests.cli.term.scene import Glass, GlassPen, scene
 
-from fledge.cli.progress import Region
+from fledge.cli.progress_region import ProgressRegion
 from fledge.cli.term.cells import Theme
-from fledge.cli.term.inplace import InPlace
-from fledge.cli.term.shown import CallQuestion, EndedItem, SpokenItem, TurnShown, WorkingChild
+from fledge.cli.term.inplace import InPlace, TerminalKeys
+from fledge.cli.term.shown import Called, CallQuestion, EndedItem, SpokenItem, TurnShown, WorkingChild
 from fledge.testing import run_virtual
 
 TARGET = Path(__file__).with_name("cli.md")
@@ -55,7 +55,7 @@ async def chat(look: Callable[[Glass], None] = lambda glass: None) -> list[str]:
         return [*played.glass.all()]
 
 
-class _Keys:
+class _Keys(TerminalKeys):
     """Keys of a terminal that nobody types at."""
 
     def hush(self) -> bool:
@@ -69,14 +69,13 @@ class _Keys:
 async def run() -> list[str]:
     """`fledge run` in a terminal: an answer before its tool calls, a card, and what goes on."""
     glass = Glass(COLUMNS, 30)
-    pen, region = GlassPen(glass), Region(Theme(), None)
-    place = InPlace(pen, lambda: os.terminal_size((COLUMNS, 30)), region, _Keys(), folds=False)
-    region.place = place
+    place = InPlace(GlassPen(glass), lambda: os.terminal_size((COLUMNS, 30)), _Keys(-1), folds=False)
+    region = ProgressRegion(Theme(), None, place)
     async with place:
-        region.answer("I send three subagents: one reads, one writes, one checks.")
+        region.print("I send three subagents: one reads, one writes, one checks.")
         for label in ("scout", "writer", "checker"):
-            region.called("main", f"sessions_spawn {label}", by_child=False)
-        region.ended(CARD, is_direct=True)
+            region.tell("", Called(f"sessions_spawn {label}"))
+        region.tell("", CARD)
         now = region.now()
         region.turn(TurnShown("thinking", now - 3))
         region.children(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fledge.api.values import Message
-from fledge.cli.answers import Answers
+from fledge.cli.answers import Answers, UnreadWords
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import ChatItem, Screen
 from tests.statements import proves
@@ -149,8 +149,8 @@ CASES: list[tuple[str, list[Move], list[str]]] = [
 def test_each_word_is_shown_once(moves: list[Move], shown: list[str]) -> None:
     screen = Lines()
     answers = Answers(screen)
-    answers.said("r-1")
-    answers.said("r-3", "queued until now")
+    answers.unread["r-1"] = UnreadWords("mine", "mine", is_queued=False)
+    answers.unread["r-3"] = UnreadWords("queued until now", "queued until now", is_queued=True)
     answers.reach(0)
     for move in moves:
         move(answers)

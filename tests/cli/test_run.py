@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fledge.api.values import Message as Entry
-from fledge.cli.run import Printed, RunOutput
+from fledge.cli.run import RunOutput
 from fledge.models.base import Broke, ToolMessage
 from fledge.models.base import Request as Asked
 from fledge.models.scripted import Answer as Said
@@ -107,7 +107,7 @@ def test_what_a_turn_says_before_the_run_knows_where_it_begins_is_printed_once(
             shown.append(int(text))
 
     shown: list[int] = []
-    one = Printed("agent:main:main", Answers("agent:main:main"))
+    one = Answers("agent:main:main", streams=False)
     for move in told:
         name, *numbers = move.split()
         if name == "add":

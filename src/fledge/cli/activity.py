@@ -103,6 +103,10 @@ class Activity:
         cause = f"model: {one_line(event.cause or event.text, CAUSE_CHARS)}"
         return replace(turn, state="retrying", tool=cause, attempt=self._failures + 1, retry_at=retry_at)
 
+    def begun_call(self, call: str) -> str:
+        """The call under way that has this id, on one line."""
+        return self._own.calls.get(call, "a tool")
+
     @property
     def _tokens(self) -> int:
         return self._counted + self._chars // CHARS_PER_TOKEN

@@ -8,6 +8,8 @@ entry has the rest. Which words belong to which entry follows from the events of
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from fledge.api.values import Message
 from fledge.cli.term.shown import AnswerItem, Called, NoticeItem, Screen, SpokenItem
 from fledge.core.asking import CUT
@@ -41,6 +43,16 @@ def called_lines(entry: Message) -> list[str]:
     return [call_line(tool, arguments) for tool, _, arguments in (call.partition(" ") for call in entry.calls)]
 
 
+class UnreadWords(Struct, frozen=True):
+    """Words that a person said here, and that no turn has read, as far as is known."""
+
+    text: str
+    shown: str
+    """The same as the person saw it in the input."""
+    is_queued: bool
+    """True: they are shown as queued, and among what was said once they are read."""
+
+
 class Answers:
     """What one session says. Without `streams`, only whole entries are shown."""
 
@@ -50,8 +62,8 @@ class Answers:
         """The newest entry that is shown, or was there before."""
         self.last_answer = ""
         """The newest whole answer that was shown."""
-        self._own: dict[str, str] = {}
-        """What was said here, by run id: the words to show when they are read; empty if they are shown already."""
+        self.unread: dict[str, UnreadWords] = {}
+        """What was said here and is not read, by run id."""
         self._misses = True
         """Words of the answer on its way may be missing."""
         self._heard = ""
@@ -63,12 +75,6 @@ class Answers:
         """Another session is talked with, or the same one anew; up to this entry it is shown."""
         self.forget()
         self.seen, self._misses = seen, True
-
-    # ---- the person's words
-
-    def said(self, run_id: str, words: str = "") -> None:
-        """This was said here: it is shown by the time it is read, or, without words, is shown already."""
-        self._own[run_id] = words
 
     # ---- as it comes
 
@@ -118,11 +124,11 @@ class Answers:
 
     def _read(self, entry: Message) -> None:
         """The agent has read what a person said, here or elsewhere."""
-        is_own = entry.run_id in self._own
-        words = self._own.pop(entry.run_id, message_text(entry))
-        if words:
+        own = self.unread.pop(entry.run_id, None)
+        if own is None or own.is_queued:
             self.forget_shown()
-            self._screen.say(SpokenItem(words, is_typed_here=is_own))
+            words = message_text(entry) if own is None else own.shown
+            self._screen.say(SpokenItem(words, is_typed_here=own is not None))
 
     def _complete(self, entry: Message) -> None:
         text = entry.text

@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 import fledge
 from fledge.api.carried import for_wire, read_files
@@ -23,8 +23,8 @@ from fledge.api.values import Message as Entry
 from fledge.cancellation import end_tasks
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
-from fledge.cli.activity import Activity, begun_call, card_of
-from fledge.cli.answers import Answers, attachment_line, message_text
+from fledge.cli.activity import Activity, card_of
+from fledge.cli.answers import Answers, UnreadWords, attachment_line, message_text
 from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.chat_questions import Questions
 from fledge.cli.ending import first_code
@@ -155,15 +155,6 @@ class UsableModels:
         return [(one["name"], one["because"]) for one in await self._client.call("models.list")]
 
 
-class _Unread(Struct, frozen=True):
-    """Words of the person that no turn has read, as far as is known."""
-
-    text: str
-    shown: str
-    is_queued: bool
-    """True: they are shown as queued, and not among what was said."""
-
-
 class Chat:
     """One sitting."""
 
@@ -188,9 +179,8 @@ class Chat:
         self._ended: set[str] = set()
         """Ends of runs that are shown."""
         self._news: set[str] = set()
-        """What must be looked at: `ends`, `questions`, `plans`."""
+        """What must be looked at: `ends` of runs, and what is `asked`, questions and plans."""
         self._changed = asyncio.Event()
-        self._calls: dict[str, str] = {}
         self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
         self._enter(session)
@@ -202,7 +192,7 @@ class Chat:
         """The conversation. The session that is talked with is this one, or a subagent of its: `channel.streams`."""
         self._activity = Activity()
         self._asked = Questions()
-        self._unread: dict[str, _Unread] = {}
+        self._answers.unread = {}
         self._names: dict[str, str] = {}
         """What the subagents are called, by session key."""
         self._turn = self._stopped = 0
@@ -327,12 +317,11 @@ class Chat:
                 self._screen.put_back(sent.text)
                 raise
             run_id = str(accepted["runId"])
-            self._unread[run_id] = _Unread(sent.text, sent.shown, is_queued)
-            self._answers.said(run_id, sent.shown if is_queued else "")
+            self._answers.unread[run_id] = UnreadWords(sent.text, sent.shown, is_queued)
         return run_id
 
     def _show_queued(self, *more: str) -> None:
-        self._screen.queued((*(one.shown for one in self._unread.values() if one.is_queued), *more))
+        self._screen.queued((*(one.shown for one in self._answers.unread.values() if one.is_queued), *more))
 
     async def _turn_to_bound(self) -> None:
         """Talk with whom `/focus` has bound this place to, else with the conversation's agent."""
@@ -369,8 +358,7 @@ class Chat:
             rest = await self._client.call("sessions.wait", session=self._session, orAsked=True, timeoutMs=WAIT_MS)
             if rest["settled"] or rest["questions"]:
                 break
-        await self._show()
-        self._news |= {"ends", "questions", "plans"}
+        await self._heal()
         await self._look()
         await self._tell_news()
 
@@ -379,14 +367,15 @@ class Chat:
         if not self._is_talked_with:
             self._notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
             return
-        asked = list(self._unread)
+        unread = self._answers.unread
+        asked = list(unread)
         done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
         self._stopped = self._turn
         self._answers.forget()
         self._activity.stop()
         self._show_turn()
         self._notice("stopped; subagents go on (/stop stops them too)")
-        back = [self._unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in self._unread]
+        back = [unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in unread]
         self._show_queued()
         if back:
             self._screen.put_back("\n".join(back))
@@ -403,7 +392,7 @@ class Chat:
             elif isinstance(asked, Plan):
                 await self._answer_plan(asked, answered)
         finally:
-            self._news |= {"questions", "plans"}
+            self._news.add("asked")
             self._changed.set()
 
     async def _answer_question(self, asked: Question, answered: QuestionAnswered) -> None:
@@ -569,7 +558,7 @@ class Chat:
                 await self._heal()
             case "approvals":
                 self._asked.open = tuple(event["open"])
-                self._news.add("questions")
+                self._news.add("asked")
             case "run":
                 self._hear_run(event)
             case "turn" if event["sessionKey"] == self._channel.streams:
@@ -583,12 +572,12 @@ class Chat:
         if event["endedReason"] is not None and event["requester"] == self._session:
             self._news.add("ends")
         if event["phase"] == "awaiting_approval" or self._asked.has_plan_of(event["sessionKey"]):
-            self._news.add("plans")
+            self._news.add("asked")
 
     async def _heal(self) -> None:
         """Something may have been missed: read it again."""
         await self._show()
-        self._news |= {"ends", "questions", "plans"}
+        self._news |= {"ends", "asked"}
 
     async def _hear_turn(self, event: TurnEvent) -> None:
         kind, text = event.kind, event.text
@@ -603,6 +592,8 @@ class Chat:
                 if event.entry > self._answers.seen:
                     await self._show(event.entry)
                 self._answers.reach(event.entry)
+            case "tool:end":
+                self._screen.say(OutputItem(self._activity.begun_call(event.call), text))
             case "retry" | "interrupt":
                 self._answers.forget()
             case "error":
@@ -612,17 +603,10 @@ class Chat:
                 self._trouble = text
         if kind in ("assistant:text", "end"):
             self._trouble = ""
-        self._hear_tool(event)
         self._activity.hear(event, self._screen.now())
         self._show_turn()
         if kind in ("end", "error"):
             self._changed.set()
-
-    def _hear_tool(self, event: TurnEvent) -> None:
-        if event.kind == "tool:start":
-            self._calls[event.call] = begun_call(event)
-        elif event.kind == "tool:end":
-            self._screen.say(OutputItem(self._calls.pop(event.call, "a tool"), event.text))
 
     def _show_turn(self) -> None:
         self._screen.turn(self._activity.turn)
@@ -631,11 +615,8 @@ class Chat:
         """Show what is new in the transcript, up to this entry."""
         async with self._showing:
             found = await self._entries(self._channel.streams, self._answers.seen)
-            entries = [one for one in found if newest is None or one.seq <= newest]
-            self._answers.take(entries)
-            if read := {one.run_id for one in entries} & self._unread.keys():
-                self._unread = {run_id: one for run_id, one in self._unread.items() if run_id not in read}
-                self._show_queued()
+            self._answers.take([one for one in found if newest is None or one.seq <= newest])
+            self._show_queued()
 
     async def _entries(self, session: str, after: int, tools: bool = False) -> list[Entry]:
         return await self._client.value(
@@ -662,7 +643,7 @@ class Chat:
         self._ended = {run.run_id for run in await self._runs() if run.ended_at is not None}
         self._completions.conversations = chat_commands.conversations(await self._conversations(), time.time())
         await self._look()
-        self._news |= {"questions", "plans"}
+        self._news.add("asked")
         self._sits.set()
 
     async def _story(self, target: str) -> Story:
@@ -710,15 +691,12 @@ class Chat:
                 if run.ended_at is not None and run.run_id not in self._ended:
                     self._ended.add(run.run_id)
                     self._screen.say(card_of(await self._story(run.session_key)))
-        if news & {"questions", "plans"}:
+        if "asked" in news:
             await self._look()
-        if "questions" in news:
-            told = await self._client.value(list[Question], "approvals.list")
-            self._asked.questions = [one for one in told if one.id in self._asked.open]
-        if "plans" in news:
-            told_plans = await self._client.value(list[Plan], "plans.list")
-            self._asked.plans = [one for one in told_plans if one.session_key in self._names]
-        if news & {"questions", "plans"}:
+            questions = await self._client.value(list[Question], "approvals.list")
+            plans = await self._client.value(list[Plan], "plans.list")
+            self._asked.questions = [one for one in questions if one.id in self._asked.open]
+            self._asked.plans = [one for one in plans if one.session_key in self._names]
             self._screen.ask(self._asked.shown(self._who))
 
 

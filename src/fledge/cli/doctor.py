@@ -18,6 +18,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from fledge.cli.printing import CommandOutput
+from fledge.cli.where import Where
 from fledge.config import Config
 from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
@@ -68,6 +70,13 @@ class Finding(Struct, frozen=True):
     state: Literal["ok", "warn", "fail"]
     words: str
     remedy: str = ""
+
+
+def report(where: Where, model: str | None, offline: bool) -> CommandOutput:
+    """What was found in this folder, as people read it; exit code 1 if something is wrong."""
+    examining = examine(Path.cwd(), where.state, os.environ, model, offline=offline, store=where.store)
+    findings = asyncio.run(examining)
+    return CommandOutput(lines(findings), None, int(any(one.state == "fail" for one in findings)))
 
 
 async def examine(
@@ -239,8 +248,11 @@ def _clock(date: str) -> list[Finding]:
     off = time.time() - theirs
     if abs(off) <= SKEW_S:
         return [Finding("clock", "ok", f"within {abs(off):.0f} s of the provider's")]
-    words = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the provider's"
-    return [Finding("clock", "fail", words, "set this machine's clock (NTP)")]
+    return [Finding("clock", "fail", f"{_off(off)} the provider's", "set this machine's clock (NTP)")]
+
+
+def _off(seconds: float) -> str:
+    return f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'}"
 
 
 async def _store(state: Path) -> list[Finding]:
@@ -289,7 +301,7 @@ async def _server(url: str, state: Path) -> list[Finding]:
     findings = [_counted(wrong, f"{shown(url)} opens, with its files in {state}")]
     off = time.time() - now
     if abs(off) > SERVER_SKEW_S:
-        words = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server of the store"
+        words = f"{_off(off)} the server of the store"
         findings.append(Finding("clock", "warn", words, "set the clocks of both machines (NTP)"))
     return [*findings, *_workers(members, Counter(one.owner for one in drivers), now)]
 

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import fledge
 from fledge.cli.printing import CommandOutput, note, say
@@ -78,30 +78,45 @@ def _carry_out(options: Namespace) -> int:
         return 130
 
 
-class _Shared(NamedTuple):
-    """An option that several commands take."""
-
-    flag: str
-    help: str
-    metavar: str | None = None
-    action: Literal["store", "append", "store_true", "count"] = "store"
+_Argument = tuple[tuple[str, ...], dict[str, Any]]
+"""An argument of a command, as `add_argument` takes it."""
 
 
-SHARED: Final[Mapping[str, _Shared]] = {
-    "state": _Shared("--state", "the state folder (default: $FLEDGE_STATE, else ~/.fledge)", "DIR"),
-    "store": _Shared(
+class Said(str):
+    """Words for an agent. `-`: they come on standard input."""
+
+
+def _arg(*flags: str, **options: Any) -> _Argument:
+    return flags, options
+
+
+def _switch(flag: str, help: str, **options: Any) -> _Argument:
+    return _arg(flag, action="store_true", help=help, **options)
+
+
+SHARED: Final[Mapping[str, _Argument]] = {
+    "state": _arg("--state", metavar="DIR", help="the state folder (default: $FLEDGE_STATE, else ~/.fledge)"),
+    "store": _arg(
         "--store",
-        "use a store on PostgreSQL, postgresql://… (default: $FLEDGE_STORE, if set); fledge docs scale",
-        "URL",
+        metavar="URL",
+        help="use a store on PostgreSQL, postgresql://… (default: $FLEDGE_STORE, if set); fledge docs scale",
     ),
-    "gateway": _Shared("--gateway", "use a gateway on another machine (default: $FLEDGE_GATEWAY, if set)", "URL"),
-    "token_file": _Shared("--token-file", "the file with the gateway's token (default: $FLEDGE_GATEWAY_TOKEN)", "FILE"),
-    "model": _Shared(
-        "--model", "the model, such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2", "NAME"
+    "gateway": _arg(
+        "--gateway", metavar="URL", help="use a gateway on another machine (default: $FLEDGE_GATEWAY, if set)"
     ),
-    "settings": _Shared("--set", "change a setting for this command (fledge docs config)", "KEY=VALUE", "append"),
-    "json": _Shared("--json", "print JSON, for programs", action="store_true"),
-    "verbose": _Shared("-v", "log more to standard error; -vv: everything", action="count"),
+    "token_file": _arg(
+        "--token-file", metavar="FILE", help="the file with the gateway's token (default: $FLEDGE_GATEWAY_TOKEN)"
+    ),
+    "model": _arg(
+        "--model",
+        metavar="NAME",
+        help="the model, such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2",
+    ),
+    "settings": _arg(
+        "--set", action="append", metavar="KEY=VALUE", help="change a setting for this command (fledge docs config)"
+    ),
+    "json": _switch("--json", "print JSON, for programs"),
+    "verbose": _arg("-v", action="count", help="log more to standard error; -vv: everything"),
 }
 """The options that may stand before the command and behind it, by the name under which commands read them."""
 _BEFORE: Final = "before "
@@ -116,17 +131,17 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     command = _choices(parser)[options.name or "chat"]
     if options.name is None:
         command.parse_args([], options)
-    for name, shared in SHARED.items():
+    for name, ((flag,), shared) in SHARED.items():
         before = vars(options).pop(_BEFORE + name)
         if before is not None and not hasattr(options, name):
-            command.error(f"takes no {shared.flag}")
+            command.error(f"takes no {flag}")
         elif hasattr(options, name):
-            setattr(options, name, _joined(shared, before, getattr(options, name)))
+            setattr(options, name, _joined(shared.get("action"), before, getattr(options, name)))
     return options
 
 
-def _joined(shared: _Shared, before: Any, behind: Any) -> Any:
-    match shared.action:
+def _joined(action: str | None, before: Any, behind: Any) -> Any:
+    match action:
         case "append":
             return (*(before or ()), *(behind or ()))
         case "count":
@@ -151,22 +166,9 @@ def _choices(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
 def _take(parser: ArgumentParser, *names: str, prefix: str = "", **helps: str) -> None:
     """Let a command take these shared options; `helps` says what one means there, where that is something special."""
     for name in names:
-        shared = SHARED[name]
-        metavar: dict[str, Any] = {"metavar": shared.metavar} if shared.metavar else {}
-        words = helps.get(name, shared.help)
-        parser.add_argument(shared.flag, dest=prefix + name, action=shared.action, default=None, help=words, **metavar)
-
-
-_Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""An argument of a command, as `add_argument` takes it."""
-
-
-def _arg(*flags: str, **options: Any) -> _Argument:
-    return flags, options
-
-
-def _switch(flag: str, help: str, **options: Any) -> _Argument:
-    return _arg(flag, action="store_true", help=help, **options)
+        flags, shared = SHARED[name]
+        special = {"help": helps[name]} if name in helps else {}
+        parser.add_argument(*flags, dest=prefix + name, default=None, **shared | special)
 
 
 def _parser() -> ArgumentParser:
@@ -182,23 +184,28 @@ def _parser() -> ArgumentParser:
 
     def add(
         name: str,
-        run: Callable[[Namespace], int] | None,
+        run: str | Callable[[Namespace], int],
         takes: Sequence[str],
         help: str,
         *arguments: _Argument,
         **helps: str,
     ) -> Any:
-        """A command, what runs it (None: the verb of its name), the shared options it takes besides `-v`, and its own
-        arguments."""
+        """A command, what runs it, the shared options it takes besides `-v`, and its own arguments. A function of a
+        module of `cli`, such as `verbs.info`, gets, as far as the command takes them: where it asks, the model, the
+        settings, then the command's own arguments in this order."""
         command = subparsers.add_parser(name, help=help)
         _take(command, *takes, "verbose", **helps)
-        given = [command.add_argument(*flags, **options).dest for flags, options in arguments]
-        command.set_defaults(command=run or _does(f"verbs.{name}", _where, *given))
+        own = [command.add_argument(*flags, **options).dest for flags, options in arguments]
+        if isinstance(run, str):
+            place = _where if "gateway" in takes else _here if "store" in takes else "state"
+            shared = {"state": place, "model": "model", "settings": "settings"}
+            run = _does(run, *(shared[one] for one in takes if one in shared), *own)
+        command.set_defaults(command=run)
         return command
 
     def verb(name: str, help: str, *arguments: _Argument) -> None:
-        """A command that is the function of its name in `cli.verbs`, which gets its arguments in this order."""
-        add(name, None, shows, help, *arguments)
+        """A command that is the function of its name in `cli.verbs`."""
+        add(name, f"verbs.{name}", shows, help, *arguments)
 
     asks = ("state", "store", "gateway", "token_file")
     thinks = (*asks, "model", "settings")
@@ -225,7 +232,7 @@ def _parser() -> ArgumentParser:
     alone = "run no agents here; the workers of the store do (needs --store)"
     add(
         "serve",
-        _serve,
+        "serving.serve",
         serves,
         "start the gateway: web page, JSON-RPC, channels",
         _arg("--no-drive", dest="drives", action="store_false", help=alone),
@@ -237,7 +244,7 @@ def _parser() -> ArgumentParser:
     add("worker", _does("working.work", _here, "model", "settings", "json"), (*serves, "json"), works, json=lines)
     add(
         "page",
-        _does("page.page", "state", "opens"),
+        "page.page",
         ("state",),
         "open the web page of the running gateway in a browser, signed in",
         _arg("--no-open", dest="opens", action="store_false", help="only print the address"),
@@ -277,14 +284,13 @@ def _parser() -> ArgumentParser:
         _arg("-n", dest="last", type=int, default=50, metavar="N", help="at most N (default: 50)"),
     )
     verb("health", "show the state of the process that holds this folder: lanes, store, errors")
-    lists_agents = _does("settings.agents", "model", "settings")
-    add("agents", lists_agents, ("model", "settings", "json"), "list the configured agents")
+    add("agents", "settings.agents", ("model", "settings", "json"), "list the configured agents")
     add(
         "spawn",
-        _spawn,
+        "spawning.spawn",
         (*thinks, "json"),
         "start a run and wait for its answer",
-        _arg("task", help="the task; with -, it is read from standard input"),
+        _arg("task", type=Said, help="the task; with -, it is read from standard input"),
         _arg("--label", default="", help="a short name for lists"),
         _arg("--agent", default="main", metavar="ID", help="the agent (default: main)"),
         _arg("--timeout", type=float, default=0.0, metavar="S", help="end the run after S seconds of work"),
@@ -294,11 +300,11 @@ def _parser() -> ArgumentParser:
     to = f"main, a conversation, or {RUN} (default: the conversation of this folder)"
     add(
         "send",
-        _does("spawning.send", _where, "model", "settings", "run", _message),
+        "spawning.send",
         (*thinks, "json"),
         "send a message and wait for the answer",
         _arg("run", nargs="?", help=to),
-        _arg("message", help="the message; with -, it is read from standard input"),
+        _arg("message", type=Said, help="the message; with -, it is read from standard input"),
     )
     verb(
         "steer",
@@ -349,12 +355,10 @@ def _parser() -> ArgumentParser:
     )
     where = "main, a conversation, or a run (default: the conversation of this folder)"
     session = _arg("--session", metavar="NAME", help=where)
-    add(
+    verb(
         "event",
-        _event,
-        shows,
         "tell a conversation that something happened",
-        _arg("text", help="what happened; with -, it is read from standard input"),
+        _arg("text", type=Said, help="what happened; with -, it is read from standard input"),
         session,
     )
     verb(
@@ -364,10 +368,10 @@ def _parser() -> ArgumentParser:
         _arg("reason", nargs="?", default="", help="the reason, for the log"),
     )
 
-    add("init", _does("settings.init", "folder"), (), "write a commented settings file into this folder", here)
+    add("init", "settings.init", (), "write a commented settings file into this folder", here)
     add(
         "config",
-        _does("settings.show", "settings", "key", "everything"),
+        "settings.show",
         ("settings",),
         "show the settings in effect, and where they come from",
         _arg("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent"),
@@ -388,7 +392,7 @@ def _parser() -> ArgumentParser:
     )
     add(
         "doctor",
-        _doctor,
+        "doctor.report",
         ("state", "store", "model"),
         "find problems: key, provider, store, sandbox, clock",
         _switch("--offline", "contact no provider"),
@@ -396,7 +400,7 @@ def _parser() -> ArgumentParser:
     )
     add(
         "models",
-        _does("models.usable_models", "settings", "everything"),
+        "models.usable_models",
         ("settings", "json"),
         "list the models you can use now, with prices",
         _switch("--all", "include models whose key is missing", dest="everything"),
@@ -404,7 +408,7 @@ def _parser() -> ArgumentParser:
     what = "copy: to another database; files: they are in the folder TARGET from now on"
     add(
         "store",
-        _does("storing.change", "action", "source", "target"),
+        "storing.change",
         (),
         "copy a store to another database, or move the files of one on a server",
         _arg("action", choices=["copy", "files"], help=what),
@@ -420,7 +424,7 @@ def _parser() -> ArgumentParser:
         _arg("folder", help="its state folder, usually ~/.openclaw"),
     )
     name_of_page = _arg("page", nargs="?", help="the name of a page")
-    add("docs", _does("pages.shown", "page"), (), "list the pages of documentation, or print one", name_of_page)
+    add("docs", "pages.shown", (), "list the pages of documentation, or print one", name_of_page)
     shell = _arg("shell", choices=["bash", "zsh", "fish"], help="your shell")
     add("completion", _completion, (), "print a completion script: source <(fledge completion bash)", shell)
     quick = _switch("--quick", "fewer and smaller measurements")
@@ -428,7 +432,7 @@ def _parser() -> ArgumentParser:
     kept = "keep the state in this folder (default: a temporary one)"
     add(
         "demo",
-        _does("demo.show", "state"),
+        "demo.show",
         ("state",),
         "watch subagents work, get killed with -9, and finish; offline",
         state=kept,
@@ -525,17 +529,6 @@ def _run(options: Namespace) -> int:
     return asyncio.run(until_ended(run.converse(_where(options), request, options.settings)))
 
 
-def _serve(options: Namespace) -> int:
-    from fledge.cli import serving
-    from fledge.cli.where import ignored_store
-
-    place = _here(options)
-    if not options.drives and not place.store:
-        words = "needs --store: a state folder has no other process that runs its agents"
-        raise BadInput("--no-drive", words + ignored_store())
-    return serving.serve(place, options.model, options.settings, options.host, options.port, drives=options.drives)
-
-
 def _runs(options: Namespace) -> int:
     """`ps` and `tree`."""
     from fledge.cli import verbs
@@ -561,53 +554,27 @@ def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[
 
     def run(options: Namespace) -> int:
         do = getattr(import_module(f"fledge.cli.{module}"), name)
-        done = do(*(getattr(options, one) if isinstance(one, str) else one(options) for one in given))
+        done = do(*(_said(options, one) if isinstance(one, str) else one(options) for one in given))
         if isinstance(done, int):
             return done
-        return _tell(done, options) if isinstance(done, CommandOutput) else _show(done)
+        return _tell(done if isinstance(done, CommandOutput) else CommandOutput(done, None), options)
 
     return run
 
 
-def _spawn(options: Namespace) -> int:
-    from fledge.cli import spawning
-
-    task = _words(options.task, "task")
-    came_of = spawning.spawn(
-        _where(options),
-        options.model,
-        options.settings,
-        task=task,
-        label=options.label,
-        agent=options.agent,
-        timeout=options.timeout,
-        plan=options.plan,
-        runtime=options.runtime,
-    )
-    return _tell(came_of, options)
-
-
-def _message(options: Namespace) -> str:
-    return _words(options.message, "message")
-
-
-def _event(options: Namespace) -> int:
-    from fledge.cli import verbs
-
-    text = _words(options.text, "text")
-    return _tell(verbs.event(_where(options), options.session, text), options)
-
-
-def _words(given: str, field: str) -> str:
-    words = _stdin() if given == "-" else given
-    if not words.strip():
-        raise BadInput(field, "must not be empty")
-    return words
+def _said(options: Namespace, name: str) -> Any:
+    """The value of an option. Refused: words that are none."""
+    value = getattr(options, name)
+    if isinstance(value, Said):
+        value = _stdin() if value == "-" else str(value)
+        if not value.strip():
+            raise BadInput(name, "must not be empty")
+    return value
 
 
 def _tell(shown: CommandOutput, options: Namespace) -> int:
     """Print it, as it was asked for."""
-    if options.json:
+    if getattr(options, "json", False):
         import json
 
         say(printable_json(json.dumps(shown.value, indent=2, ensure_ascii=False)))
@@ -632,19 +599,6 @@ def _trust(options: Namespace) -> int:
         return _show(settings.distrust(folder))
     taken = verbs.take_in(_here(options), folder, is_named=options.state is not None)
     return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
-
-
-def _doctor(options: Namespace) -> int:
-    import asyncio
-    from pathlib import Path
-
-    from fledge.cli import doctor
-
-    place, offline = _here(options), options.offline
-    examining = doctor.examine(Path.cwd(), place.state, os.environ, options.model, offline=offline, store=place.store)
-    findings = asyncio.run(examining)
-    _show(doctor.lines(findings))
-    return int(any(one.state == "fail" for one in findings))
 
 
 def _completion(options: Namespace) -> int:

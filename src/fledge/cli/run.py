@@ -23,6 +23,8 @@ from fledge.cli.ending import AWAITS_A_PERSON, FAILED, first_code
 from fledge.cli.opening import conversation_client
 from fledge.cli.printing import note
 from fledge.cli.progress import ProgressView, progress_here
+from fledge.cli.term.plain import card_line
+from fledge.cli.term.shown import Called
 from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
@@ -70,55 +72,19 @@ class RunRequest(Struct, frozen=True):
 
 
 class RunOutput:
-    """What a run has to tell, to whoever is there: the person, or a program that reads events."""
+    """What a run has to tell, to whoever is there: the person, or a program that reads events.
 
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._progress: ProgressView | None = None
-        self._streams = False
+    Each answer of the conversation is told once, as it becomes an entry; an answer that was one before, and that an
+    earlier process has left unsent, as the message that this process sends: this is the terminal of a run as a channel.
+    Questions are told at the end of the run, slash commands cannot be typed."""
 
-    def show_on(self, progress: ProgressView, *, streams: bool) -> None:
-        """Tell it there from now on."""
-        self._progress, self._streams = progress, streams
-
-    def close(self) -> None:
-        """Nothing is shown any more."""
-        self._progress = None
-
-    @property
-    def progress(self) -> ProgressView:
-        """What shows it. Raises OSError when the run is over: a message that comes then is sent by the next one."""
-        if self._progress is None:
-            raise OSError("the run is over")
-        return self._progress
-
-    def note(self, text: str) -> None:
-        """Something about the command itself. It can be told at any time."""
-        note(text)  # standard error is the progress's own while that shows something
-        if self._progress is not None:
-            self.event(stream.NoticeLine(text=text))
-
-    def answer(self, text: str, *, is_cut: bool = False) -> None:
-        """A whole answer. Raises if it cannot be printed."""
-        if self._streams:
-            self.progress.words("")
-            self.event(stream.AnswerLine(session_key=self._session, text=text, is_cut=is_cut))
-        else:
-            self.progress.answer(f"{text.rstrip()}\n\n[{CUT}]" if is_cut else text.rstrip())
-
-    def event(self, event: stream.StreamEvent | WireEvent | None) -> None:
-        """For a program alone. An event of the feed is told as it is."""
-        if self._streams and event is not None:
-            self.progress.print(stream.line(event))
-
-
-class Printed:
-    """What the conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
-    before, and that an earlier process has left unsent, as the message that this process sends: this is the terminal of
-    a run as a channel. Questions are told at its end, slash commands cannot be typed."""
-
-    def __init__(self, session: str, told: RunOutput) -> None:
-        self.session, self._told = session, told
+    def __init__(self, session: str, *, streams: bool) -> None:
+        """`streams`: a program reads events."""
+        self._session, self._streams = session, streams
+        self.progress: ProgressView | None = None
+        """What shows it, as long as something does."""
+        self.run_id = ""
+        """Of the prompt, once it is accepted."""
         self._first: int | None = None
         """The newest entry when this began; None until that is known."""
         self._heard: int | None = None
@@ -127,12 +93,39 @@ class Printed:
         """The newest entry that was looked at."""
         self._sent: set[int] = set()
         self.has_begun = asyncio.Event()
-        """Entries are printed from here on, and it is known of each message whether it is one of them."""
+        """Entries are told from here on, and it is known of each message whether it is one of them."""
         self.notices: list[str] = []
 
+    def _shown(self) -> ProgressView:
+        """What shows it. Raises OSError when the run is over: a message that comes then is sent by the next one."""
+        if self.progress is None:
+            raise OSError("the run is over")
+        return self.progress
+
+    def note(self, text: str) -> None:
+        """Something about the command itself. It can be told at any time."""
+        note(text)  # standard error is the progress's own while that shows something
+        if self.progress is not None:
+            self.event(stream.NoticeLine(text=text))
+
+    def answer(self, text: str, *, is_cut: bool = False) -> None:
+        """A whole answer. Raises if it cannot be printed."""
+        self._shown().words("")
+        if self._streams:
+            self.event(stream.AnswerLine(session_key=self._session, text=text, is_cut=is_cut))
+        else:
+            self._shown().print(f"{text.rstrip()}\n\n[{CUT}]" if is_cut else text.rstrip())
+
+    def event(self, event: stream.StreamEvent | WireEvent | None) -> None:
+        """For a program alone. An event of the feed is told as it is."""
+        if self._streams and event is not None:
+            self._shown().print(stream.line(event))
+
+    # ---- entries
+
     def begin(self, newest: int) -> None:
-        """Entries that come after this one are printed; and those that a turn has added since it was heard of, which
-        may go on before this is known."""
+        """Entries that come after this one are told; and those that a turn has added since it was heard of, which may
+        go on before this is known."""
         self._first = self.last = newest if self._heard is None else min(newest, self._heard)
         self.has_begun.set()
 
@@ -147,35 +140,37 @@ class Printed:
         """These entries have been added."""
         for entry in entries:
             if entry.role == "assistant" and entry.seq not in self._sent and is_worth_sending(entry.text):
-                self._told.answer(entry.text, is_cut=entry.is_cut)
+                self.answer(entry.text, is_cut=entry.is_cut)
             for call in called_lines(entry):
-                self._told.progress.called(agent_of(self.session), call, by_child=False)
+                self._shown().tell(f"{agent_of(self._session)} · {call}", Called(call))
             self.last = entry.seq
 
+    # ---- as a channel
+
     async def send(self, message: ChannelMessage) -> None:
-        """Print the message, with the command that does what a slash command would."""
+        """Tell the message, with the command that does what a slash command would."""
         await self.has_begun.wait()
         if message.about == "notice":
             text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
             self.notices.append(text)
-            self._told.note(text)
+            self.note(text)
         elif message.about == "approval":
             return
-        elif is_of_another(message, self.session):
+        elif is_of_another(message, self._session):
             name = conversation_name(message.session_key)
-            self._told.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
+            self.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
         elif self._is_new(message):
-            self._told.answer(message.text)
+            self.answer(message.text)
 
     async def close(self) -> None:
         """Nothing is held."""
 
     def _is_new(self, message: ChannelMessage) -> bool:
-        """True of a message that is not printed as an entry, before or after it is sent."""
-        if not message.is_entry or message.session_key != self.session:
+        """True of a message that is not told as an entry, before or after it is sent."""
+        if not message.is_entry or message.session_key != self._session:
             return True
-        is_printed = self._first is not None and message.entry > self._first
-        if is_printed or not message.entry or message.entry in self._sent:
+        is_told = self._first is not None and message.entry > self._first
+        if is_told or not message.entry or message.entry in self._sent:
             return False
         self._sent.add(message.entry)
         return True
@@ -185,40 +180,34 @@ async def converse(where: Where, request: RunRequest, settings: SingleSettings =
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
     request = replace(request, session=request.session or where.session)
-    told = RunOutput(request.session)
-    printed = Printed(request.session, told)
-    async with conversation_client(
-        where, request.model, settings, printed, told.note, lambda: run.goes_on, **options
-    ) as client:
-        run = PromptRun(client, where, request, printed, told)
+    told = RunOutput(request.session, streams=request.json)
+
+    def goes_on() -> bool:
+        """Nothing is said that was not said before."""
+        return request.prompt is None or bool(told.run_id)
+
+    async with conversation_client(where, request.model, settings, told, told.note, goes_on, **options) as client:
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
         begun = await where.begin(client, request.session)
         async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
-            told.show_on(progress, streams=request.json)
+            told.progress = progress
             if begun["earlier"]:
                 name = conversation_name(begun["earlier"])
                 told.note(f"{OWN_CONVERSATION}; --session {name} goes on with the earlier one")
             try:
-                return await run.run()
+                return await PromptRun(client, where, request, told, progress).run()
             finally:
-                told.close()
+                told.progress = None
 
 
 class PromptRun:
     """One prompt, or what is unfinished, until everything has settled."""
 
     def __init__(
-        self,
-        client: Client,
-        where: Where,
-        request: RunRequest,
-        printed: Printed,
-        told: RunOutput,
+        self, client: Client, where: Where, request: RunRequest, told: RunOutput, progress: ProgressView
     ) -> None:
         self._client, self._where, self._request, self._session = client, where, request, request.session
-        self._printed, self._told = printed, told
-        self._run_id = ""
-        """Of the prompt, once it is accepted."""
+        self._told, self._progress = told, progress
         self._heard = asyncio.Event()
         """The feed has begun: what happens from here on is heard."""
         self._failing_since: float | None = None
@@ -236,17 +225,12 @@ class PromptRun:
         """Session keys of subagents that have begun, run ids of those that ended, ids of questions and plans: each is
         told once."""
 
-    @property
-    def goes_on(self) -> bool:
-        """Nothing is said that was not said before."""
-        return self._request.prompt is None or bool(self._run_id)
-
     async def run(self) -> int:
         """0, 1 after an error, 3 if a person is awaited."""
         try:
             return await first_code((self._listen(), self._converse(), self._look_around()))
         except FledgeError as error:
-            if not self._run_id:
+            if not self._told.run_id:
                 raise
             self._told.note(str(error))
             goes_on = "it is answered there: `fledge log` shows it" if self._client.is_held else _CONTINUE
@@ -256,9 +240,9 @@ class PromptRun:
     async def _converse(self) -> int | None:
         await self._heard.wait()
         begun = await self._where.begin(self._client, self._session)
-        self._printed.begin(begun["entry"])
+        self._told.begin(begun["entry"])
         if self._request.prompt is not None:
-            self._run_id = (await self._say(self._request.prompt))["runId"]
+            self._told.run_id = (await self._say(self._request.prompt))["runId"]
         else:
             await self._client.call("sessions.open", once=False, session=self._session, address=HERE)
         while True:
@@ -285,11 +269,11 @@ class PromptRun:
         )
 
     async def _come_to_rest(self, rest: WireObject) -> int:
-        if rest["settled"] and self._run_id:
-            reply = await self._client.call("reply", session=self._session, run=self._run_id, timeoutMs=0)
+        if rest["settled"] and self._told.run_id:
+            reply = await self._client.call("reply", session=self._session, run=self._told.run_id, timeoutMs=0)
             if reply["status"] in ("error", "stopped"):
                 error = reply["error"] or reply["status"]
-                if not any(error in notice for notice in self._printed.notices):
+                if not any(error in notice for notice in self._told.notices):
                     self._told.note(error)
                 return FAILED
         unsent = [one for one in await self._client.call("undelivered.list") if one["kind"] == "message"]
@@ -300,7 +284,7 @@ class PromptRun:
         self._tell_asked(questions, plans)
         waits = [*map(lines.question, questions), *map(lines.plan, plans)]
         if waits:
-            self._told.progress.note("\n".join(waits))
+            self._progress.note("\n".join(waits))
         return AWAITS_A_PERSON if waits else 0
 
     # ---- what happens meanwhile
@@ -341,12 +325,12 @@ class PromptRun:
 
     async def _hear_turn(self, event: TurnEvent) -> bool:
         if event.entry:
-            self._printed.hear(event.entry)
+            self._told.hear(event.entry)
         match event.kind:
             case "assistant:text":
                 self._words += event.text
                 if not may_be_silence(self._words):
-                    self._told.progress.words(self._words)
+                    self._progress.words(self._words)
             case "end" | "tool:start" | "model:start":
                 await self._print_new()
                 self._forget_words()
@@ -358,14 +342,14 @@ class PromptRun:
                     return True
             case _:
                 self._forget_words()
-        self._activity.hear(event, self._told.progress.now())
-        self._told.progress.turn(self._activity.turn)
+        self._activity.hear(event, self._progress.now())
+        self._progress.turn(self._activity.turn)
         return False
 
     def _forget_words(self) -> None:
         """The answer on its way is an entry by now, or will not be one."""
         self._words = ""
-        self._told.progress.words("")
+        self._progress.words("")
 
     async def _is_over(self, event: TurnEvent) -> bool:
         """Whether the turn that has failed is left alone: nothing but a change can help, or patience is over."""
@@ -383,35 +367,34 @@ class PromptRun:
 
     async def _print_new(self) -> None:
         async with self._printing:
-            if self._printed.has_begun.is_set():
-                session, after = self._session, self._printed.last
+            if self._told.has_begun.is_set():
+                session, after = self._session, self._told.last
                 new = self._client.value(list[Entry], "sessions.history", session=session, after=after, limit=PAGE)
-                self._printed.add(await new)
+                self._told.add(await new)
 
     # ---- subagents
 
     async def _hear_run(self, event: WireEvent) -> None:
         """Something happened to a subagent: it is told when it begins, waits for a person, and ends."""
         key, run_id, phase = event["sessionKey"], event["runId"], event["phase"]
-        is_over = event["endedReason"] is not None and run_id not in self._ended
-        story = None
-        if is_over or (key not in self._names and not event["label"]):
-            story = await self._client.value(Story, "runs.info", target=key, requester=self._session)
         if key not in self._names:
-            self._names[key] = event["label"] or ("" if story is None else lines.name_of(story.run))
+            self._names[key] = event["label"] or lines.name_of((await self._story(key)).run)
         if key not in self._begun and phase not in NOT_YET:
             self._begun.add(key)
-            self._told.progress.state(self._names[key], "started")
+            self._progress.tell(f"{self._names[key]} · started")
         if phase == "awaiting_approval":
             plans = await self._client.value(list[Plan], "plans.list")
             self._tell_asked((), [plan for plan in plans if plan.session_key == key])
-        if story is not None and is_over:
+        if event["endedReason"] is not None and run_id not in self._ended:
             self._ended.add(run_id)
-            self._tell_end(story, event)
+            self._tell_end(await self._story(key), event)
+
+    async def _story(self, key: str) -> Story:
+        return await self._client.value(Story, "runs.info", target=key, requester=self._session)
 
     def _tell_end(self, story: Story, event: WireEvent) -> None:
         card = card_of(story)
-        self._told.progress.ended(card, is_direct=event["requester"] == self._session)
+        self._progress.tell(card_line(card), card if event["requester"] == self._session else None)
         self._told.event(
             stream.ResultLine(
                 session_key=event["sessionKey"],
@@ -434,33 +417,33 @@ class PromptRun:
         who = self._who(event.session)
         match event.kind:
             case "tool:start":
-                self._told.progress.called(who, begun_call(event), by_child=True)
+                self._progress.tell(f"{who} · {begun_call(event)}")
             case "retry" | "error":
-                self._told.progress.state(who, waits_for_model(event))
+                self._progress.tell(f"{who} · {waits_for_model(event)}")
 
     def _tell_asked(self, questions: Sequence[Question], plans: Sequence[Plan]) -> None:
         """Questions and plans that wait for a person, each once."""
-        asked: list[tuple[str, str, stream.StreamEvent]] = []
         for one in questions:
             line = stream.QuestionLine(id=one.id, session_key=one.session_key, tool=one.tool, arguments=one.arguments)
-            asked.append((one.id, self._who(one.session_key), line))
+            self._tell_once(one.id, self._who(one.session_key), line)
         for plan in plans:
             key, name = plan.session_key, self._names.get(plan.session_key, plan.label)
             planned = stream.Planned(run_id=plan.run_id, session_key=key, label=name, text=plan.text)
-            asked.append((plan.run_id, name, planned))
-        for known, who, event in asked:
-            if known not in self._asked:
-                self._asked.add(known)
-                self._told.progress.state(who, "waits for you")
-                self._told.event(event)
+            self._tell_once(plan.run_id, name, planned)
+
+    def _tell_once(self, asked: str, who: str, event: stream.StreamEvent) -> None:
+        if asked not in self._asked:
+            self._asked.add(asked)
+            self._progress.tell(f"{who} · waits for you")
+            self._told.event(event)
 
     async def _look_around(self) -> None:
         """Show all subagents at work, not more than once a second, where there is a place for them."""
         await self._heard.wait()
-        while self._told.progress.looks:
+        while self._progress.looks:
             await self._changed.wait()
             self._changed.clear()
-            heard, progress = self._activity.heard, self._told.progress
+            heard, progress = self._activity.heard, self._progress
             below = await self._client.value(Below, "sessions.below", session=self._session)
             progress.children(self._activity.look(below, progress.now(), heard, is_talked_with=True))
             progress.turn(self._activity.turn)

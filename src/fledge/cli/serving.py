@@ -8,9 +8,9 @@ import sys
 
 from fledge.cli.printing import say
 from fledge.cli.settings import settings_to_drive
-from fledge.cli.where import Where
+from fledge.cli.where import Where, ignored_store
 from fledge.config import Config, SingleSettings, model_for_conversation, with_default_model
-from fledge.errors import StoreError
+from fledge.errors import BadInput, StoreError
 from fledge.runtime.model_choice import settled_model
 from fledge.runtime.model_settings import configured_registry
 
@@ -21,13 +21,15 @@ def serve(
     where: Where,
     model: str | None,
     settings: SingleSettings,
+    drives: bool,
     host: str | None,
     port: int | None,
-    *,
-    drives: bool = True,
 ) -> int:
     """Serve until told to end; without `drives` no agent runs here. Refused, with what to install, if the web parts are
-    not there."""
+    not there; and a state folder, if no agent runs here."""
+    if not drives and not where.store:
+        words = "needs --store: a state folder has no other process that runs its agents"
+        raise BadInput("--no-drive", words + ignored_store())
     try:
         from fledge.gateway import serve as gateway
     except ModuleNotFoundError as error:

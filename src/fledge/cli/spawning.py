@@ -48,7 +48,6 @@ def spawn(
     where: Where,
     model: str | None,
     settings: SingleSettings,
-    *,
     task: str,
     label: str,
     agent: str,

@@ -269,7 +269,7 @@ def undelivered(where: Where, action: str | None = None, name: str | None = None
     return CommandOutput([words], told.value)
 
 
-def event(where: Where, name: str | None, text: str) -> CommandOutput:
+def event(where: Where, text: str, name: str | None) -> CommandOutput:
     """Post a system event to a session; None: to the conversation of this folder."""
     key = _session(where, name, begins=True)
     told = ask(where, "system.event", session=key, text=text)

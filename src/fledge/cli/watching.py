@@ -7,22 +7,22 @@ again: somebody may come.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from fledge.cancellation import end_tasks
 from fledge.cli import rendering, verbs
 from fledge.cli.ending import until_ended
 from fledge.cli.term.outputs import Outputs, draws_on, opened_outputs, stray_lines
-from fledge.cli.verbs import RunsWanted, What
+from fledge.cli.verbs import RunsPage, RunsWanted, What
 from fledge.cli.where import Where
 from fledge.client.folder import Client
 from fledge.clock import wait_for_event
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
-from fledge.commands.values import Overview, RunPage, RunRow
+from fledge.commands.values import Overview, RunPage
 from fledge.core.printable import printable
 from fledge.errors import Refused
 
@@ -33,25 +33,7 @@ PAUSE_S: Final = 0.1
 INTERRUPTED: Final = 130
 
 
-class WatchedLook(NamedTuple):
-    """What there was at one look."""
-
-    lines: list[str]
-    runs: Sequence[RunRow]
-    is_over: bool
-    """Nothing is left to do, and nothing waits for a person."""
-
-
-Looks = AsyncGenerator[WatchedLook, None]
-
-
-async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> WatchedLook:
-    """How everything stands."""
-    seen = await verbs.look(client, where, what, wanted)
-    around = from_wire(Overview, seen.around)
-    shown = rendering.runs(what, seen)
-    is_over = not (around.is_unfinished or around.questions or around.plans)
-    return WatchedLook(shown, from_wire(RunPage, seen.page).rows, is_over)
+Looks = AsyncGenerator[RunsPage, None]
 
 
 def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -> int:
@@ -65,25 +47,25 @@ def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -
 
 async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> int:
     async with verbs.looking_client(where) as client:
-        again = partial(look, client, where, what, wanted)
+        again = partial(verbs.look, client, where, what, wanted)
         first = await again()  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
             looks = _follow(first, again, client)
             if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
-                    await _in_place(outputs, looks)
+                    await _in_place(outputs, looks, what)
                     return 0
             await _in_lines(outputs, looks)
             return 0
 
 
-async def _follow(seen: WatchedLook, again: Callable[[], Awaitable[WatchedLook]], client: Client) -> Looks:
+async def _follow(seen: RunsPage, again: Callable[[], Awaitable[RunsPage]], client: Client) -> Looks:
     """How everything stands, looked at again whenever something has happened, until it is over."""
     changed = asyncio.Event()
     listening = asyncio.ensure_future(_listen(client, changed))
     try:
         yield seen
-        while not seen.is_over:
+        while not _is_over(seen):
             await wait_for_event(changed, LOOK_S)
             if listening.done():
                 listening.result()
@@ -93,6 +75,12 @@ async def _follow(seen: WatchedLook, again: Callable[[], Awaitable[WatchedLook]]
             await asyncio.sleep(PAUSE_S)
     finally:
         await end_tasks([listening])
+
+
+def _is_over(seen: RunsPage) -> bool:
+    """Nothing is left to do, and nothing waits for a person."""
+    around = from_wire(Overview, seen.around)
+    return not (around.is_unfinished or around.questions or around.plans)
 
 
 async def _listen(client: Client, changed: asyncio.Event) -> None:
@@ -109,7 +97,7 @@ async def _listen(client: Client, changed: asyncio.Event) -> None:
 
 
 class Picture:
-    """Lines as rows of a live region: `inplace.Rows`."""
+    """Lines as rows of a live region."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -126,20 +114,18 @@ class Picture:
         left_out = len(self.lines) - len(shown)
         return [*rows, f"… {left_out} more"][:room] if left_out else rows
 
-    def moves_in(self) -> None:
-        """Only a look changes it."""
 
-
-async def _in_place(outputs: Outputs, looks: Looks) -> None:
+async def _in_place(outputs: Outputs, looks: Looks, what: What) -> None:
     """Draw the lines anew at each look; the last ones stay. ImportError: what it takes is not installed."""
     from fledge.cli.term.inplace import in_place
 
     picture = Picture()
-    async with in_place(outputs.out, sys.stdout.fileno(), picture) as place:
+    async with in_place(outputs.out, sys.stdout.fileno()) as place:
+        place.rows = picture.rows
         try:
             async with stray_lines(lambda line: place.above([printable(line)])), aclosing(looks):
                 async for seen in looks:
-                    picture.lines = seen.lines
+                    picture.lines = rendering.runs(what, seen)
                     place.change()
         finally:
             place.above([printable(line) for line in picture.lines])
@@ -153,8 +139,9 @@ async def _in_lines(outputs: Outputs, looks: Looks) -> None:
     known: set[tuple[str, str]] = set()
     async with aclosing(looks):
         async for seen in looks:
-            stands = [(run.session_key, f"{lines.row_name(run)} · {lines.row_status(run)}") for run in seen.runs]
+            rows = from_wire(RunPage, seen.page).rows
+            stands = [(run.session_key, f"{lines.row_name(run)} · {lines.row_status(run)}") for run in rows]
             for key, state in stands:
                 if (key, state) not in known:
-                    outputs.out.put(f"{printable(state)}\n")
+                    outputs.out.print(f"{printable(state)}\n")
             known = set(stands)

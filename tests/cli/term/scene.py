@@ -17,6 +17,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from fledge.cli.term.cells import Theme
 from fledge.cli.term.screen import CompleteWord, TerminalScreen
 from fledge.cli.term.shown import Wish
+from fledge.cli.term.writer import Writer
 from fledge.testing import run_virtual
 
 
@@ -71,8 +72,8 @@ class Glass:
         return " ".join(" ".join(self.all()).split())
 
 
-class GlassPen:
-    """Writes to a glass at once; while it is stalled it holds everything back."""
+class GlassPen(Writer):
+    """Writes to a glass at once, without a thread; while it is stalled it holds everything back."""
 
     def __init__(self, glass: Glass) -> None:
         self._glass = glass

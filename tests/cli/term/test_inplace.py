@@ -6,19 +6,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fledge.cli.progress import Region
+from fledge.cli.progress_region import ProgressRegion
 from fledge.cli.term.cells import Theme
-from fledge.cli.term.inplace import InPlace
+from fledge.cli.term.inplace import InPlace, TerminalKeys
 from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild
 from fledge.cli.watching import Picture
 from fledge.testing import run_virtual
 from tests.cli.term.scene import Glass, GlassPen
 
 
-class FakeKeys:
+class FakeKeys(TerminalKeys):
     """Keys of a terminal that may be another program's for a while."""
 
     def __init__(self) -> None:
+        super().__init__(-1)
         self.is_ours, self.echoes = True, True
 
     def hush(self) -> bool:
@@ -37,10 +38,9 @@ class Drawn:
     def __init__(self, columns: int, lines: int, colour: bool) -> None:
         self.glass, self.keys = Glass(columns, lines), FakeKeys()
         self.pen = GlassPen(self.glass)
-        self.region = Region(Theme(colour=colour), None)
-        self.place = InPlace(self.pen, self._size, self.region, self.keys, folds=False)
+        self.place = InPlace(self.pen, self._size, self.keys, folds=False)
         self.pen.on_written = self.place.written
-        self.region.place = self.place
+        self.region = ProgressRegion(Theme(colour=colour), None, self.place)
 
     def _size(self) -> os.terminal_size:
         return os.terminal_size((self.glass.size.columns, self.glass.size.rows))
@@ -79,9 +79,10 @@ def test_the_turn_the_children_and_the_end_of_the_answer_are_drawn_and_then_gone
                 "  └ child 3 · thinking · 0s                        (2 more)",
             ]
             assert not one.keys.echoes
-            one.region.answer("one\ntwo **three**")
-            one.region.ended(EndedItem("scout", "done", 41, 8100, 0.01, "found"), is_direct=True)
-            one.region.ended(EndedItem("below", "done", 41), is_direct=False)
+            one.region.words("")
+            one.region.print("one\ntwo **three**")
+            one.region.tell("scout has ended", EndedItem("scout", "done", 41, 8100, 0.01, "found"))
+            one.region.tell("one below it has ended")
             one.region.turn(None)
             one.region.children(())
             kept = ["one", "two **three**", "", "✔ scout · done · 41s · 8.1k tok · $0.01", "  found"]
@@ -99,7 +100,7 @@ def test_a_long_line_of_an_answer_is_left_whole_to_the_terminal() -> None:
         async with drawn() as one:
             one.region.turn(TurnShown("thinking", one.region.now()))
             await one.rows()
-            one.region.answer(text.strip())
+            one.region.print(text.strip())
             rows = await one.rows()
             assert "thinking" in rows[-1]
             assert all("thinking" not in row for row in rows[:-1])
@@ -117,7 +118,7 @@ def test_while_the_terminal_takes_nothing_no_picture_is_made_and_then_one_with_a
             await asyncio.sleep(1)
             writes = one.pen.writes
             for number in range(5):
-                one.region.answer(f"answer {number}")
+                one.region.print(f"answer {number}")
                 await asyncio.sleep(1)
             assert one.pen.writes == writes
             one.pen.go_on()
@@ -134,7 +135,7 @@ def test_nothing_is_drawn_while_another_program_has_the_terminal() -> None:
             assert "thinking" in (await one.rows())[-1]
             one.keys.is_ours = False
             assert await one.rows() == []
-            one.region.answer("an answer")
+            one.region.print("an answer")
             assert await one.rows() == ["an answer"]
             one.keys.is_ours = True
             assert "thinking" in (await one.rows())[-1]
@@ -145,7 +146,7 @@ def test_nothing_is_drawn_while_another_program_has_the_terminal() -> None:
 def test_colours_are_left_out_where_the_person_wants_none() -> None:
     async def story(colour: bool) -> str:
         async with drawn(colour=colour) as one:
-            one.region.ended(EndedItem("scout", "done", 1), is_direct=True)
+            one.region.tell("scout has ended", EndedItem("scout", "done", 1))
             await one.rows()
             return one.pen.last
 

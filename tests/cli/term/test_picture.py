@@ -24,8 +24,8 @@ class Told:
     def paint(self, above: list[str], rows: list[str], *, is_parked: bool = False) -> str:
         """Draw a picture."""
         self.above += above
-        cursor = ScreenCursor(0, len(rows) - 1)
-        data = self.painter.paint(above, rows, cursor, WIDTH, is_parked=is_parked)
+        cursor = None if is_parked else ScreenCursor(0, len(rows) - 1)
+        data = self.painter.paint(above, rows, cursor, WIDTH)
         self.glass.feed(data)
         return data
 

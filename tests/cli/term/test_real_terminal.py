@@ -25,7 +25,8 @@ def test_a_terminal_that_takes_no_bytes_holds_up_nobody_and_gets_everything_in_t
     async def story() -> None:
         ours, theirs = os.pipe()
         written = asyncio.Event()
-        writer = Writer(theirs, written.set)
+        writer = Writer(theirs)
+        writer.on_written = written.set
         writer.put("x" * 1_000_000)
         writer.put("the end")
         assert writer.is_busy
@@ -51,7 +52,7 @@ def test_a_terminal_that_takes_no_bytes_holds_up_nobody_and_gets_everything_in_t
 def test_a_terminal_that_is_gone_takes_everything_and_shows_nothing() -> None:
     async def story() -> None:
         ours, theirs = os.pipe()
-        writer = Writer(theirs, lambda: None)
+        writer = Writer(theirs)
         os.close(ours)
         writer.put("nobody reads this")
         assert await writer.drain(PATIENCE_S)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from wcwidth import iter_graphemes, wcswidth, wcwidth
+from wcwidth import clip, iter_graphemes, wcswidth, wcwidth
 
 from fledge.core.printable import printable
 
@@ -121,20 +121,21 @@ def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[Wrappe
                 used += 1
             continue
         end = _word_end(given, at)
-        width = sum(piece.width for piece in given[at:end])
+        word = list(given[at:end])
+        width = sum(piece.width for piece in word)
         if used and used + width > room:
             close(at)
-        if width <= room:
-            row += given[at:end]
-            used += width
-        else:
-            for piece in given[at:end]:
-                for sign in iter_graphemes(piece.text):
-                    wide = columns(sign)
-                    if used + wide > room:
-                        close(None)
-                    row.append(Piece(sign, piece.style, wide, piece.loose))
-                    used += wide
+        if width > room:
+            word = [
+                Piece(sign, piece.style, columns(sign), piece.loose)
+                for piece in word
+                for sign in iter_graphemes(piece.text)
+            ]
+        for piece in word:
+            if used + piece.width > room:
+                close(None)
+            row.append(piece)
+            used += piece.width
         at = end
     if row:
         close(at)
@@ -183,13 +184,7 @@ def fit(text: str, room: int) -> str:
     text = " ".join(text.split())
     if columns(text) <= room:
         return text
-    kept, used = "", 0
-    for sign in iter_graphemes(text):
-        used += columns(sign)
-        if used > room - 1:
-            break
-        kept += sign
-    return f"{kept.rstrip()}…" if room > 0 else ""
+    return f"{clip(text, 0, room - 1).rstrip()}…" if room > 0 else ""
 
 
 def chop(text: str, room: int) -> list[str]:

@@ -11,43 +11,30 @@ import signal
 import termios
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 from fledge.cancellation import end_tasks
 from fledge.cli.term.opening import folds, terminal_size
-from fledge.cli.term.outputs import Output, is_in_foreground
+from fledge.cli.term.outputs import is_in_foreground
 from fledge.cli.term.picture import Painter, ScreenCursor
-from fledge.cli.term.writer import Pen, draw_frames
+from fledge.cli.term.writer import Writer, draw_frames
 
 STOPPING_S: Final = 0.5
 """How long a terminal is waited for before the process is stopped by Ctrl-Z."""
 
 
-class Keys(Protocol):
-    """The terminal's keys, while nobody reads them."""
-
-    def hush(self) -> bool:
-        """Echo them no more; False if the terminal is another program's now, and nothing may be drawn."""
-
-    def give_back(self) -> None:
-        """Echo them as before."""
-
-
-class Rows(Protocol):
-    """What the region shows."""
-
-    def rows(self, width: int, room: int) -> list[str]:
-        """Its rows now: at most `room`, none wider than `width`."""
-
-    def moves_in(self) -> float | None:
-        """After how long they look different by themselves; None: not at all."""
-
-
 class InPlace:
     """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
 
-    def __init__(self, pen: Pen, size: Callable[[], os.terminal_size], shown: Rows, keys: Keys, *, folds: bool) -> None:
-        self._pen, self._size, self._shown, self._keys = pen, size, shown, keys
+    def __init__(
+        self, writer: Writer, size: Callable[[], os.terminal_size], keys: "TerminalKeys", *, folds: bool
+    ) -> None:
+        self._writer, self._size, self._keys = writer, size, keys
+        self.rows: Callable[[int, int], list[str]] = lambda width, room: []
+        """What the region shows now, for a width and a room: at most so many rows, none wider."""
+        self.moves_in: Callable[[], float | None] = lambda: None
+        """After how long its rows look different by themselves; None: not at all."""
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
         self._changed = asyncio.Event()
@@ -55,7 +42,7 @@ class InPlace:
         self._frames: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "InPlace":
-        self._frames = asyncio.ensure_future(draw_frames(self._changed, self._shown.moves_in, self.draw))
+        self._frames = asyncio.ensure_future(draw_frames(self._changed, lambda: self.moves_in(), self.draw))
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -84,10 +71,10 @@ class InPlace:
 
     def draw(self) -> None:
         """Draw a picture, unless one is still being written: the next one has what this one would have had."""
-        if self._pen.is_busy:
+        if self._writer.is_busy:
             return
         self._changed.clear()
-        rows = self._shown.rows(self.width, max(0, self._size().lines - 1)) if self._keys.hush() else []
+        rows = self.rows(self.width, max(0, self._size().lines - 1)) if self._keys.hush() else []
         if self._above or rows or self._painter.stands:
             self._paint(rows)
 
@@ -100,9 +87,9 @@ class InPlace:
 
     def _paint(self, rows: list[str]) -> None:
         above, self._above = self._above, []
-        data = self._painter.paint(above, rows, ScreenCursor(0, 0), self._size().columns, is_parked=bool(rows))
+        data = self._painter.paint(above, rows, None if rows else ScreenCursor(0, 0), self._size().columns)
         if data:
-            self._pen.put(data)
+            self._writer.put(data)
 
 
 class TerminalKeys:
@@ -114,7 +101,8 @@ class TerminalKeys:
         self._kept: list[int | list[bytes | int]] | None = None
 
     def hush(self) -> bool:
-        """Echo keys no more. Ctrl-C stays a signal."""
+        """Echo keys no more; False if the terminal is another program's now, and nothing may be drawn. Ctrl-C stays a
+        signal."""
         if not is_in_foreground(self._descriptor):
             return False
         if self._kept is None:
@@ -137,18 +125,18 @@ class TerminalKeys:
 
 
 @asynccontextmanager
-async def in_place(output: Output, descriptor: int, shown: Rows) -> AsyncIterator[InPlace]:
-    """A live region on this terminal until the block ends. It is drawn anew at a new size, and is gone while Ctrl-Z
-    stops the process."""
-    keys = TerminalKeys(descriptor)
-    region = InPlace(output.writer, lambda: terminal_size(descriptor), shown, keys, folds=folds())
-    output.on_written = region.written
+async def in_place(writer: Writer, descriptor: int) -> AsyncIterator[InPlace]:
+    """A live region on this terminal until the block ends, empty until its `rows` are set. It is drawn anew at a new
+    size, and is gone while Ctrl-Z stops the process."""
+    size = partial(terminal_size, descriptor)
+    region = InPlace(writer, size, TerminalKeys(descriptor), folds=folds())
+    writer.on_written = region.written
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()
 
     async def stop() -> None:
         region.take_away()
-        await output.writer.drain(STOPPING_S)
+        await writer.drain(STOPPING_S)
         os.kill(os.getpid(), signal.SIGSTOP)  # here the process stops, and goes on
         region.change()
 

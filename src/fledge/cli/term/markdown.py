@@ -36,6 +36,10 @@ _RULE: Final = re.compile(r"([-*_])(?:\s*\1){2,}\s*$")
 _ITEM: Final = re.compile(r"([-*+]|\d{1,9}[.)])(?:\s+|$)")
 _KINDS: Final = {"fence": _FENCE, "heading": _HEADING, "rule": _RULE, "table": re.compile(r"\|"), "item": _ITEM}
 """Which kind of line is told by what; the first that fits counts."""
+_MAY_BE_FENCE: Final = r"(?:`{3}|`{1,2}$|~{3}|~{1,2}$)"
+_OPEN: Final = re.compile(rf"$|[#|]|([-*_+])(?:\1|[ \t])*$|\d{{1,9}}[.)]?\s*$|(?:{_ITEM.pattern})?{_MAY_BE_FENCE}")
+"""The beginning of a line that may still become another kind than it is: a heading or a table, a rule or an item, code,
+or an item with code."""
 _DELIMITERS: Final = re.compile(r"\|?(?:\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?\s*$")
 _COLUMN_END: Final = re.compile(r"(?<!\\)\|")
 
@@ -53,7 +57,7 @@ class MarkdownLine(NamedTuple):
     """One line of the text, as far as its beginning tells."""
 
     kind: str
-    """`blank`, `fence`, `heading`, `rule`, `table`, `item`, `code` or `text`."""
+    """`blank`, `fence`, `heading`, `rule`, `table`, `item`, `code` or `text`; `open` while it may become another."""
     quotes: int
     indent: int
     marker: str
@@ -106,25 +110,14 @@ Cells = list[list[Piece]]
 class MarkdownTable:
     """Rows of cells. Its columns are laid out when it ends, or after `TABLE_ROWS` rows."""
 
-    def __init__(self, head: MarkdownLine, theme: Theme) -> None:
-        self._theme, self._head, self._prefix = theme, head, _prefix(head)
+    def __init__(self, head: MarkdownLine, delimiters: str, theme: Theme) -> None:
+        """`delimiters`: its second line, which says how each column is aligned."""
+        self._theme, self._prefix = theme, _prefix(head)
         self._rows = [self._cells(head.body, "b")]
-        self._alignments: list[tuple[bool, bool]] = []
+        self._alignments = [(cell.startswith(":"), cell.endswith(":")) for cell in _split(delimiters)]
         """Of each column, whether its text keeps to the middle or the right: by the colons at both ends of its mark."""
         self._widths: list[int] = []
         """Of its columns, once rows were given away."""
-        self.is_sure = False
-        """True once its second line has shown that it is a table."""
-
-    @property
-    def text(self) -> MarkdownLine:
-        """Its first line, for one that turned out to be none."""
-        return self._head._replace(kind="text")
-
-    def delimit(self, line: str) -> None:
-        """Its second line: how each column is aligned."""
-        self._alignments = [(cell.startswith(":"), cell.endswith(":")) for cell in _split(line)]
-        self.is_sure = True
 
     def add(self, line: str, width: int) -> list[str]:
         """One more row; answers the rows of the terminal that are certain now."""
@@ -197,6 +190,8 @@ class Markdown:
         self._line = ""
         """The line that is coming, until its kind is clear."""
         self._block: Paragraph | MarkdownTable | None = None
+        self._head: MarkdownLine | None = None
+        """The only line of the open paragraph, while the next one may show that it is the head of a table."""
         self._fence = ""
         """The signs that opened the code that is coming."""
         self._fence_indent = self._fence_quotes = 0
@@ -213,7 +208,7 @@ class Markdown:
     @property
     def is_at_boundary(self) -> bool:
         """True if nothing is open: what comes next begins a block."""
-        return self._block is None and not self._fence and not self._line and not self._flows
+        return self._block is None and not self._fence and not self._line
 
     def feed(self, text: str, width: int) -> list[Out]:
         """More of the text; answers the rows that are certain now, and where blocks ended."""
@@ -227,7 +222,7 @@ class Markdown:
             self._line_ends()
         if last:
             self._more(last)
-        if isinstance(self._block, Paragraph):
+        if isinstance(self._block, Paragraph) and self._head is None:
             self._out += self._block.take(width)
         return self._out
 
@@ -235,11 +230,10 @@ class Markdown:
         """What is not certain yet, as rows."""
         if self._fence:
             return [self._theme.paint(row, "c") for row in chop(self._line[-SHOWN_LINE:], width)] if self._line else []
-        block = self._sure_block()
+        block = self._block
         if isinstance(block, MarkdownTable) and self._line.lstrip().startswith("|"):
             return block.rows(width, self._line[:SHOWN_LINE].strip())
-        rows = [] if block is None else block.rows(width)
-        return rows if self._flows else [*rows, *self._shown_line(width)]
+        return [*([] if block is None else block.rows(width)), *self._shown_line(width)]
 
     def end(self, width: int) -> list[Out]:
         """The text is complete; answers the rows that are left."""
@@ -257,10 +251,10 @@ class Markdown:
             self._block.feed(text)
             return
         self._line += text
-        if self._fence or (isinstance(self._block, MarkdownTable) and self._line.lstrip().startswith("|")):
+        if self._fence:
             return
         line = self._read(self._line, whole=False)
-        if line is not None:
+        if line.kind in ("item", "text"):
             self._line = ""
             self._take_line(line)
             self._flows = True
@@ -272,49 +266,29 @@ class Markdown:
         text, self._line = self._line, ""
         if self._fence and self._code(text):
             return
-        line = self._read(text, whole=True)
-        assert line is not None
-        self._take_line(line)
+        self._take_line(self._read(text, whole=True))
 
-    def _read(self, text: str, *, whole: bool) -> MarkdownLine | None:
-        """What kind of line this is; None while its beginning leaves that open. What follows changes no answer."""
+    def _read(self, text: str, *, whole: bool) -> MarkdownLine:
+        """What kind of line this is. Of one that is not whole, what follows changes no `item` and no `text`."""
         marks = _QUOTE.match(text)
         assert marks is not None
         quotes, rest = min(marks[0].count(">"), MOST_QUOTES), text[marks.end() :]
         body = rest.lstrip(" \t")
         indent = columns(rest[: len(rest) - len(body)].expandtabs(4))
         item = _ITEM.match(body)
-        if whole:
-            return MarkdownLine(self._kind(body, indent), quotes, indent, item[1] if item else "", body)
-        if not body or _may_be_fence(body) or body[0] in "#|":
-            return None
-        if self._is_code(indent):
-            return None
-        if body[0] in "-*_+":
-            if not set(body) - {body[0], " ", "\t"}:
-                return None
-        elif body[0].isdigit() and re.fullmatch(r"\d{1,9}[.)]?\s*", body):
-            return None
-        if item is not None:
-            content = body[item.end() :]
-            if not content or _may_be_fence(content):
-                return None
-            return MarkdownLine("item", quotes, indent, item[1], body)
-        return MarkdownLine("text", quotes, indent, "", body)
-
-    def _kind(self, body: str, indent: int) -> str:
-        if not body.strip():
-            return "blank"
-        if self._is_code(indent):
-            return "code"
-        return next((kind for kind, begins in _KINDS.items() if begins.match(body)), "text")
-
-    def _is_code(self, indent: int) -> bool:
-        return indent >= 4 and not self._in_list and self._block is None
+        if not whole and _OPEN.match(body):
+            kind = "open"
+        elif not body.strip():
+            kind = "blank"
+        elif indent >= 4 and not self._in_list and self._block is None:
+            kind = "code"
+        else:
+            kind = next((kind for kind, begins in _KINDS.items() if begins.match(body)), "text")
+        return MarkdownLine(kind, quotes, indent, item[1] if item else "", body)
 
     def _take_line(self, line: MarkdownLine) -> None:
         """A line whose kind is known; of an item and of text perhaps only its beginning."""
-        if isinstance(self._block, MarkdownTable) and self._continue_table(line):
+        if self._is_of_table(line):
             return
         match line.kind:
             case "blank":
@@ -341,7 +315,7 @@ class Markdown:
                 self._end_block()
             case "table":
                 self._close()
-                self._block = MarkdownTable(line, self._theme)
+                self._block, self._head = self._paragraph(line, line.body), line
             case "item":
                 self._close()
                 self._in_list = True
@@ -361,22 +335,19 @@ class Markdown:
                     self._in_list = self._in_list and line.indent > 0
                     self._open_paragraph(line, line.body)
 
-    def _continue_table(self, line: MarkdownLine) -> bool:
-        """True if the line belongs to the open table."""
-        table = self._block
-        assert isinstance(table, MarkdownTable)
-        if table.is_sure:
+    def _is_of_table(self, line: MarkdownLine) -> bool:
+        """True if the line belongs to a table: it is the second one, or a row of the open table."""
+        head, self._head = self._head, None
+        if head is not None:
+            if line.kind == "table" and _DELIMITERS.match(line.body):
+                self._block = MarkdownTable(head, line.body, self._theme)
+                return True
+            self._give([])
+        elif isinstance(self._block, MarkdownTable):
             if line.kind == "table":
-                self._give(table.add(line.body, self._width))
+                self._give(self._block.add(line.body, self._width))
                 return True
             self._close()
-            return False
-        if line.kind == "table" and _DELIMITERS.match(line.body):
-            table.delimit(line.body)
-            return True
-        text = table.text
-        self._block = None
-        self._open_paragraph(text, text.body)
         return False
 
     def _open_paragraph(self, line: MarkdownLine, text: str) -> None:
@@ -418,20 +389,13 @@ class Markdown:
 
     def _close(self) -> None:
         """The open block is complete."""
-        block, self._block = self._sure_block(), None
+        block, self._block = self._block, None
         if block is not None:
             self._give(block.rows(self._width))
 
     def _end_block(self) -> None:
         """Something else may stand here, between this block and the next."""
         self._out.append(Boundary.HERE)
-
-    def _sure_block(self) -> Paragraph | MarkdownTable | None:
-        """The open block. What is no table for sure is text."""
-        block = self._block
-        if isinstance(block, MarkdownTable) and not block.is_sure:
-            return self._paragraph(block.text, block.text.body)
-        return block
 
     def _give(self, rows: Sequence[str]) -> None:
         """Rows of a block, after the blank row that its text has before it."""
@@ -446,13 +410,7 @@ class Markdown:
         if not self._line.strip():
             return []
         line = self._read(self._line, whole=True)
-        assert line is not None
         return self._paragraph(line._replace(kind="text"), line.body[-SHOWN_LINE:]).rows(width)
-
-
-def _may_be_fence(text: str) -> bool:
-    """True of the beginning of a line that may open code."""
-    return text[0] in "`~" and set(text[:3]) == {text[0]}
 
 
 def _prefix(line: MarkdownLine) -> str:

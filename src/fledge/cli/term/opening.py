@@ -76,7 +76,7 @@ async def in_terminal(
     if history is not None:
         history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(history, os.O_CREAT | os.O_APPEND, 0o600))
-    writer = Writer(descriptor, lambda: screen.written())
+    writer = Writer(descriptor)
     screen = TerminalScreen(
         writer,
         size,
@@ -85,6 +85,7 @@ async def in_terminal(
         complete=complete,
         folds=folds(),
     )
+    writer.on_written = screen.written
     running = asyncio.ensure_future(screen.run())
     try:
         yield screen

@@ -13,36 +13,9 @@ from typing import Final, TextIO
 
 from fledge.cli.term.opening import manner
 from fledge.cli.term.writer import Writer
-from fledge.errors import FledgeError
 
 LEAVING_S: Final = 1.0
 """How long an output that takes nothing is waited for when the command is called off."""
-
-
-class Output:
-    """One of them, with its writer."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.on_written: Callable[[], None] = lambda: None
-        self.writer = Writer(descriptor, lambda: self.on_written())
-
-    def put(self, text: str) -> None:
-        """Write it, after all that was given before. Raises, as `drain` does, if something before could not be."""
-        self._check()
-        self.writer.put(text)
-
-    async def drain(self, patience_s: float | None) -> None:
-        """Everything is written, unless that takes longer than this. Raises BrokenPipeError if nobody reads any more,
-        FledgeError if something could not be written."""
-        await self.writer.drain(patience_s)
-        self._check()
-
-    def _check(self) -> None:
-        failure = self.writer.failure
-        if isinstance(failure, BrokenPipeError):
-            raise failure
-        if failure is not None:
-            raise FledgeError(f"standard output cannot be written: {failure.strerror}")
 
 
 class Outputs:
@@ -52,14 +25,14 @@ class Outputs:
         out, err = sys.stdout.fileno(), sys.stderr.fileno()
         self.is_one = os.path.samestat(os.fstat(out), os.fstat(err))
         """They are the same file, or the same terminal."""
-        self.out = Output(out)
-        self.err = self.out if self.is_one else Output(err)
+        self.out = Writer(out)
+        self.err = self.out if self.is_one else Writer(err)
 
 
 @asynccontextmanager
 async def opened_outputs() -> AsyncIterator[Outputs]:
     """Both outputs, until the block ends; then everything is written. An output that takes nothing is waited for, but
-    not for long if the command is called off."""
+    not for long if the command is called off. Raises as `Writer.check` does."""
     outputs = Outputs()
     patience_s: float | None = LEAVING_S
     try:
@@ -67,12 +40,13 @@ async def opened_outputs() -> AsyncIterator[Outputs]:
         patience_s = None
     finally:
         try:
-            with suppress(OSError, FledgeError):  # who reads errors may have gone; the answers count
-                await outputs.err.drain(LEAVING_S if outputs.err is not outputs.out else patience_s)
+            # Who reads errors may have gone; the answers count.
+            await outputs.err.drain(patience_s if outputs.is_one else LEAVING_S)
             await outputs.out.drain(patience_s)
+            outputs.out.check()
         finally:
-            for output in {outputs.out, outputs.err}:
-                output.writer.close()
+            for writer in {outputs.out, outputs.err}:
+                writer.close()
 
 
 def draws_on(stream: TextIO) -> bool:

@@ -40,22 +40,20 @@ class Painter:
     def forget(self) -> None:
         """Nothing of the region stands on the terminal; the cursor is where its first row shall be."""
         self._rows: list[str] = []
-        self._cursor, self._is_parked, self._columns = ScreenCursor(0, 0), False, 0
+        self._cursor: ScreenCursor | None = ScreenCursor(0, 0)
+        self._columns = 0
 
-    def paint(
-        self, above: Sequence[str], rows: Sequence[str], cursor: ScreenCursor, width: int, *, is_parked: bool = False
-    ) -> str:
+    def paint(self, above: Sequence[str], rows: Sequence[str], cursor: ScreenCursor | None, width: int) -> str:
         """What makes these rows the region, with `above` written once above it; empty if nothing changes.
 
-        A parked cursor rests hidden at the region's top: a terminal moves it with its row when it folds rows, so that
-        the next picture begins there even if it is drawn before the new width is known.
+        Without a `cursor` it rests hidden at the region's top: a terminal moves it with its row when it folds rows, so
+        that the next picture begins there even if it is drawn before the new width is known.
         """
-        goal = ScreenCursor(0, 0) if is_parked else cursor
         is_fresh = bool(above) or width != self._columns or len(rows) < len(self._rows)
-        if not is_fresh and list(rows) == self._rows and (goal, is_parked) == (self._cursor, self._is_parked):
+        if not is_fresh and list(rows) == self._rows and cursor == self._cursor:
             return ""
         out = [_BEGIN, "\r"]
-        at = self._cursor.y
+        at = self._cursor.y if self._cursor is not None else 0
         known = self._rows
         if is_fresh:
             out.append(_up(self._below_top(width)))
@@ -68,11 +66,11 @@ class Painter:
             at = number
         if is_fresh:
             out.append(_CLEAR_BELOW if rows else _CLEAR_ROW + _CLEAR_BELOW)
-        out.append(_move(at, goal.y) + "\r")
-        if not is_parked:
-            out.append((f"\x1b[{goal.x}C" if goal.x else "") + "\x1b[?25h")
+        out.append(_move(at, cursor.y if cursor is not None else 0) + "\r")
+        if cursor is not None:
+            out.append((f"\x1b[{cursor.x}C" if cursor.x else "") + "\x1b[?25h")
         out.append(_END)
-        self._rows, self._cursor, self._is_parked, self._columns = list(rows), goal, is_parked, width
+        self._rows, self._cursor, self._columns = list(rows), cursor, width
         return "".join(out)
 
     def _rows_above(self, above: Sequence[str], width: int) -> list[str]:
@@ -85,6 +83,8 @@ class Painter:
 
     def _below_top(self, width: int) -> int:
         """How many rows the cursor is below the region's top now."""
+        if self._cursor is None:
+            return 0
         if not self._folds or not self._columns or width >= self._columns:
             return self._cursor.y
         folded = sum(max(1, -(-columns_of_row(row) // width)) for row in self._rows[: self._cursor.y])

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from fledge.cli.term.figures import ended_facts
-from fledge.cli.term.keys import ARMED_S, READ_S, on_escape
+from fledge.cli.term.keys import ARMED_S, READ_S
 from fledge.cli.term.shown import (
     AnswerItem,
     Called,
@@ -25,7 +25,6 @@ from fledge.cli.term.shown import (
     OpenQuestion,
     OpenQuestions,
     OutputItem,
-    PersonVerdict,
     PlanQuestion,
     QuestionAnswered,
     Screen,
@@ -55,7 +54,7 @@ class PlainScreen(Screen):
         """How much of it stands there already."""
         self._in_code = self._has_begun = False
         self._waiting: list[str] = []
-        self._children: set[str] = set()
+        self._at_work: set[str] = set()
         self._asked_at: dict[str, float] = {}
         self._reader: threading.Thread | None = None
         self._armed_until = 0.0
@@ -112,9 +111,9 @@ class PlainScreen(Screen):
     def children(self, children: WorkingChildren) -> None:
         """Subagents at work; a new one has a line."""
         for child in children:
-            if child.label not in self._children:
+            if child.label not in self._at_work:
                 self._put(f"· {printable(child.label)} is at work")
-        self._children = {child.label for child in children}
+        self._at_work = {child.label for child in children}
 
     def ask(self, asked: OpenQuestions) -> None:
         """Open questions; each is shown once, in full."""
@@ -162,31 +161,20 @@ class PlainScreen(Screen):
         letter, _, words = line.partition(" ")
         if not self._asked or self.now() - self._asked_at[self._asked[0].id] < READ_S:
             return None
-        question = self._asked[0]
-        verdicts: dict[str, PersonVerdict] = {"y": "once", "n": "no"}
-        if isinstance(question, PlanQuestion):
-            verdicts = {"y": "carry out", "n": "reject"}
-        elif question.always:
-            verdicts["a"] = "always"
-        if letter not in verdicts or (words and letter != "n"):
+        verdict = self._asked[0].verdicts.get(letter)
+        if verdict is None or (words and letter != "n"):
             return None
-        return QuestionAnswered(question.id, verdicts[letter], words)
+        return QuestionAnswered(self._asked[0].id, verdict, words)
 
     def _interrupted(self) -> None:
-        now = self.now()
-        action = on_escape(
-            "ctrl-c",
-            has_menu=False,
-            is_answering=False,
-            has_turn=self._turn is not None,
-            is_empty=True,
-            is_armed=now < self._armed_until,
-        )
-        if action == "arm":
-            self._armed_until = now + ARMED_S
-            self._put("ctrl-c again leaves; nothing is lost by it")
+        """Ctrl-C stops the turn; between turns, the second one leaves."""
+        if self._turn is not None:
+            self._wishes.put_nowait(StopWanted())
+        elif self.now() < self._armed_until:
+            self._wishes.put_nowait(Leave())
         else:
-            self._wishes.put_nowait(StopWanted() if action == "stop" else Leave())
+            self._armed_until = self.now() + ARMED_S
+            self._put("ctrl-c again leaves; nothing is lost by it")
 
     # ---- lines
 

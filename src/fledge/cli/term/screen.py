@@ -39,22 +39,22 @@ from fledge.cli.term.here import CommandRan, best_matches, file_word, files_belo
 from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.scrollback import Scrollback
 from fledge.cli.term.shown import (
+    CallQuestion,
     ChatItem,
     Leave,
     OpenQuestion,
     OpenQuestions,
     OutputItem,
+    PersonVerdict,
     PlanQuestion,
     QuestionAnswered,
     Screen,
     SpokenItem,
     StopWanted,
-    TurnShown,
     Wish,
     WordsSent,
-    WorkingChildren,
 )
-from fledge.cli.term.writer import Pen, WriterFile, draw_frames
+from fledge.cli.term.writer import Writer, WriterFile, draw_frames
 from fledge.core.printable import printable
 
 INPUT_ROWS: Final = 8
@@ -65,7 +65,6 @@ FILES_S: Final = 5.0
 CLIPBOARD_CHARS: Final = 100_000
 """The most that terminals take for the clipboard, in base64."""
 _CLEAR_ALL: Final = "\x1b[H\x1b[2J\x1b[3J"
-VERDICTS: Final = {"y": "once", "a": "always", "n": "no"}
 
 CompleteWord = Callable[[str], Iterable[tuple[str, str]]]
 """Completions of a slash command: what the last word may become, and what that means."""
@@ -78,7 +77,7 @@ class TerminalScreen(Screen):
 
     def __init__(
         self,
-        pen: Pen,
+        writer: Writer,
         size: Callable[[], Size],
         *,
         theme: Theme,
@@ -90,11 +89,9 @@ class TerminalScreen(Screen):
     ) -> None:
         super().__init__()
         self._label = ""
-        self._pen, self._size, self._theme = pen, size, theme
+        self._writer, self._size, self._theme = writer, size, theme
         self._scrollback = Scrollback(theme)
         self._painter = Painter(folds=folds)
-        self._children: WorkingChildren = ()
-        self._queued: tuple[str, ...] = ()
         self._shows_all = self._shows_output = False
         self._last_output: OutputItem | None = None
         self._ran: list[CommandRan] = []
@@ -111,7 +108,7 @@ class TerminalScreen(Screen):
             tempfile_suffix=".md",
         )
         output = Vt100_Output(
-            WriterFile(pen.put),
+            WriterFile(writer.put),
             size,
             term=os.environ.get("TERM"),
             enable_cpr=False,
@@ -140,16 +137,6 @@ class TerminalScreen(Screen):
         self._scrollback.say(item, self._width)
         self._change()
 
-    def turn(self, turn: TurnShown | None) -> None:
-        """The turn under way; None between turns."""
-        self._turn = turn
-        self._change()
-
-    def children(self, children: WorkingChildren) -> None:
-        """All subagents at work."""
-        self._children = children
-        self._change()
-
     def ask(self, asked: OpenQuestions) -> None:
         """All open questions, the oldest first. What is too long for the region is shown in the scrollback."""
         known = {question.id for question in self._asked}
@@ -159,11 +146,6 @@ class TerminalScreen(Screen):
         self._asked = asked
         if self._questions.reason_for and not any(one.id == self._questions.reason_for[0] for one in asked):
             self._leave_reason(keeps_words=True)
-        self._change()
-
-    def queued(self, texts: tuple[str, ...]) -> None:
-        """Words of the person that no turn has read yet."""
-        self._queued = texts
         self._change()
 
     def put_back(self, text: str) -> None:
@@ -181,7 +163,7 @@ class TerminalScreen(Screen):
         """Empty the terminal and its scrollback."""
         self._scrollback.take()
         self._painter.forget()
-        self._pen.put(_CLEAR_ALL)
+        self._writer.put(_CLEAR_ALL)
         self._change()
 
     def copy(self, text: str) -> bool:
@@ -189,7 +171,7 @@ class TerminalScreen(Screen):
         packed = base64.b64encode(text.encode("utf-8", "replace")).decode()
         if len(packed) > CLIPBOARD_CHARS:
             return False
-        self._pen.put(f"\x1b]52;c;{packed}\x07")
+        self._writer.put(f"\x1b]52;c;{packed}\x07")
         return True
 
     # ---- life
@@ -280,9 +262,8 @@ class TerminalScreen(Screen):
         elif hint := region.input_hint(view, bool(self._input.text)):
             spare = width - columns_of_row(typed[-1]) - columns(hint)
             typed[-1] += " " * spare + self._theme.paint(hint, "d") if spare > 1 else ""
-        place = ScreenCursor(cursor.x, cursor.y + len(rows))
-        whole = [*rows, *typed, *menu]
-        data = self._painter.paint(self._scrollback.take(), whole, place, size.columns, is_parked=is_parked)
+        place = None if is_parked else ScreenCursor(cursor.x, cursor.y + len(rows))
+        data = self._painter.paint(self._scrollback.take(), [*rows, *typed, *menu], place, size.columns)
         self._questions.drawn(view.asked[0].id if view.asked else "")
         if not data:
             self._questions.seen(self.now())
@@ -332,7 +313,7 @@ class TerminalScreen(Screen):
     @property
     def is_busy(self) -> bool:
         """True while a picture is being written: the next one comes after it, with all that has changed until then."""
-        return self._pen.is_busy
+        return self._writer.is_busy
 
     def erase_region(self) -> str:
         """What the renderer writes to take the region away; rows that were not written yet are."""
@@ -475,27 +456,25 @@ class TerminalScreen(Screen):
     def _answer_letter(self, question: OpenQuestion, letter: str) -> None:
         self._questions.focused = ""
         match question, letter:
-            case PlanQuestion(), "y":
-                self._answer(question.id, "carry out")
             case PlanQuestion(), "n":
                 self._ask_reason(question.id, "reject")
             case PlanQuestion(), "e":
                 get_app().create_background_task(self._edit_plan(question))
-            case PlanQuestion(), _:
-                self._input.insert_text(letter)
-            case _, "e":
+            case CallQuestion(), "e":
                 self._ask_reason(question.id, "no")
-            case _, "a" if not region.always_key(question, self._width):
+            case CallQuestion(), "a" if not region.always_key(question, self._width):
                 self._input.insert_text(letter)
+            case _ if letter in question.verdicts:
+                self._answer(question.id, question.verdicts[letter])
             case _:
-                self._answer(question.id, VERDICTS[letter])
+                self._input.insert_text(letter)
 
-    def _answer(self, question: str, verdict: Any, words: str = "") -> None:
+    def _answer(self, question: str, verdict: PersonVerdict, words: str = "") -> None:
         self._questions.answered.add(question)
         self._wish(QuestionAnswered(question, verdict, words))
         self._change()
 
-    def _ask_reason(self, question: str, verdict: str) -> None:
+    def _ask_reason(self, question: str, verdict: PersonVerdict) -> None:
         self._questions.reason_for = (question, verdict)
         self._questions.stash = self._input.document
         self._input.reset()
@@ -523,8 +502,8 @@ class TerminalScreen(Screen):
 
     async def _run_here(self, command: str) -> None:
         async with in_terminal():
-            self._pen.put(self._theme.paint(f"! {command}", "b") + "\r\n")
-            ran = await run_here(command, lambda data: self._pen.put(data.decode("utf-8", "replace")))
+            self._writer.put(self._theme.paint(f"! {command}", "b") + "\r\n")
+            ran = await run_here(command, lambda data: self._writer.put(data.decode("utf-8", "replace")))
         self._ran.append(ran)
         self._change()
 
@@ -536,7 +515,7 @@ class _Questions:
         self.answered: set[str] = set()
         self.focused = ""
         """The question that the person went to by Ctrl-Y."""
-        self.reason_for: tuple[str, str] | None = None
+        self.reason_for: tuple[str, PersonVerdict] | None = None
         """The question whose no the person gives a reason for, and the verdict it goes with."""
         self.stash = Document()
         """The input as it was before the reason."""

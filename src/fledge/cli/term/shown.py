@@ -47,6 +47,10 @@ WorkingChildren = tuple[WorkingChild, ...]
 """All subagents at work."""
 
 
+PersonVerdict = Literal["once", "always", "no", "carry out", "reject", "edited"]
+"""What a person answers to a question or a plan."""
+
+
 class CallQuestion(Struct, frozen=True):
     """A tool call that waits for a person's yes."""
 
@@ -61,6 +65,11 @@ class CallQuestion(Struct, frozen=True):
     """True: such a rule covers subagents, too."""
 
     @property
+    def verdicts(self) -> dict[str, PersonVerdict]:
+        """What each key answers."""
+        return {"y": "once", "n": "no", "a": "always"} if self.always else {"y": "once", "n": "no"}
+
+    @property
     def granted(self) -> str:
         """What *always* would allow, and whom."""
         return f"`{self.always}` here{', subagents too' * self.for_subagents}" if self.always else ""
@@ -72,6 +81,11 @@ class PlanQuestion(Struct, frozen=True):
     id: str
     who: str
     text: str
+
+    @property
+    def verdicts(self) -> dict[str, PersonVerdict]:
+        """What each key answers."""
+        return {"y": "carry out", "n": "reject"}
 
 
 OpenQuestion = CallQuestion | PlanQuestion
@@ -164,9 +178,6 @@ class Leave(Struct, frozen=True):
     """End the chat."""
 
 
-PersonVerdict = Literal["once", "always", "no", "carry out", "reject", "edited"]
-
-
 class QuestionAnswered(Struct, frozen=True):
     """The answer to a question or a plan."""
 
@@ -188,7 +199,9 @@ class Screen:
     def __init__(self) -> None:
         self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._turn: TurnShown | None = None
+        self._children: WorkingChildren = ()
         self._asked: OpenQuestions = ()
+        self._queued: tuple[str, ...] = ()
         self.now: Callable[[], float] = lambda: asyncio.get_running_loop().time()
         """The time that `since` and `retry_at` are told in."""
 
@@ -203,15 +216,21 @@ class Screen:
 
     def turn(self, turn: TurnShown | None) -> None:
         """The turn under way; None between turns."""
+        self._turn = turn
+        self._change()
 
     def children(self, children: WorkingChildren) -> None:
         """All subagents at work."""
+        self._children = children
+        self._change()
 
     def ask(self, asked: OpenQuestions) -> None:
         """All questions that are open, the oldest first."""
 
     def queued(self, texts: tuple[str, ...]) -> None:
         """Words of the person that no turn has read yet."""
+        self._queued = texts
+        self._change()
 
     def put_back(self, text: str) -> None:
         """Words that were not read go back into the input, before what is typed there."""
@@ -225,6 +244,9 @@ class Screen:
     def copy(self, text: str) -> bool:
         """Ask the terminal to put this into the clipboard; False where there is no way to ask."""
         return False
+
+    def _change(self) -> None:
+        """What is shown has changed."""
 
     async def wish(self) -> Wish:
         """What the person wants next."""

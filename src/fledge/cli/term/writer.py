@@ -11,9 +11,10 @@ import queue
 import select
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from fledge.clock import hold_time, wait_for_event
+from fledge.errors import FledgeError
 
 FRAME_S: Final = 0.05
 """The least time between two pictures that no key asked for."""
@@ -22,9 +23,10 @@ FRAME_S: Final = 0.05
 class Writer:
     """Writes what it is given, in order, without ever making its caller wait."""
 
-    def __init__(self, descriptor: int, on_written: Callable[[], None]) -> None:
-        """`on_written` is called in the loop whenever everything given so far has been written."""
-        self._descriptor, self._on_written = descriptor, on_written
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.on_written: Callable[[], None] = lambda: None
+        """Called in the loop whenever everything given so far has been written."""
         self._loop = asyncio.get_running_loop()
         self._given: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._unwritten = 0
@@ -48,6 +50,18 @@ class Writer:
         self._unwritten += 1
         self._written.clear()
         self._given.put(data.encode("utf-8", "replace"))
+
+    def print(self, text: str) -> None:
+        """The same for words that must arrive: raises if something before them could not be written."""
+        self.check()
+        self.put(text)
+
+    def check(self) -> None:
+        """Raises BrokenPipeError if nobody reads any more, FledgeError if something could not be written."""
+        if isinstance(self.failure, BrokenPipeError):
+            raise self.failure
+        if self.failure is not None:
+            raise FledgeError(f"standard output cannot be written: {self.failure.strerror}")
 
     async def drain(self, patience_s: float | None) -> bool:
         """Wait until everything is written, but not longer than this; True if it is. None: as long as it takes."""
@@ -81,7 +95,7 @@ class Writer:
         if not self._unwritten:
             self._release()
             self._written.set()
-            self._on_written()
+            self.on_written()
 
 
 class WriterFile(io.StringIO):
@@ -108,14 +122,3 @@ async def draw_frames(changed: asyncio.Event, moves_in: Callable[[], float | Non
         await wait_for_event(changed, moves_in())
         draw()
         await asyncio.sleep(FRAME_S)
-
-
-class Pen(Protocol):
-    """Writes pictures: a `Writer`, or what a test puts in its place."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a picture is being written."""
-
-    def put(self, data: str) -> None:
-        """Write it."""
