@@ -14,21 +14,21 @@ from fledge.core.inbox import (
     LINE_CHARS,
     ROWS_A_COMMIT,
     UNANSWERED_S,
-    DeliveryPlan,
     Drop,
-    How,
     ItemKind,
-    Kept,
+    Overflow,
     QueueMode,
     QueueSettings,
     RequesterState,
     WaitingItem,
-    arbitrate,
     backoff_s,
+    delivery_phases,
     drain_at,
     is_unanswered,
     left_out,
+    opening,
     overflow,
+    path_to,
     standing_of_run,
     standing_of_turn,
     take,
@@ -108,26 +108,26 @@ QUEUE_DIRECT: tuple[DeliveryPhase, ...] = ("queue-primary", "direct-fallback")
 @proves("2.arbitration.2")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("state", "expects", "how", "phases"),
+    ("state", "expects", "path", "phases"),
     [
         ("idle", True, "direct", DIRECT),
         ("idle", False, "direct", QUEUE_DIRECT),
-        ("waiting", True, "hold", DIRECT_QUEUE),
-        ("waiting", False, "hold", QUEUE),
-        ("gone", True, "missing", DIRECT_QUEUE),
-        ("gone", False, "missing", QUEUE_DIRECT),
-        ("program", True, "handle", ()),
-        ("program", False, "handle", ()),
+        ("waiting", True, "queued", DIRECT_QUEUE),
+        ("waiting", False, "queued", QUEUE),
+        ("gone", True, "queued", DIRECT_QUEUE),
+        ("gone", False, "queued", QUEUE_DIRECT),
+        ("program", True, "direct", ()),
+        ("program", False, "direct", ()),
     ],
 )
 def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
     mode: QueueMode,
     state: RequesterState,
     expects: bool,
-    how: How,
+    path: Path,
     phases: tuple[DeliveryPhase, ...],
 ) -> None:
-    assert arbitrate(state, mode, expects) == DeliveryPlan(how, phases)
+    assert (path_to(state, mode), delivery_phases(state, expects)) == (path, phases)
 
 
 def test_a_live_run_is_busy_while_it_is_driven_or_pauses_and_waiting_while_it_waits() -> None:
@@ -166,35 +166,18 @@ def test_a_program_takes_no_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "how"),
+    ("mode", "path", "prefix"),
     [
-        ("steer", "steered"),
-        ("steer-backlog", "steered"),
-        ("interrupt", "interrupt"),
-        ("followup", "queued"),
-        ("collect", "queued"),
-    ],
-)
-def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, how: How) -> None:
-    assert arbitrate("busy", mode, True) == DeliveryPlan(how, DIRECT_QUEUE)
-    assert arbitrate("busy", mode, False) == DeliveryPlan(how, QUEUE)
-
-
-@pytest.mark.parametrize(
-    ("how", "path", "prefix"),
-    [
-        ("direct", "direct", ""),
-        ("handle", "direct", ""),
-        ("queued", "queued", ""),
-        ("hold", "queued", ""),
-        ("steered", "steered", "[INTERRUPT]"),
+        ("steer", "steered", "[INTERRUPT]"),
+        ("steer-backlog", "steered", "[INTERRUPT]"),
         ("interrupt", "steered", ""),
-        ("missing", None, ""),
+        ("followup", "queued", ""),
+        ("collect", "queued", ""),
     ],
 )
-def test_a_plan_says_its_path_and_what_its_text_opens_with(how: How, path: Path | None, prefix: str) -> None:
-    plan = DeliveryPlan(how, ())
-    assert (plan.path, plan.prefix) == (path, prefix)
+def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, path: Path, prefix: str) -> None:
+    assert (path_to("busy", mode), opening(mode)) == (path, prefix)
+    assert (delivery_phases("busy", True), delivery_phases("busy", False)) == (DIRECT_QUEUE, QUEUE)
 
 
 # ---- when a drain starts ---------------------------------------------------------------------------------------------
@@ -382,23 +365,23 @@ SENDS = [row("a", "send", text="first"), row("b", "notice", text="second"), row(
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
 @pytest.mark.parametrize("cap", [3, 4])
 def test_nothing_gives_way_up_to_the_cap(drop: Drop, cap: int) -> None:
-    assert overflow(SENDS, cap, drop) == Kept(tuple(SENDS))
+    assert overflow(SENDS, cap, drop) == Overflow()
 
 
 @pytest.mark.parametrize("drop", ["summarize", "old"])
 def test_the_oldest_give_way(drop: Drop) -> None:
-    kept = overflow([*SENDS, row("d", "send")], 2, drop)
-    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("c d", "a b", ())
+    leaving = overflow([*SENDS, row("d", "send")], 2, drop)
+    assert (keys(leaving.dropped), leaving.refused) == ("a b", ())
 
 
 def test_new_refuses_the_newcomers() -> None:
-    kept = overflow(SENDS, 1, "new")
-    assert (keys(kept.kept), keys(kept.refused), kept.dropped) == ("a", "b c", ())
+    leaving = overflow(SENDS, 1, "new")
+    assert (keys(leaving.refused), leaving.dropped) == ("b c", ())
 
 
 def test_a_notice_has_no_sender_to_refuse_so_the_oldest_gives_way_to_it() -> None:
-    kept = overflow([*SENDS, row("d", "notice")], 3, "new")
-    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("b c d", "a", ())
+    leaving = overflow([*SENDS, row("d", "notice")], 3, "new")
+    assert (keys(leaving.dropped), leaving.refused) == ("a", ())
 
 
 @proves("2.queue.5")
@@ -426,10 +409,9 @@ def test_a_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> N
 @pytest.mark.parametrize("kind", ["completion", "task", "steer", "wake", "approval"])
 def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Drop, kind: ItemKind) -> None:
     others = [row(f"o{n}", kind) for n in range(5)]
-    assert overflow([*others, row("s", "send")], 1, drop) == Kept((*others, row("s", "send")))
-    kept = overflow([*others, row("s", "send"), row("t", "send")], 1, drop)
-    assert [item for item in kept.kept if item.kind == kind] == others
-    assert len(kept.kept) == 6
+    assert overflow([*others, row("s", "send")], 1, drop) == Overflow()
+    leaving = overflow([*others, row("s", "send"), row("t", "send")], 1, drop)
+    assert keys((*leaving.dropped, *leaving.refused)) == ("t" if drop == "new" else "s")
 
 
 # ---- failed turns ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ file does not know how rows are stored, how they are worded (`announce`), nor wh
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final, Literal
 
 from fledge.core.announce import DeliveryPhase
@@ -22,7 +21,6 @@ ItemKind = Literal["completion", "task", "steer", "wake", "approval", "send", "n
 QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"]
 Drop = Literal["summarize", "old", "new"]
 RequesterState = Literal["idle", "busy", "waiting", "gone", "program"]
-How = Literal["direct", "queued", "steered", "interrupt", "hold", "missing", "handle"]
 
 ROWS_A_COMMIT: Final = 64
 """A drain takes at most this many rows in one commit."""
@@ -79,40 +77,6 @@ class QueueSettings(Value, kw_only=True):
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
 
 
-_PATHS: Final[dict[How, Path]] = {
-    "direct": "direct",
-    "handle": "direct",
-    "queued": "queued",
-    "hold": "queued",
-    "steered": "steered",
-    "interrupt": "steered",
-}
-_WHILE_BUSY: Final[dict[QueueMode, How]] = {
-    "steer": "steered",
-    "steer-backlog": "steered",
-    "interrupt": "interrupt",
-    "followup": "queued",
-    "collect": "queued",
-}
-
-
-class DeliveryPlan(Value):
-    """How a completion will reach its requester, and what the trace says was tried."""
-
-    how: How
-    phases: tuple[DeliveryPhase, ...]
-
-    @property
-    def prefix(self) -> str:
-        """What the text opens with in a live turn; an interrupted one says so through its closed calls instead."""
-        return INTERRUPT_PREFIX if self.how == "steered" else ""
-
-    @property
-    def path(self) -> Path | None:
-        """The path a delivery reports; None while no session receives it."""
-        return _PATHS.get(self.how)
-
-
 def standing_of_run(run: Run) -> RequesterState:
     """How a live run stands towards a completion for it."""
     if run.phase.name == "waiting":
@@ -139,29 +103,28 @@ def standing_of_turn(turn: Turn | None) -> RequesterState:
             return "idle"
 
 
-@lru_cache
-def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bool) -> DeliveryPlan:
-    """How a completion reaches a requester in this state.
+def path_to(requester: RequesterState, mode: QueueMode) -> Path:
+    """How a completion reaches a requester in this state. A waiting requester holds it until its condition does; a
+    program is no conversation: it reads."""
+    if requester in ("idle", "program"):
+        return "direct"
+    return "steered" if requester == "busy" and mode in _LIVE_MODES else "queued"
 
-    Expected completions try to start a turn, then queue; fire-and-forget ones queue, then start a heartbeat turn. A
-    waiting requester holds them until its condition does. A program is no conversation: nothing is tried, it reads.
-    """
-    queue: tuple[DeliveryPhase, ...] = (
-        ("direct-primary", "queue-fallback") if expects_completion else ("queue-primary",)
-    )
-    match requester:
-        case "idle" if expects_completion:
-            return DeliveryPlan("direct", ("direct-primary",))
-        case "idle":
-            return DeliveryPlan("direct", ("queue-primary", "direct-fallback"))
-        case "busy":
-            return DeliveryPlan(_WHILE_BUSY[mode], queue)
-        case "waiting":
-            return DeliveryPlan("hold", queue)
-        case "gone":
-            return DeliveryPlan("missing", queue if expects_completion else ("queue-primary", "direct-fallback"))
-        case _:
-            return DeliveryPlan("handle", ())
+
+def opening(mode: QueueMode) -> str:
+    """What the text of a completion opens with in a live turn; an interrupted one says so through its closed calls
+    instead."""
+    return "" if mode == "interrupt" or mode not in _LIVE_MODES else INTERRUPT_PREFIX
+
+
+def delivery_phases(requester: RequesterState, expects_completion: bool) -> tuple[DeliveryPhase, ...]:
+    """What is tried, for the trace. Expected completions try to start a turn, then queue; fire-and-forget ones queue,
+    then start a heartbeat turn. Nothing is tried for a program."""
+    if requester == "program":
+        return ()
+    if expects_completion:
+        return ("direct-primary",) if requester == "idle" else ("direct-primary", "queue-fallback")
+    return ("queue-primary", "direct-fallback") if requester in ("idle", "gone") else ("queue-primary",)
 
 
 # ---- drains: which rows enter, and when ------------------------------------------------------------------------------
@@ -231,15 +194,14 @@ def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------
 
 
-class Kept(Value):
-    """What stays of the waiting messages. `dropped` rows leave the queue, `refused` ones never entered it."""
+class Overflow(Value):
+    """The messages that give way: `dropped` ones leave the queue, `refused` ones never enter it."""
 
-    kept: tuple[WaitingItem, ...]
     dropped: tuple[WaitingItem, ...] = ()
     refused: tuple[WaitingItem, ...] = ()
 
 
-def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Kept:
+def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Overflow:
     """At most `cap` sends and notices stay; every other row stays whatever their number.
 
     `summarize` and `old` drop the oldest, the one with a line for each (`left_out`), the other without a word; `new`
@@ -248,12 +210,10 @@ def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Kept:
     capped = [item for item in messages if item.kind in _CAPPED]
     excess = len(capped) - cap
     if excess <= 0:
-        return Kept(tuple(messages))
-    refuses = drop == "new" and capped[-1].kind != "notice"
-    leaving = tuple(capped[cap:] if refuses else capped[:excess])
-    keys = {item.key for item in leaving}
-    kept = tuple(item for item in messages if item.key not in keys)
-    return Kept(kept, refused=leaving) if refuses else Kept(kept, dropped=leaving)
+        return Overflow()
+    if drop == "new" and capped[-1].kind != "notice":
+        return Overflow(refused=tuple(capped[cap:]))
+    return Overflow(tuple(capped[:excess]))
 
 
 def left_out(dropped: Sequence[WaitingItem], cap: int) -> str:
