@@ -295,18 +295,11 @@ def refuse_agents(rules: AgentToAgent, from_agent: str, to_agent: str) -> Refusa
     return None
 
 
-def next_speaker(max_turns: int, turns: int, reply: str, requester: str, target: str) -> str | None:
-    """Who takes the next turn of a ping-pong after `turns` of them; the requester begins. None: it is over.
+def talks_on(max_turns: int, turns: int, reply: str, is_with_itself: bool) -> bool:
+    """True if the other takes one more turn of a ping-pong, after `turns` of them.
 
     It ends with an empty or silent reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A
     session does not talk with itself.
     """
-    silent = classify_reply(reply) != "text" or reply.strip() == REPLY_SKIP
-    if silent or turns >= min(max_turns, MAX_PING_PONG) or requester == target:
-        return None
-    return requester if turns % 2 == 0 else target
-
-
-def is_announced(reply: str) -> bool:
-    """True if the closing reply of an exchange is posted: it says something and is not `ANNOUNCE_SKIP` alone."""
-    return classify_reply(reply) == "text"
+    is_said = classify_reply(reply) == "text" and reply.strip() != REPLY_SKIP
+    return is_said and turns < min(max_turns, MAX_PING_PONG) and not is_with_itself
