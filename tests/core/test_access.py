@@ -12,7 +12,6 @@ from fledge.core.access import (
     AgentToAgent,
     AsksBecause,
     Role,
-    Sight,
     ToolRules,
     Visibility,
     child_tools,
@@ -203,14 +202,14 @@ def test_a_sandboxed_caller_sees_at_most_its_tree_unless_told(
     assert sandboxed_visibility(asked, "all") == free
 
 
-def sight(*facts: str) -> Sight:
-    return Sight(
-        caller="agent:a:main",
-        target="agent:b:x",
-        is_self="self" in facts,
+def refused_sight(facts: str, *seen: Visibility) -> Refusal | None:
+    return refuse_sight(
+        "agent:a:main",
+        "agent:a:main" if "self" in facts else "agent:b:x",
+        *seen,
         in_tree="tree" in facts,
         same_agent="agent" in facts,
-        agent_to_agent_allowed="a2a" in facts,
+        may_talk="a2a" in facts,
     )
 
 
@@ -244,13 +243,13 @@ SETTING = "tools.sessions.visibility"
 )
 def test_visibility_decides_who_sees_whom(facts: str, seen: Visibility, why: str | None) -> None:
     expected = None if why is None else forbidden(f"agent:a:main may not see agent:b:x: {why}")
-    assert refuse_sight(sight(*facts.split()), seen) == expected
+    assert refused_sight(facts, seen) == expected
 
 
 @proves("4.sight.1")
 def test_the_default_visibility_is_the_tree() -> None:
-    assert refuse_sight(sight("tree", "agent")) is None
-    assert refuse_sight(sight("agent")) == refuse_sight(sight("agent"), "tree") != refuse_sight(sight("agent"), "self")
+    assert refused_sight("tree agent") is None
+    assert refused_sight("agent") == refused_sight("agent", "tree") != refused_sight("agent", "self")
 
 
 # ---- controlling -----------------------------------------------------------------------------------------------------

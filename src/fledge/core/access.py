@@ -152,48 +152,33 @@ def _globbed(text: str, pattern: str) -> bool:
 # ---- seeing ----------------------------------------------------------------------------------------------------------
 
 
-class Sight(Value, kw_only=True):
-    """Who looks at whom, and how the two are related."""
-
-    caller: str
-    target: str
-    is_self: bool
-    in_tree: bool
-    """The caller spawned the target, directly or through others."""
-    same_agent: bool
-    agent_to_agent_allowed: bool
-
-
 def sandboxed_visibility(asked: Visibility, session_tools: Literal["spawned", "all"] = "spawned") -> Visibility:
     """The visibility of a sandboxed caller: at most its tree, unless `sandbox.sessionToolsVisibility` is `all`."""
     return asked if asked == "self" or session_tools == "all" else "tree"
 
 
-def refuse_sight(sight: Sight, seen: Visibility = "tree") -> Refusal | None:
+def refuse_sight(
+    caller: str, target: str, seen: Visibility = "tree", *, in_tree: bool, same_agent: bool, may_talk: bool
+) -> Refusal | None:
     """None if the caller may see the target.
 
-    Everyone sees itself. What it spawned it sees from `tree` on, whichever agent that runs as: its results must be
-    readable. Other sessions of its agent need `agent`; other agents' need `all` and the agent-to-agent rules.
+    Everyone sees itself. What it spawned, directly or through others (`in_tree`), it sees from `tree` on, whichever
+    agent that runs as: its results must be readable. Other sessions of its agent need `agent`; other agents' need `all`
+    and the agent-to-agent rules (`may_talk`).
     """
-    if sight.is_self or (sight.in_tree and seen != "self"):
+    if caller == target or (in_tree and seen != "self"):
         return None
-    if sight.same_agent:
-        if seen in ("agent", "all"):
-            return None
-        needed = "tree" if sight.in_tree else "agent"
-        return _unseen(sight, f"visibility is {seen}, needs {needed}: tools.sessions.visibility")
-    if seen != "all":
-        needed = "tree" if sight.in_tree else "all"
-        return _unseen(
-            sight, f"another agent's session, visibility is {seen}, needs {needed}: tools.sessions.visibility"
-        )
-    if not sight.agent_to_agent_allowed:
-        return _unseen(sight, "another agent's session: tools.agentToAgent.enabled and tools.agentToAgent.allow")
-    return None
-
-
-def _unseen(sight: Sight, why: str) -> Refusal:
-    return Refusal("forbidden", f"{sight.caller} may not see {sight.target}: {why}")
+    if same_agent and seen in ("agent", "all"):
+        return None
+    if same_agent or seen != "all":
+        whose = "" if same_agent else "another agent's session, "
+        needed = "tree" if in_tree else "agent" if same_agent else "all"
+        why = f"{whose}visibility is {seen}, needs {needed}: tools.sessions.visibility"
+    elif may_talk:
+        return None
+    else:
+        why = "another agent's session: tools.agentToAgent.enabled and tools.agentToAgent.allow"
+    return Refusal("forbidden", f"{caller} may not see {target}: {why}")
 
 
 # ---- controlling -----------------------------------------------------------------------------------------------------

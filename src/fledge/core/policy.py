@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Literal, TypeVar
 
+from msgspec.structs import astuple
+
 from fledge.core.events import YieldCondition
 from fledge.core.run import (
     Archived,
@@ -288,25 +290,17 @@ def is_suspect(crashes: int) -> bool:
 # ---- retention -------------------------------------------------------------------------------------------------------
 
 
-class Remains(Value):
-    """What still hangs on a settled run, counted in the sweeping commit."""
+def held_by(rows: int, has_turn: bool, unsettled: int) -> str | None:
+    """Why a settled run may not be archived yet; None if it may.
 
-    rows: int
-    """Rows from it, or in its inbox, that are unread or undelivered."""
-    turns: int
-    """A send's turn that is open or due."""
-    unsettled: int
-
-
-def held_by(remains: Remains) -> str | None:
-    """Why a settled run may not be archived yet; None if it may."""
-    if remains.rows:
-        return f"{remains.rows} unread or undelivered"
-    if remains.turns:
+    `rows` are those from it, or in its inbox, that are unread or undelivered; `has_turn`: a send's turn is open or due;
+    `unsettled` counts the runs below.
+    """
+    if rows:
+        return f"{rows} unread or undelivered"
+    if has_turn:
         return "a message is being answered"
-    if remains.unsettled:
-        return f"{remains.unsettled} unsettled below"
-    return None
+    return f"{unsettled} unsettled below" if unsettled else None
 
 
 def outlived(
@@ -364,12 +358,7 @@ class Spent(Value, omit_defaults=True):
 
 def budget_share(budget: Budget, spent: Spent) -> float:
     """The largest share used of any ceiling; 0 without ceilings."""
-    pairs = (
-        (budget.tokens, spent.tokens),
-        (budget.usd, spent.usd),
-        (budget.turns, spent.turns),
-        (budget.seconds, spent.seconds),
-    )
+    pairs = zip(astuple(budget), astuple(spent), strict=True)
     shares = [math.inf if ceiling <= 0 else used / ceiling for ceiling, used in pairs if ceiling is not None]
     return max(shares, default=0.0)
 
@@ -398,12 +387,7 @@ def reached_ceilings(budget: Budget, spent: Spent) -> str:
 
 def inherit(parent: Budget, asked: Budget) -> Budget:
     """A child's budget: the one asked for, within its parent's."""
-    return Budget(
-        _tighter(parent.tokens, asked.tokens),
-        _tighter(parent.usd, asked.usd),
-        _tighter(parent.turns, asked.turns),
-        _tighter(parent.seconds, asked.seconds),
-    )
+    return Budget(*map(_tighter, astuple(parent), astuple(asked)))
 
 
 def _tighter(one: N | None, other: N | None) -> N | None:
