@@ -28,6 +28,8 @@ LINE_CHARS: Final = 160
 """The length of a line that stands for a dropped message."""
 INTERRUPT_PREFIX: Final = "[INTERRUPT]"
 BACKOFF_MAX_S: Final = 60.0
+MAX_DEBOUNCE_S: Final = 5.0
+"""The longest that a busy session waits for more rows."""
 UNANSWERED_S: Final = 30 * 60.0
 """After this long without a reply, drained rows are shown as unanswered."""
 
@@ -60,18 +62,8 @@ class QueueSettings(Value, kw_only=True):
     people: QueueMode = "steer"
     """Of messages to a conversation."""
     debounce_s: float = 1.0
-    max_debounce_s: float = 5.0
     cap: int = 20
     drop: Drop = "summarize"
-
-    def __post_init__(self) -> None:
-        """Refused: a negative wait, a cap below one."""
-        if self.debounce_s < 0:
-            raise BadInput("messages.queue.debounceMs", "must be 0 or more", self.debounce_s)
-        if self.max_debounce_s < 0:
-            raise BadInput("messages.queue.maxDebounceMs", "must be 0 or more", self.max_debounce_s)
-        if self.cap < 1:
-            raise BadInput("messages.queue.cap", "must be 1 or more", self.cap)
 
 
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
@@ -134,7 +126,7 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     """When a session that was busy may start its next turn for these rows; never before `now`.
 
     As long as all of them have the mode `collect` it waits until nothing of the leading origin has arrived for the
-    debounce, and no longer than the maximum after the first. A row with another mode starts the turn at once, and so
+    debounce, and no longer than 5 s after the first. A row with another mode starts the turn at once, and so
     does one that begins an attempt. Refused: no rows.
     """
     if not items:
@@ -143,7 +135,7 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     if lead.kind in BEGINS or any(item.mode != "collect" for item in items):
         return now
     arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
-    return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
+    return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + MAX_DEBOUNCE_S))
 
 
 def take(items: Sequence[WaitingItem], at_boundary: bool, live_origin: str = "") -> tuple[WaitingItem, ...]:
