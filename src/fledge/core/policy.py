@@ -6,6 +6,7 @@ setting; nothing here knows where the facts come from or what is done about them
 
 import math
 from collections.abc import Mapping
+from operator import add, sub
 from typing import Literal, TypeVar
 
 from msgspec.structs import astuple
@@ -342,18 +343,11 @@ class Spent(Value, omit_defaults=True):
 
     def plus(self, other: "Spent") -> "Spent":
         """Both together."""
-        return Spent(
-            self.tokens + other.tokens, self.usd + other.usd, self.turns + other.turns, self.seconds + other.seconds
-        )
+        return Spent(*map(add, astuple(self), astuple(other)))
 
     def minus(self, other: "Spent") -> "Spent":
         """Without the other; never below zero."""
-        return Spent(
-            max(0, self.tokens - other.tokens),
-            max(0.0, self.usd - other.usd),
-            max(0, self.turns - other.turns),
-            max(0.0, self.seconds - other.seconds),
-        )
+        return Spent(*(max(0, left) for left in map(sub, astuple(self), astuple(other))))
 
 
 def budget_share(budget: Budget, spent: Spent) -> float:
