@@ -56,16 +56,12 @@ class Keep(Value):
     notice: str = ""
 
 
-class Continue(Value):
-    """Commit the reply and ask for the rest, which is one text with it."""
+class GoOn(Value):
+    """Commit the reply and tell the model so: it continues it, as one text with it, or makes the call again that was
+    cut and dropped."""
 
     words: str
-
-
-class CallAgain(Value):
-    """Commit the reply without the call that was cut, and tell the model so."""
-
-    words: str
+    kind: Literal["continue", "dropped"]
 
 
 class AskAgain(Value):
@@ -80,7 +76,7 @@ class GiveUp(Value):
     error: str
 
 
-Follows = Keep | Continue | CallAgain | AskAgain | GiveUp
+Follows = Keep | GoOn | AskAgain | GiveUp
 
 
 def after_reply(heard: Heard, was_cut: bool, limit: int, first_limit: int, most: int) -> Follows:
@@ -99,9 +95,9 @@ def after_reply(heard: Heard, was_cut: bool, limit: int, first_limit: int, most:
     if heard.dropped:
         if was_cut:
             return GiveUp(f"{CUT} twice, the second time inside a call of {one_line(heard.dropped, 200)}")
-        return CallAgain(dropped_words(heard.dropped))
+        return GoOn(dropped_words(heard.dropped), "dropped")
     if heard.text.strip():
-        return Keep(is_cut=True) if was_cut else Continue(CONTINUE_WORDS)
+        return Keep(is_cut=True) if was_cut else GoOn(CONTINUE_WORDS, "continue")
     if was_cut:
         return Keep(is_cut=True)
     higher = min(2 * limit, most or 2 * limit)
