@@ -50,10 +50,9 @@ def row(
     kind: ItemKind = "completion",
     at: float = 100.0,
     origin: str = "chat",
-    text: str = "",
     mode: QueueMode = "collect",
 ) -> WaitingItem:
-    return WaitingItem(key, kind, at, origin, mode, text_head=text)
+    return WaitingItem(key, kind, at, origin, mode)
 
 
 def in_mode(mode: QueueMode, items: list[WaitingItem]) -> list[WaitingItem]:
@@ -340,7 +339,8 @@ def test_draining_turn_after_turn_takes_every_row_once(items: list[WaitingItem])
 
 # ---- overflow --------------------------------------------------------------------------------------------------------
 
-SENDS = [row("a", "send", text="first"), row("b", "notice", text="second"), row("c", "send", text="third")]
+SENDS = [row("a", "send"), row("b", "notice"), row("c", "send")]
+WORDS = ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
@@ -368,12 +368,12 @@ def test_a_notice_has_no_sender_to_refuse_so_the_oldest_gives_way_to_it() -> Non
 @proves("2.queue.5")
 def test_those_that_gave_way_are_counted_and_have_a_line_each() -> None:
     assert left_out([], 2) == ""
-    assert left_out(SENDS[:1], 2) == "[1 older message left out: messages.queue.cap]\n- first"
-    assert left_out(SENDS[:2], 2) == "[2 older messages left out: messages.queue.cap]\n- first\n- second"
+    assert left_out(WORDS[:1], 2) == "[1 older message left out: messages.queue.cap]\n- first"
+    assert left_out(WORDS[:2], 2) == "[2 older messages left out: messages.queue.cap]\n- first\n- second"
 
 
 def test_at_most_cap_lines_are_told_the_latest_and_all_are_counted() -> None:
-    assert left_out(SENDS, 1) == "[3 older messages left out: messages.queue.cap]\n- third"
+    assert left_out(WORDS, 1) == "[3 older messages left out: messages.queue.cap]\n- third"
 
 
 @proves("2.queue.5", "What is dropped leaves lines of at most 160 characters")
@@ -382,7 +382,7 @@ def test_at_most_cap_lines_are_told_the_latest_and_all_are_counted() -> None:
     [("x" * 160, "x" * 160), ("x" * 161, "x" * 159 + "…"), ("a\n- b\t c", "a - b c")],
 )
 def test_a_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> None:
-    assert left_out([row("a", "send", text=text)], 1).splitlines()[1:] == [f"- {line}"]
+    assert left_out([text], 1).splitlines()[1:] == [f"- {line}"]
 
 
 @proves("2.queue.6", "Completions are never dropped")

@@ -50,8 +50,6 @@ class WaitingItem(Value):
     """Where its answer will go (channel and account); rows of different origins never share a turn."""
     mode: QueueMode = "collect"
     """Of a completion or a message: its queue mode, by what it is and by its channel."""
-    text_head: str = ""
-    """Its beginning, for a line that stands in for it."""
 
 
 class QueueSettings(Value, kw_only=True):
@@ -208,14 +206,15 @@ def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Overflow:
     return Overflow(tuple(capped[:excess]))
 
 
-def left_out(dropped: Sequence[WaitingItem], cap: int) -> str:
+def left_out(dropped: Sequence[str], cap: int) -> str:
     """The text about dropped messages for the next turn: how many, and a line for each of the latest `cap`; empty if
     there were none."""
     if not dropped:
         return ""
     count = len(dropped)
     head = f"[{count} older {'message' if count == 1 else 'messages'} left out: messages.queue.cap]"
-    return "\n".join([head, *(f"- {one_line(item.text_head, LINE_CHARS)}" for item in dropped[-cap:])])
+    lines = [f"- {one_line(words[: 2 * LINE_CHARS], LINE_CHARS)}" for words in dropped[-cap:]]
+    return "\n".join([head, *lines])
 
 
 # ---- failed turns ----------------------------------------------------------------------------------------------------

@@ -517,8 +517,7 @@ def waiting_item(row: InboxRow, mode: rules.QueueMode = "collect") -> rules.Wait
         case "outcome" | "plan" | "expired" | "late":
             return rules.WaitingItem(row.key, "completion", row.arrived_at, row.origin, mode)
         case kind:
-            head = row.body[: 2 * rules.LINE_CHARS]
-            return rules.WaitingItem(row.key, kind, row.arrived_at, row.origin, mode, text_head=head)
+            return rules.WaitingItem(row.key, kind, row.arrived_at, row.origin, mode)
 
 
 def waiting_items(c: Commit, session: str, rows: Sequence[InboxRow]) -> list[rules.WaitingItem]:
@@ -705,9 +704,7 @@ def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:
     for origin in dict.fromkeys(row.origin for row in messages if row.kind in ("send", "notice")):
         dropped = c.tx.inbox.dropped(session, origin)
         if dropped:
-            told.append(
-                Spoken(rules.left_out([waiting_item(row) for row in dropped], c.rules.queue.cap), kind="dropped")
-            )
+            told.append(Spoken(rules.left_out([row.body for row in dropped], c.rules.queue.cap), kind="dropped"))
         for row in dropped:
             c.tx.inbox.line_told(row.key, c.at)
     return told
