@@ -73,10 +73,9 @@ class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_fi
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        texts = (self.child_session_key, self.run_id, self.label, self.task, self.result)
-        if not "".join(texts).isascii():
-            for name, text in zip(_TEXTS, texts, strict=True):
-                force_setattr(self, name, to_valid_utf8(text))
+        for name in _TEXTS:
+            if not getattr(self, name).isascii():
+                force_setattr(self, name, to_valid_utf8(getattr(self, name)))
         if self.handover != _NOTHING:
             force_setattr(self, "handover", self.handover.with_valid_utf8())
         if self.schema_error is not None:
