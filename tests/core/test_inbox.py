@@ -16,7 +16,6 @@ from fledge.core.inbox import (
     UNANSWERED_S,
     Drop,
     ItemKind,
-    Overflow,
     QueueMode,
     QueueSettings,
     RequesterState,
@@ -27,8 +26,8 @@ from fledge.core.inbox import (
     is_unanswered,
     left_out,
     opening,
-    overflow,
     path_to,
+    refuses_latest,
     standing_of_run,
     standing_of_turn,
     take,
@@ -339,30 +338,13 @@ def test_draining_turn_after_turn_takes_every_row_once(items: list[WaitingItem])
 
 # ---- overflow --------------------------------------------------------------------------------------------------------
 
-SENDS = [row("a", "send"), row("b", "notice"), row("c", "send")]
 WORDS = ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
-@pytest.mark.parametrize("cap", [3, 4])
-def test_nothing_gives_way_up_to_the_cap(drop: Drop, cap: int) -> None:
-    assert overflow(SENDS, cap, drop) == Overflow()
-
-
-@pytest.mark.parametrize("drop", ["summarize", "old"])
-def test_the_oldest_give_way(drop: Drop) -> None:
-    leaving = overflow([*SENDS, row("d", "send")], 2, drop)
-    assert (keys(leaving.dropped), leaving.refused) == ("a b", ())
-
-
-def test_new_refuses_the_newcomers() -> None:
-    leaving = overflow(SENDS, 1, "new")
-    assert (keys(leaving.refused), leaving.dropped) == ("b c", ())
-
-
-def test_a_notice_has_no_sender_to_refuse_so_the_oldest_gives_way_to_it() -> None:
-    leaving = overflow([*SENDS, row("d", "notice")], 3, "new")
-    assert (keys(leaving.dropped), leaving.refused) == ("a", ())
+def test_new_refuses_the_newcomers_but_a_notice_has_no_sender_to_refuse(drop: Drop) -> None:
+    assert refuses_latest("send", drop) is (drop == "new")
+    assert not refuses_latest("notice", drop)
 
 
 @proves("2.queue.5")
@@ -383,16 +365,6 @@ def test_at_most_cap_lines_are_told_the_latest_and_all_are_counted() -> None:
 )
 def test_a_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> None:
     assert left_out([text], 1).splitlines()[1:] == [f"- {line}"]
-
-
-@proves("2.queue.6", "Completions are never dropped")
-@pytest.mark.parametrize("drop", ["summarize", "old", "new"])
-@pytest.mark.parametrize("kind", ["completion", "task", "steer", "wake", "approval"])
-def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Drop, kind: ItemKind) -> None:
-    others = [row(f"o{n}", kind) for n in range(5)]
-    assert overflow([*others, row("s", "send")], 1, drop) == Overflow()
-    leaving = overflow([*others, row("s", "send"), row("t", "send")], 1, drop)
-    assert keys((*leaving.dropped, *leaving.refused)) == ("t" if drop == "new" else "s")
 
 
 # ---- failed turns ----------------------------------------------------------------------------------------------------

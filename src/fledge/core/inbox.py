@@ -35,7 +35,6 @@ UNANSWERED_S: Final = 30 * 60.0
 
 _NOWHERE: Final = {"", INTERNAL}
 """Origins that are no place on a channel."""
-_CAPPED: Final = ("send", "notice")
 _LIVE_MODES: Final = ("steer", "steer-backlog", "interrupt")
 _ONE_BY_ONE: Final = ("followup", "steer-backlog")
 
@@ -184,26 +183,13 @@ def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------
 
 
-class Overflow(Value):
-    """The messages that give way: `dropped` ones leave the queue, `refused` ones never enter it."""
-
-    dropped: tuple[WaitingItem, ...] = ()
-    refused: tuple[WaitingItem, ...] = ()
-
-
-def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Overflow:
-    """At most `cap` sends and notices stay; every other row stays whatever their number.
+def refuses_latest(kind: Literal["send", "notice"], drop: Drop) -> bool:
+    """True if the latest of too many messages of a kind is refused; else the oldest are dropped.
 
     `summarize` and `old` drop the oldest, the one with a line for each (`left_out`), the other without a word; `new`
-    refuses the latest, except that a notice has no sender to refuse: the oldest gives way to it.
+    refuses the latest, except that a notice has no sender to refuse.
     """
-    capped = [item for item in messages if item.kind in _CAPPED]
-    excess = len(capped) - cap
-    if excess <= 0:
-        return Overflow()
-    if drop == "new" and capped[-1].kind != "notice":
-        return Overflow(refused=tuple(capped[cap:]))
-    return Overflow(tuple(capped[:excess]))
+    return drop == "new" and kind != "notice"
 
 
 def left_out(dropped: Sequence[str], cap: int) -> str:

@@ -390,14 +390,13 @@ def put_message(
     queue = c.rules.queue
     cap = min(queue.cap, MAX_NOTICES) if kind == "notice" else queue.cap
     if c.tx.inbox.count_waiting(session, kind, origin) > cap:
-        waiting = [waiting_item(row) for row in c.tx.inbox.unread(session) if row.kind == kind and row.origin == origin]
-        leaving = rules.overflow(waiting, cap, queue.drop)
-        if leaving.refused:
+        if rules.refuses_latest(kind, queue.drop):
             raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
-        for item in leaving.dropped:
-            c.tx.inbox.drop(item.key, None if queue.drop == "summarize" else c.at)
-            exchanges.drop_row(c, item.key, f"it gave way to newer messages to {session}: messages.queue.cap")
-            c.tx.requests.end(item.key, TurnEnd("dropped"), c.at)
+        waiting = [row.key for row in c.tx.inbox.unread(session) if row.kind == kind and row.origin == origin]
+        for old in waiting[:-cap]:
+            c.tx.inbox.drop(old, None if queue.drop == "summarize" else c.at)
+            exchanges.drop_row(c, old, f"it gave way to newer messages to {session}: messages.queue.cap")
+            c.tx.requests.end(old, TurnEnd("dropped"), c.at)
             c.hints.moved.append(session)
     return True
 
