@@ -106,13 +106,9 @@ class AttachmentLimits(Value):
     max_total_bytes: int = 5 * 1024 * 1024
 
 
-class FileEntry(Value, omit_defaults=True):
-    """A file that came with a message, as a transcript holds it."""
+class FileEntry(Receipt, omit_defaults=True):
+    """A file that came with a message, as a transcript holds it, by its name in the folder of the conversation."""
 
-    name: str
-    """Its name in the folder of the conversation."""
-    bytes: int
-    sha256: str
     type: str
     """Its media type, by its name; else by whether it is text."""
     given: str = ""
