@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
+from fledge.core.policy import doubled_s
 from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
 from fledge.core.transcript import BEGINS
@@ -208,7 +209,7 @@ def left_out(dropped: Sequence[str], cap: int) -> str:
 
 def backoff_s(failures: int) -> float:
     """Seconds before the next try after this many failures in a row: 2, 4, 8 … at most a minute; none after none."""
-    return min(BACKOFF_MAX_S, 2.0 ** min(failures, 6)) if failures > 0 else 0.0
+    return doubled_s(1.0, failures, BACKOFF_MAX_S) if failures > 0 else 0.0
 
 
 def is_unanswered(opened_at: Instant, now: Instant) -> bool:

@@ -258,16 +258,17 @@ def expiry_s(expects: bool) -> float:
 
 def retry_s(tries: int) -> float:
     """Seconds until the next try after `tries` of them: 1, 2, 4, 8, 8 …"""
-    return _doubled(tries, 8)
+    return doubled_s(1.0, tries - 1, 8.0)
 
 
 def cleanup_retry_s(tries: int) -> float:
     """Seconds until a failed cleanup is tried again: 1, 2, 4 … at most a minute, for ever."""
-    return _doubled(tries, 60)
+    return doubled_s(1.0, tries - 1, 60.0)
 
 
-def _doubled(tries: int, most: int) -> float:
-    return float(min(most, 2 ** max(0, tries - 1)))
+def doubled_s(first_s: float, times: int, longest_s: float) -> float:
+    """A pause that was doubled so many times."""
+    return min(longest_s, first_s * 2.0 ** min(max(0, times), 30))
 
 
 def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> bool:
