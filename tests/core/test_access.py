@@ -12,13 +12,10 @@ from fledge.core.access import (
     AgentToAgent,
     AsksBecause,
     Role,
-    Sight,
     ToolRules,
     Visibility,
     child_tools,
-    is_announced,
     nearest_tools,
-    next_speaker,
     planning_tools,
     refuse_agents,
     refuse_control,
@@ -27,6 +24,7 @@ from fledge.core.access import (
     refuse_target,
     refuse_tool,
     sandboxed_visibility,
+    talks_on,
     tool_name,
     unknown_tools,
     why_asked,
@@ -204,14 +202,14 @@ def test_a_sandboxed_caller_sees_at_most_its_tree_unless_told(
     assert sandboxed_visibility(asked, "all") == free
 
 
-def sight(*facts: str) -> Sight:
-    return Sight(
-        caller="agent:a:main",
-        target="agent:b:x",
-        is_self="self" in facts,
+def refused_sight(facts: str, *seen: Visibility) -> Refusal | None:
+    return refuse_sight(
+        "agent:a:main",
+        "agent:a:main" if "self" in facts else "agent:b:x",
+        *seen,
         in_tree="tree" in facts,
         same_agent="agent" in facts,
-        agent_to_agent_allowed="a2a" in facts,
+        may_talk="a2a" in facts,
     )
 
 
@@ -245,13 +243,13 @@ SETTING = "tools.sessions.visibility"
 )
 def test_visibility_decides_who_sees_whom(facts: str, seen: Visibility, why: str | None) -> None:
     expected = None if why is None else forbidden(f"agent:a:main may not see agent:b:x: {why}")
-    assert refuse_sight(sight(*facts.split()), seen) == expected
+    assert refused_sight(facts, seen) == expected
 
 
 @proves("4.sight.1")
 def test_the_default_visibility_is_the_tree() -> None:
-    assert refuse_sight(sight("tree", "agent")) is None
-    assert refuse_sight(sight("agent")) == refuse_sight(sight("agent"), "tree") != refuse_sight(sight("agent"), "self")
+    assert refused_sight("tree agent") is None
+    assert refused_sight("agent") == refused_sight("agent", "tree") != refused_sight("agent", "self")
 
 
 # ---- controlling -----------------------------------------------------------------------------------------------------
@@ -392,51 +390,43 @@ def test_sessions_of_one_agent_need_no_agent_to_agent_rule() -> None:
 
 @proves("4.a2a.3", "Ping-pong is at most 5 turns")
 @pytest.mark.parametrize(
-    ("turns", "max_turns", "speaker"),
+    ("turns", "max_turns", "goes_on"),
     [
-        (0, 5, "requester"),
-        (1, 5, "target"),
-        (2, 5, "requester"),
-        (4, 5, "requester"),
-        (5, 5, None),
-        (4, 9, "requester"),
-        (5, 9, None),
-        (1, 2, "target"),
-        (2, 2, None),
-        (0, 0, None),
-        (0, -1, None),
+        (0, 5, True),
+        (1, 5, True),
+        (2, 5, True),
+        (4, 5, True),
+        (5, 5, False),
+        (4, 9, True),
+        (5, 9, False),
+        (1, 2, True),
+        (2, 2, False),
+        (0, 0, False),
+        (0, -1, False),
     ],
 )
-def test_ping_pong_alternates_from_the_requester_and_ends(turns: int, max_turns: int, speaker: str | None) -> None:
-    assert next_speaker(max_turns, turns, "and you?", "requester", "target") == speaker
+def test_ping_pong_ends_after_the_turns_allowed(turns: int, max_turns: int, goes_on: bool) -> None:
+    assert talks_on(max_turns, turns, "and you?", is_with_itself=False) is goes_on
 
 
 @pytest.mark.parametrize(
-    ("reply", "speaker"),
+    ("reply", "goes_on"),
     [
-        ("", None),
-        (" \n", None),
-        ("REPLY_SKIP", None),
-        (" REPLY_SKIP\n", None),
-        ("REPLY_SKIP now", "r"),
-        ("NO_REPLY", None),
-        ("ok", "r"),
+        ("", False),
+        (" \n", False),
+        ("REPLY_SKIP", False),
+        (" REPLY_SKIP\n", False),
+        ("REPLY_SKIP now", True),
+        ("NO_REPLY", False),
+        ("ok", True),
     ],
 )
-def test_an_empty_or_silent_reply_or_reply_skip_alone_ends_the_ping_pong(reply: str, speaker: str | None) -> None:
-    assert next_speaker(MAX_PING_PONG, 0, reply, "r", "t") == speaker
+def test_an_empty_or_silent_reply_or_reply_skip_alone_ends_the_ping_pong(reply: str, goes_on: bool) -> None:
+    assert talks_on(MAX_PING_PONG, 0, reply, is_with_itself=False) is goes_on
 
 
 def test_a_session_does_not_talk_with_itself() -> None:
-    assert next_speaker(MAX_PING_PONG, 0, "hello", "r", "r") is None
-
-
-@pytest.mark.parametrize(
-    ("reply", "announced"),
-    [("", False), (" ", False), ("ANNOUNCE_SKIP", False), ("\nANNOUNCE_SKIP ", False), ("ANNOUNCE_SKIP!", True)],
-)
-def test_announce_skip_alone_silences_the_closing_reply(reply: str, announced: bool) -> None:
-    assert is_announced(reply) is announced
+    assert not talks_on(MAX_PING_PONG, 0, "hello", is_with_itself=True)
 
 
 # ---- questions -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from fledge.core.attachments import (
     decode_file,
     file_type,
     images_among,
-    images_in,
     numbered,
     read_attachments,
     receipts,
@@ -135,9 +134,9 @@ def test_whatever_is_given_is_taken_or_refused_with_a_code(name: str, content: s
 
 def test_images_are_found_among_files_by_their_bytes_and_the_first_fit() -> None:
     cat, notes, cut = File("cat", images.png(640, 480)), File("a.png", b"words"), File("cut.png", images.png()[:40])
-    assert [image.words for image in images_among([notes, cat, cut])] == ["[image cat, 640×480 PNG]"]
+    assert [entry.words for _, entry in images_among([notes, cat, cut])] == ["[image cat, 640×480 PNG]"]
     many = [File(f"{at}.png", images.png(at + 1)) for at in range(MAX_IMAGES + 2)]
-    assert [image.name for image in images_among(many)] == [f"{at}.png" for at in range(MAX_IMAGES)]
+    assert [entry.name for _, entry in images_among(many)] == [f"{at}.png" for at in range(MAX_IMAGES)]
     assert images_among([]) == ()
 
 
@@ -254,4 +253,4 @@ def test_a_file_of_a_spawn_needs_its_content_and_has_no_path() -> None:
 
 def test_images_among_files_have_their_bytes() -> None:
     cat, notes = File("cat", images.png(640, 480)), File("a.png", b"words")
-    assert [(image.name, image.data) for image in images_in([notes, cat])] == [("cat", cat.data)]
+    assert [(image.name, image.data) for image, _ in images_among([notes, cat])] == [("cat", cat.data)]

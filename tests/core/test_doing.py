@@ -2,7 +2,7 @@
 
 import pytest
 
-from fledge.core.doing import Doing, DoingFacts, OpenToolCall, doing, error_words, waits_for
+from fledge.core.doing import Doing, DoingFacts, doing, error_words, waits_for
 from fledge.core.run import (
     AnnounceDeferred,
     Announcing,
@@ -30,6 +30,7 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
+from fledge.core.transcript import CallEntry
 from fledge.core.turn import Wait
 from tests.core.samples import run_in
 
@@ -39,7 +40,7 @@ DRIVEN = DoingFacts(is_driven=True)
 AT_REST = DoingFacts(is_driven=False)
 ENTERED = DoingFacts(is_driven=True, entered_at=970.0)
 RUNNING = Running(due_at=None)
-CALLS = (OpenToolCall("exec", '{"command": "make"}'), OpenToolCall("read", "{}"))
+CALLS = (CallEntry("1", "exec", '{"command": "make"}'), CallEntry("2", "read", "{}"))
 
 
 @pytest.mark.parametrize(

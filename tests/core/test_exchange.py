@@ -73,7 +73,15 @@ def test_a_talk_alternates_from_the_requester_and_closes_at_the_target() -> None
 
 @pytest.mark.parametrize(
     ("reply", "why"),
-    [("told them", "announced"), ("ANNOUNCE_SKIP", "silent"), ("", "silent"), ("NO_REPLY", "silent")],
+    [
+        ("told them", "announced"),
+        ("ANNOUNCE_SKIP", "silent"),
+        ("\nANNOUNCE_SKIP ", "silent"),
+        ("ANNOUNCE_SKIP!", "announced"),
+        ("", "silent"),
+        (" ", "silent"),
+        ("NO_REPLY", "silent"),
+    ],
 )
 def test_the_closing_reply_is_the_end_whatever_it_says(reply: str, why: str) -> None:
     after = play(exchange(max_turns=0), "1", reply)

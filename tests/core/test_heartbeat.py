@@ -1,6 +1,6 @@
 """Heartbeats: when they are due, when they are skipped, what they carry and what counts as silence."""
 
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,6 @@ from fledge.core.heartbeat import (
     Cause,
     HeartbeatSettings,
     HeartbeatVerdict,
-    Situation,
     Wake,
     active_hours,
     has_periodic,
@@ -30,7 +29,6 @@ from fledge.core.heartbeat import (
     minutes_until_open,
     next_periodic_at,
     request_wake,
-    retry_wake,
     spoken,
     verdict,
 )
@@ -67,14 +65,9 @@ def test_causes_are_ordered_from_the_strongest() -> None:
     assert CAUSES == ("action", "default", "interval", "retry")
 
 
-def test_a_busy_session_is_tried_again_after_a_second_which_no_request_shortens() -> None:
-    retried = retry_wake(Wake("interval", "periodic", 10.25), 10.5)
-    assert retried == Wake("interval", "periodic", 11.5)
+def test_no_request_shortens_a_retry() -> None:
+    retried = Wake("interval", "periodic", 11.5)
     assert request_wake(retried, "action", "urgent", 10.6) == Wake("action", "urgent", 11.5)
-
-
-def test_a_wake_of_a_session_that_waits_for_its_children_is_looked_at_less_often() -> None:
-    assert retry_wake(Wake("interval", "periodic", 10.25), 10.5, is_waiting=True).due_at == 40.5
 
 
 # ---- active hours ----------------------------------------------------------------------------------------------------
@@ -164,9 +157,12 @@ OFF = HeartbeatSettings()
 EVERY = HeartbeatSettings(every_s=60.0)
 NIGHT = HeartbeatSettings(every_s=60.0, hours=ActiveHours(1320, 360))
 NEVER = HeartbeatSettings(every_s=60.0, hours=ActiveHours(600, 600))
-IDLE = Situation(minute_of_day=720, session="idle", waiting=0)
-BUSY = Situation(minute_of_day=720, session="busy", waiting=0)
-NEWS = Situation(minute_of_day=720, session="idle", waiting=1)
+Situation = tuple[int, float, Literal["idle", "busy", "waiting"], int]
+"""The minute of the day and its second, how the session stands, what waits to be read."""
+IDLE: Situation = (720, 0.0, "idle", 0)
+BUSY: Situation = (720, 0.0, "busy", 0)
+WAITING: Situation = (720, 0.0, "waiting", 0)
+NEWS: Situation = (720, 0.0, "idle", 1)
 
 
 @pytest.mark.parametrize(
@@ -179,10 +175,12 @@ NEWS = Situation(minute_of_day=720, session="idle", waiting=1)
         ("interval", HeartbeatSettings(every_s=0.5), IDLE, HeartbeatVerdict(None)),
         ("interval", NIGHT, BUSY, HeartbeatVerdict("quiet-hours", 36000.0)),
         ("action", NIGHT, IDLE, HeartbeatVerdict("quiet-hours", 36000.0)),
+        ("action", NIGHT, (720, 15.5, "idle", 0), HeartbeatVerdict("quiet-hours", 35984.5)),
         ("action", NEVER, IDLE, HeartbeatVerdict("quiet-hours", None)),
         ("interval", EVERY, BUSY, HeartbeatVerdict("busy", 1.0)),
         ("action", OFF, BUSY, HeartbeatVerdict("busy", 1.0)),
         ("default", OFF, BUSY, HeartbeatVerdict("busy", 1.0)),
+        ("interval", EVERY, WAITING, HeartbeatVerdict("busy", 30.0)),
         ("default", EVERY, IDLE, HeartbeatVerdict("empty")),
         ("action", EVERY, IDLE, HeartbeatVerdict(None)),
         ("retry", EVERY, IDLE, HeartbeatVerdict(None)),
@@ -192,7 +190,7 @@ NEWS = Situation(minute_of_day=720, session="idle", waiting=1)
 def test_a_due_wake_runs_unless_a_reason_comes_first(
     cause: Cause, settings: HeartbeatSettings, situation: Situation, expected: HeartbeatVerdict
 ) -> None:
-    assert verdict(Wake(cause, "because", 5.0), settings, situation) == expected
+    assert verdict(cause, settings, *situation) == expected
 
 
 def test_the_periodic_heartbeat_is_off_by_default_and_hours_are_open() -> None:

@@ -1,6 +1,5 @@
 """Queue rules: who is told how, when a drain starts, which rows enter, what gives way."""
 
-from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -12,23 +11,23 @@ from fledge.core.announce import DeliveryPhase
 from fledge.core.inbox import (
     INTERRUPT_PREFIX,
     LINE_CHARS,
+    MAX_DEBOUNCE_S,
     ROWS_A_COMMIT,
     UNANSWERED_S,
-    DeliveryPlan,
     Drop,
-    How,
     ItemKind,
-    Kept,
     QueueMode,
     QueueSettings,
     RequesterState,
     WaitingItem,
-    arbitrate,
     backoff_s,
+    delivery_phases,
     drain_at,
     is_unanswered,
     left_out,
-    overflow,
+    opening,
+    path_to,
+    refuses_latest,
     standing_of_run,
     standing_of_turn,
     take,
@@ -50,10 +49,9 @@ def row(
     kind: ItemKind = "completion",
     at: float = 100.0,
     origin: str = "chat",
-    text: str = "",
     mode: QueueMode = "collect",
 ) -> WaitingItem:
-    return WaitingItem(key, kind, at, origin, mode, text_head=text)
+    return WaitingItem(key, kind, at, origin, mode)
 
 
 def in_mode(mode: QueueMode, items: list[WaitingItem]) -> list[WaitingItem]:
@@ -72,28 +70,9 @@ def keys(items: tuple[WaitingItem, ...]) -> str:
 def test_the_defaults_are_those_of_the_contract() -> None:
     settings = QueueSettings()
     assert (settings.mode, settings.people) == ("collect", "steer")
-    assert (settings.debounce_s, settings.max_debounce_s) == (1.0, 5.0)
+    assert (settings.debounce_s, MAX_DEBOUNCE_S) == (1.0, 5.0)
     assert (settings.cap, settings.drop) == (20, "summarize")
     assert (ROWS_A_COMMIT, LINE_CHARS, UNANSWERED_S, INTERRUPT_PREFIX) == (64, 160, 1800.0, "[INTERRUPT]")
-
-
-def test_the_smallest_settings_are_accepted() -> None:
-    settings = QueueSettings(debounce_s=0.0, max_debounce_s=0.0, cap=1)
-    assert (settings.debounce_s, settings.max_debounce_s, settings.cap) == (0.0, 0.0, 1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (lambda: QueueSettings(debounce_s=-0.1), "messages.queue.debounceMs: must be 0 or more (got -0.1)"),
-        (lambda: QueueSettings(max_debounce_s=-0.1), "messages.queue.maxDebounceMs: must be 0 or more (got -0.1)"),
-        (lambda: QueueSettings(cap=0), "messages.queue.cap: must be 1 or more (got 0)"),
-    ],
-)
-def test_impossible_settings_are_refused_by_field(settings: Callable[[], QueueSettings], message: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        settings()
-    assert str(refused.value) == message
 
 
 # ---- arbitration -----------------------------------------------------------------------------------------------------
@@ -108,26 +87,26 @@ QUEUE_DIRECT: tuple[DeliveryPhase, ...] = ("queue-primary", "direct-fallback")
 @proves("2.arbitration.2")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("state", "expects", "how", "phases"),
+    ("state", "expects", "path", "phases"),
     [
         ("idle", True, "direct", DIRECT),
         ("idle", False, "direct", QUEUE_DIRECT),
-        ("waiting", True, "hold", DIRECT_QUEUE),
-        ("waiting", False, "hold", QUEUE),
-        ("gone", True, "missing", DIRECT_QUEUE),
-        ("gone", False, "missing", QUEUE_DIRECT),
-        ("program", True, "handle", ()),
-        ("program", False, "handle", ()),
+        ("waiting", True, "queued", DIRECT_QUEUE),
+        ("waiting", False, "queued", QUEUE),
+        ("gone", True, "queued", DIRECT_QUEUE),
+        ("gone", False, "queued", QUEUE_DIRECT),
+        ("program", True, "direct", ()),
+        ("program", False, "direct", ()),
     ],
 )
 def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
     mode: QueueMode,
     state: RequesterState,
     expects: bool,
-    how: How,
+    path: Path,
     phases: tuple[DeliveryPhase, ...],
 ) -> None:
-    assert arbitrate(state, mode, expects) == DeliveryPlan(how, phases)
+    assert (path_to(state, mode), delivery_phases(state, expects)) == (path, phases)
 
 
 def test_a_live_run_is_busy_while_it_is_driven_or_pauses_and_waiting_while_it_waits() -> None:
@@ -166,35 +145,18 @@ def test_a_program_takes_no_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "how"),
+    ("mode", "path", "prefix"),
     [
-        ("steer", "steered"),
-        ("steer-backlog", "steered"),
-        ("interrupt", "interrupt"),
-        ("followup", "queued"),
-        ("collect", "queued"),
-    ],
-)
-def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, how: How) -> None:
-    assert arbitrate("busy", mode, True) == DeliveryPlan(how, DIRECT_QUEUE)
-    assert arbitrate("busy", mode, False) == DeliveryPlan(how, QUEUE)
-
-
-@pytest.mark.parametrize(
-    ("how", "path", "prefix"),
-    [
-        ("direct", "direct", ""),
-        ("handle", "direct", ""),
-        ("queued", "queued", ""),
-        ("hold", "queued", ""),
-        ("steered", "steered", "[INTERRUPT]"),
+        ("steer", "steered", "[INTERRUPT]"),
+        ("steer-backlog", "steered", "[INTERRUPT]"),
         ("interrupt", "steered", ""),
-        ("missing", None, ""),
+        ("followup", "queued", ""),
+        ("collect", "queued", ""),
     ],
 )
-def test_a_plan_says_its_path_and_what_its_text_opens_with(how: How, path: Path | None, prefix: str) -> None:
-    plan = DeliveryPlan(how, ())
-    assert (plan.path, plan.prefix) == (path, prefix)
+def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, path: Path, prefix: str) -> None:
+    assert (path_to("busy", mode), opening(mode)) == (path, prefix)
+    assert (delivery_phases("busy", True), delivery_phases("busy", False)) == (DIRECT_QUEUE, QUEUE)
 
 
 # ---- when a drain starts ---------------------------------------------------------------------------------------------
@@ -221,9 +183,9 @@ def test_collect_waits_for_quiet_but_never_beyond_the_maximum(arrivals: list[flo
 
 
 def test_debounce_times_come_from_the_settings() -> None:
-    items = [row("a", at=100.0), row("b", at=107.0)]
-    assert drain_at(items, QueueSettings(debounce_s=4.0, max_debounce_s=20.0), 107.0) == 111.0
-    assert drain_at(items, QueueSettings(debounce_s=4.0, max_debounce_s=9.0), 107.0) == 109.0
+    items = [row("a", at=100.0), row("b", at=102.0)]
+    assert drain_at(items, QueueSettings(debounce_s=2.5), 102.0) == 104.5
+    assert drain_at(items, QueueSettings(debounce_s=4.0), 102.0) == 105.0
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "collect"])
@@ -376,40 +338,24 @@ def test_draining_turn_after_turn_takes_every_row_once(items: list[WaitingItem])
 
 # ---- overflow --------------------------------------------------------------------------------------------------------
 
-SENDS = [row("a", "send", text="first"), row("b", "notice", text="second"), row("c", "send", text="third")]
+WORDS = ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
-@pytest.mark.parametrize("cap", [3, 4])
-def test_nothing_gives_way_up_to_the_cap(drop: Drop, cap: int) -> None:
-    assert overflow(SENDS, cap, drop) == Kept(tuple(SENDS))
-
-
-@pytest.mark.parametrize("drop", ["summarize", "old"])
-def test_the_oldest_give_way(drop: Drop) -> None:
-    kept = overflow([*SENDS, row("d", "send")], 2, drop)
-    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("c d", "a b", ())
-
-
-def test_new_refuses_the_newcomers() -> None:
-    kept = overflow(SENDS, 1, "new")
-    assert (keys(kept.kept), keys(kept.refused), kept.dropped) == ("a", "b c", ())
-
-
-def test_a_notice_has_no_sender_to_refuse_so_the_oldest_gives_way_to_it() -> None:
-    kept = overflow([*SENDS, row("d", "notice")], 3, "new")
-    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("b c d", "a", ())
+def test_new_refuses_the_newcomers_but_a_notice_has_no_sender_to_refuse(drop: Drop) -> None:
+    assert refuses_latest("send", drop) is (drop == "new")
+    assert not refuses_latest("notice", drop)
 
 
 @proves("2.queue.5")
 def test_those_that_gave_way_are_counted_and_have_a_line_each() -> None:
     assert left_out([], 2) == ""
-    assert left_out(SENDS[:1], 2) == "[1 older message left out: messages.queue.cap]\n- first"
-    assert left_out(SENDS[:2], 2) == "[2 older messages left out: messages.queue.cap]\n- first\n- second"
+    assert left_out(WORDS[:1], 2) == "[1 older message left out: messages.queue.cap]\n- first"
+    assert left_out(WORDS[:2], 2) == "[2 older messages left out: messages.queue.cap]\n- first\n- second"
 
 
 def test_at_most_cap_lines_are_told_the_latest_and_all_are_counted() -> None:
-    assert left_out(SENDS, 1) == "[3 older messages left out: messages.queue.cap]\n- third"
+    assert left_out(WORDS, 1) == "[3 older messages left out: messages.queue.cap]\n- third"
 
 
 @proves("2.queue.5", "What is dropped leaves lines of at most 160 characters")
@@ -418,18 +364,7 @@ def test_at_most_cap_lines_are_told_the_latest_and_all_are_counted() -> None:
     [("x" * 160, "x" * 160), ("x" * 161, "x" * 159 + "…"), ("a\n- b\t c", "a - b c")],
 )
 def test_a_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> None:
-    assert left_out([row("a", "send", text=text)], 1).splitlines()[1:] == [f"- {line}"]
-
-
-@proves("2.queue.6", "Completions are never dropped")
-@pytest.mark.parametrize("drop", ["summarize", "old", "new"])
-@pytest.mark.parametrize("kind", ["completion", "task", "steer", "wake", "approval"])
-def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Drop, kind: ItemKind) -> None:
-    others = [row(f"o{n}", kind) for n in range(5)]
-    assert overflow([*others, row("s", "send")], 1, drop) == Kept((*others, row("s", "send")))
-    kept = overflow([*others, row("s", "send"), row("t", "send")], 1, drop)
-    assert [item for item in kept.kept if item.kind == kind] == others
-    assert len(kept.kept) == 6
+    assert left_out([text], 1).splitlines()[1:] == [f"- {line}"]
 
 
 # ---- failed turns ----------------------------------------------------------------------------------------------------

@@ -40,15 +40,17 @@ def test_a_conversations_result_is_never_given_up_unread() -> None:
 
 
 @pytest.mark.parametrize(
-    "remains", [policy.Remains(1, 0, 0), policy.Remains(0, 1, 0), policy.Remains(0, 0, 1)], ids=["row", "turn", "below"]
+    ("rows", "has_turn", "unsettled"), [(1, False, 0), (0, True, 0), (0, False, 1)], ids=["row", "turn", "below"]
 )
-def test_a_settled_run_is_not_archived_while_a_row_a_turn_or_a_descendant_is_open(remains: policy.Remains) -> None:
-    held = policy.held_by(remains)
+def test_a_settled_run_is_not_archived_while_a_row_a_turn_or_a_descendant_is_open(
+    rows: int, has_turn: bool, unsettled: int
+) -> None:
+    held = policy.held_by(rows, has_turn, unsettled)
     step = transition(RUNS["completed"], came_due(4570.0, held_by=held))
     assert isinstance(step.run.phase, Completed)
     assert step.run.due_at == 4630.0
     assert step.effects == ()
-    free = transition(step.run, came_due(4630.0, held_by=policy.held_by(policy.Remains(0, 0, 0))))
+    free = transition(step.run, came_due(4630.0, held_by=policy.held_by(0, False, 0)))
     assert isinstance(free.run.phase, Archived)
 
 

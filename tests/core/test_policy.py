@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.events import YieldCondition
-from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent, enforce
+from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Spent, enforce
 from fledge.errors import Refused
 from tests.core.samples import KEY, RUNS, WORKING, run_in
 from tests.statements import proves
@@ -312,18 +312,20 @@ def test_from_the_second_crash_on_a_run_is_a_suspect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("remains", "reason"),
+    ("rows", "has_turn", "unsettled", "reason"),
     [
-        (Remains(0, 0, 0), None),
-        (Remains(1, 1, 1), "1 unread or undelivered"),
-        (Remains(3, 0, 0), "3 unread or undelivered"),
-        (Remains(0, 1, 1), "a message is being answered"),
-        (Remains(0, 0, 1), "1 unsettled below"),
-        (Remains(0, 0, 4), "4 unsettled below"),
+        (0, False, 0, None),
+        (1, True, 1, "1 unread or undelivered"),
+        (3, False, 0, "3 unread or undelivered"),
+        (0, True, 1, "a message is being answered"),
+        (0, False, 1, "1 unsettled below"),
+        (0, False, 4, "4 unsettled below"),
     ],
 )
-def test_a_settled_run_is_not_archived_while_something_hangs_on_it(remains: Remains, reason: str | None) -> None:
-    assert policy.held_by(remains) == reason
+def test_a_settled_run_is_not_archived_while_something_hangs_on_it(
+    rows: int, has_turn: bool, unsettled: int, reason: str | None
+) -> None:
+    assert policy.held_by(rows, has_turn, unsettled) == reason
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """Where words go when they leave a conversation, and when sending them is given up."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.core.route import (
-    EXPIRY_S,
     INTERNAL,
     About,
     Address,
@@ -14,6 +15,7 @@ from fledge.core.route import (
     answer_to,
     check_address,
     check_channel,
+    expiry_s,
     is_of_another,
     is_same_place,
     is_worth_sending,
@@ -172,7 +174,12 @@ def test_what_did_not_arrive_is_sent_again_1_2_4_8_s_later_or_when_it_is_wanted_
 
 
 def test_replies_results_and_questions_are_tried_for_30_min_and_notices_for_5() -> None:
-    assert EXPIRY_S == {"reply": 1800.0, "result": 1800.0, "approval": 1800.0, "notice": 300.0}
+    assert {about: expiry_s(about) for about in get_args(About)} == {
+        "reply": 1800.0,
+        "result": 1800.0,
+        "approval": 1800.0,
+        "notice": 300.0,
+    }
 
 
 def test_a_message_knows_its_address() -> None:

@@ -108,7 +108,7 @@ def test_notices_do_not_push_out_messages_nor_messages_notices(drop: Drop) -> No
         assert states(scene, *sent, "n0", "n1", "n2", "n3") == [*["unread"] * 3, "dropped", *["unread"] * 3]
 
 
-@proves("2.queue.6")
+@proves("2.queue.6", "Completions are never dropped")
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
 def test_completions_are_never_dropped_nor_counted(drop: Drop) -> None:
     with crowded(cap=1, drop=drop) as scene:

@@ -15,7 +15,7 @@ from fledge.core.attachments import (
     check_count,
     check_files,
     decode_file,
-    images_in,
+    images_among,
     too_large,
 )
 from fledge.core.images import MAX_BYTES, MAX_IMAGES, Image, ImageEntry, read_images
@@ -73,7 +73,8 @@ async def carried(
         return
 
     files = await asyncio.to_thread(read_attached, attachments, profiles.attachment_limits)
-    shown = [*images, *images_in(files)[: max(0, MAX_IMAGES - len(images))]]
+    among = [image for image, _ in images_among(files)]
+    shown = [*images, *among[: max(0, MAX_IMAGES - len(images))]]
     try:
         with profiles.images.holding() as hold:
             async with kept(profiles.images, shown) as entries:

@@ -20,7 +20,7 @@ from fledge.commands.params import Count
 from fledge.commands.table import Moment, Params, query
 from fledge.commands.values import BudgetUse, FilterCounts, RunDelivery, RunPage, RunRow, SessionPage, SessionRow
 from fledge.core.announce import announce_key
-from fledge.core.doing import DoingFacts, OpenToolCall, doing, error_words
+from fledge.core.doing import DoingFacts, doing, error_words
 from fledge.core.freeze import one_line
 from fledge.core.params import also_called, formerly
 from fledge.core.prompts import is_stuck
@@ -36,7 +36,7 @@ from fledge.core.run import (
     on_wire,
 )
 from fledge.core.spans import marks
-from fledge.core.transcript import Line, from_body, open_calls
+from fledge.core.transcript import CallEntry, Line, from_body, open_calls
 from fledge.errors import BadInput
 from fledge.orchestrator import views
 from fledge.store.base import Approval, ListedRun, ListedSession, QueuePlace, RunMark, RunWalk, Session, Tx
@@ -311,10 +311,10 @@ def wire_status(run: Run) -> tuple[str, EndedReason | None]:
     return (run.phase.name, None) if run.ended is None else on_wire(run.ended.outcome)
 
 
-def calls_under_way(tx: Tx, session: str) -> tuple[OpenToolCall, ...]:
+def calls_under_way(tx: Tx, session: str) -> tuple[CallEntry, ...]:
     """Tool calls of the newest reply that have no result yet."""
     lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.transcripts.tail(session, STEP_ENTRIES)]
-    return tuple(OpenToolCall(one.call.name, one.call.arguments) for one in open_calls(lines))
+    return tuple(one.call for one in open_calls(lines))
 
 
 def budget_of(tx: Tx, key: str) -> tuple[BudgetUse, ...]:

@@ -152,48 +152,33 @@ def _globbed(text: str, pattern: str) -> bool:
 # ---- seeing ----------------------------------------------------------------------------------------------------------
 
 
-class Sight(Value, kw_only=True):
-    """Who looks at whom, and how the two are related."""
-
-    caller: str
-    target: str
-    is_self: bool
-    in_tree: bool
-    """The caller spawned the target, directly or through others."""
-    same_agent: bool
-    agent_to_agent_allowed: bool
-
-
 def sandboxed_visibility(asked: Visibility, session_tools: Literal["spawned", "all"] = "spawned") -> Visibility:
     """The visibility of a sandboxed caller: at most its tree, unless `sandbox.sessionToolsVisibility` is `all`."""
     return asked if asked == "self" or session_tools == "all" else "tree"
 
 
-def refuse_sight(sight: Sight, seen: Visibility = "tree") -> Refusal | None:
+def refuse_sight(
+    caller: str, target: str, seen: Visibility = "tree", *, in_tree: bool, same_agent: bool, may_talk: bool
+) -> Refusal | None:
     """None if the caller may see the target.
 
-    Everyone sees itself. What it spawned it sees from `tree` on, whichever agent that runs as: its results must be
-    readable. Other sessions of its agent need `agent`; other agents' need `all` and the agent-to-agent rules.
+    Everyone sees itself. What it spawned, directly or through others (`in_tree`), it sees from `tree` on, whichever
+    agent that runs as: its results must be readable. Other sessions of its agent need `agent`; other agents' need `all`
+    and the agent-to-agent rules (`may_talk`).
     """
-    if sight.is_self or (sight.in_tree and seen != "self"):
+    if caller == target or (in_tree and seen != "self"):
         return None
-    if sight.same_agent:
-        if seen in ("agent", "all"):
-            return None
-        needed = "tree" if sight.in_tree else "agent"
-        return _unseen(sight, f"visibility is {seen}, needs {needed}: tools.sessions.visibility")
-    if seen != "all":
-        needed = "tree" if sight.in_tree else "all"
-        return _unseen(
-            sight, f"another agent's session, visibility is {seen}, needs {needed}: tools.sessions.visibility"
-        )
-    if not sight.agent_to_agent_allowed:
-        return _unseen(sight, "another agent's session: tools.agentToAgent.enabled and tools.agentToAgent.allow")
-    return None
-
-
-def _unseen(sight: Sight, why: str) -> Refusal:
-    return Refusal("forbidden", f"{sight.caller} may not see {sight.target}: {why}")
+    if same_agent and seen in ("agent", "all"):
+        return None
+    if same_agent or seen != "all":
+        whose = "" if same_agent else "another agent's session, "
+        needed = "tree" if in_tree else "agent" if same_agent else "all"
+        why = f"{whose}visibility is {seen}, needs {needed}: tools.sessions.visibility"
+    elif may_talk:
+        return None
+    else:
+        why = "another agent's session: tools.agentToAgent.enabled and tools.agentToAgent.allow"
+    return Refusal("forbidden", f"{caller} may not see {target}: {why}")
 
 
 # ---- controlling -----------------------------------------------------------------------------------------------------
@@ -295,18 +280,11 @@ def refuse_agents(rules: AgentToAgent, from_agent: str, to_agent: str) -> Refusa
     return None
 
 
-def next_speaker(max_turns: int, turns: int, reply: str, requester: str, target: str) -> str | None:
-    """Who takes the next turn of a ping-pong after `turns` of them; the requester begins. None: it is over.
+def talks_on(max_turns: int, turns: int, reply: str, is_with_itself: bool) -> bool:
+    """True if the other takes one more turn of a ping-pong, after `turns` of them.
 
     It ends with an empty or silent reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A
     session does not talk with itself.
     """
-    silent = classify_reply(reply) != "text" or reply.strip() == REPLY_SKIP
-    if silent or turns >= min(max_turns, MAX_PING_PONG) or requester == target:
-        return None
-    return requester if turns % 2 == 0 else target
-
-
-def is_announced(reply: str) -> bool:
-    """True if the closing reply of an exchange is posted: it says something and is not `ANNOUNCE_SKIP` alone."""
-    return classify_reply(reply) == "text"
+    is_said = classify_reply(reply) == "text" and reply.strip() != REPLY_SKIP
+    return is_said and turns < min(max_turns, MAX_PING_PONG) and not is_with_itself

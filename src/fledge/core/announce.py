@@ -73,10 +73,9 @@ class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_fi
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        texts = (self.child_session_key, self.run_id, self.label, self.task, self.result)
-        if not "".join(texts).isascii():
-            for name, text in zip(_TEXTS, texts, strict=True):
-                force_setattr(self, name, to_valid_utf8(text))
+        for name in _TEXTS:
+            if not getattr(self, name).isascii():
+                force_setattr(self, name, to_valid_utf8(getattr(self, name)))
         if self.handover != _NOTHING:
             force_setattr(self, "handover", self.handover.with_valid_utf8())
         if self.schema_error is not None:
@@ -338,20 +337,17 @@ def _told(completion: Completion, style: Style, nonce: str, inline_chars: int, c
     """The text of one completion. `chars`: of its result only the first so many characters."""
     lines = [headline(completion), f"session: {_key(completion)}"]
     lines += ["note: this came after its outcome had been told"] if completion.kind == "late" else []
-    if style == "compact":
-        lines += ["", _fenced(f"Summary: {_summary(completion)}", nonce)]
-    else:
+    if style != "compact":
         lines += [f"run: {_field(completion.run_id, LABEL_CHARS)}"]
         lines += [f"task: {task}"] if (task := _field(completion.task, LINE_CHARS)) else []
-        total = len(completion.result)
-        if chars is not None:
-            lines += ["", _fenced(guarded(_shown(completion.result[:chars])) or "(no output)", nonce)]
-            lines += [f"These are the first {chars} of {total} characters; {_how_to_read(completion, chars)}"]
-        elif _tells_whole(completion, style, inline_chars):
-            lines += ["", _fenced(guarded(_shown(completion.result)) or "(no output)", nonce)]
-        else:
-            lines += ["", _fenced(f"Summary: {_summary(completion)}", nonce)]
-            lines += [f"The whole result has {total} characters; {_how_to_read(completion)}"]
+    is_summary = chars is None and not _tells_whole(completion, style, inline_chars)
+    shown = f"Summary: {_summary(completion)}" if is_summary else guarded(_shown(completion.result[:chars]))
+    lines += ["", _fenced(shown or "(no output)", nonce)]
+    total = len(completion.result)
+    if chars is not None:
+        lines += [f"These are the first {chars} of {total} characters; {_how_to_read(completion, chars)}"]
+    elif is_summary and style != "compact":
+        lines += [f"The whole result has {total} characters; {_how_to_read(completion)}"]
     lines += ["", f"Stats: {stats_line(completion.stats)}"]
     lines += _handover_lines(completion.handover)
     if completion.schema_error is not None:

@@ -9,6 +9,7 @@ import hashlib
 from typing import Final, Literal
 
 from fledge.core.freeze import one_line
+from fledge.core.policy import doubled_s
 from fledge.core.run import Failing, Instant
 from fledge.core.value import Value
 
@@ -56,16 +57,12 @@ class Keep(Value):
     notice: str = ""
 
 
-class Continue(Value):
-    """Commit the reply and ask for the rest, which is one text with it."""
+class GoOn(Value):
+    """Commit the reply and tell the model so: it continues it, as one text with it, or makes the call again that was
+    cut and dropped."""
 
     words: str
-
-
-class CallAgain(Value):
-    """Commit the reply without the call that was cut, and tell the model so."""
-
-    words: str
+    kind: Literal["continue", "dropped"]
 
 
 class AskAgain(Value):
@@ -80,7 +77,7 @@ class GiveUp(Value):
     error: str
 
 
-Follows = Keep | Continue | CallAgain | AskAgain | GiveUp
+Follows = Keep | GoOn | AskAgain | GiveUp
 
 
 def after_reply(heard: Heard, was_cut: bool, limit: int, first_limit: int, most: int) -> Follows:
@@ -99,9 +96,9 @@ def after_reply(heard: Heard, was_cut: bool, limit: int, first_limit: int, most:
     if heard.dropped:
         if was_cut:
             return GiveUp(f"{CUT} twice, the second time inside a call of {one_line(heard.dropped, 200)}")
-        return CallAgain(dropped_words(heard.dropped))
+        return GoOn(dropped_words(heard.dropped), "dropped")
     if heard.text.strip():
-        return Keep(is_cut=True) if was_cut else Continue(CONTINUE_WORDS)
+        return Keep(is_cut=True) if was_cut else GoOn(CONTINUE_WORDS, "continue")
     if was_cut:
         return Keep(is_cut=True)
     higher = min(2 * limit, most or 2 * limit)
@@ -149,7 +146,7 @@ def after_try(
     """What follows the error of one try, the `tries`-th of its model. `chance`: from 0 up to 1."""
     if trouble in _PASSING and tries < retries.tries:
         # Half of the pause is chance: callers that broke together come back apart.
-        own_s = min(QUICK_S, retries.first_s * 2.0 ** (tries - 1)) * (0.5 + chance / 2)
+        own_s = doubled_s(retries.first_s, tries - 1, QUICK_S) * (0.5 + chance / 2)
         pause_s = max(own_s, retry_after_s or 0.0)
         if pause_s <= QUICK_S:
             return RetryNow(pause_s)
@@ -222,7 +219,7 @@ def after_failure(
         wish = f"its provider asks to wait {asked_s:.0f} s, {left_s:.0f} s of models.patienceSeconds are left"
         return Falter(f"{failure.error} ({wish})")
     pauses = 0 if failing is None else failing.pauses
-    own_s = _doubled_s(pauses, LONGEST_PAUSE_S)
+    own_s = doubled_s(FIRST_PAUSE_S, pauses, LONGEST_PAUSE_S)
     # A quarter of it is the session's own: children that broke together come back apart.
     own_s *= 1.0 - _share(session, pauses) / 4
     pause_s = min(left_s, max(own_s, asked_s))
@@ -231,11 +228,7 @@ def after_failure(
 
 def program_pause_s(failing: Failing | None) -> float:
     """How long a run pauses before it looks again whether its program is here. It never gives up."""
-    return _doubled_s(0 if failing is None else failing.pauses, LONGEST_PROGRAM_PAUSE_S)
-
-
-def _doubled_s(pauses: int, longest_s: float) -> float:
-    return min(longest_s, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
+    return doubled_s(FIRST_PAUSE_S, 0 if failing is None else failing.pauses, LONGEST_PROGRAM_PAUSE_S)
 
 
 def _share(session: str, pauses: int) -> float:

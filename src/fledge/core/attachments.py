@@ -106,13 +106,9 @@ class AttachmentLimits(Value):
     max_total_bytes: int = 5 * 1024 * 1024
 
 
-class FileEntry(Value, omit_defaults=True):
-    """A file that came with a message, as a transcript holds it."""
+class FileEntry(Receipt, omit_defaults=True):
+    """A file that came with a message, as a transcript holds it, by its name in the folder of the conversation."""
 
-    name: str
-    """Its name in the folder of the conversation."""
-    bytes: int
-    sha256: str
     type: str
     """Its media type, by its name; else by whether it is text."""
     given: str = ""
@@ -165,20 +161,15 @@ def receipts(files: Sequence[File]) -> tuple[Receipt, ...]:
     return tuple(Receipt(file.name, len(file.data), hashlib.sha256(file.data).hexdigest()) for file in files)
 
 
-def images_in(files: Sequence[File]) -> tuple[Image, ...]:
-    """The images among the files, with their bytes: those that `images_among` finds."""
-    among = {entry.sha256 for entry in images_among(files)}
-    return tuple(Image(file.data, file.name) for file in files if hashlib.sha256(file.data).hexdigest() in among)
-
-
-def images_among(files: Sequence[File]) -> tuple[ImageEntry, ...]:
-    """The images among the files, as many as one message takes: models that take images see them at once. A file that
-    only looks like one is a file like any other."""
-    found: list[ImageEntry] = []
+def images_among(files: Sequence[File]) -> tuple[tuple[Image, ImageEntry], ...]:
+    """The images among the files, as many as one message takes, each with its entry: models that take images see them
+    at once. A file that only looks like one is a file like any other."""
+    found: list[tuple[Image, ImageEntry]] = []
     for file in files:
+        image = Image(file.data, file.name)
         with suppress(BadInput):
-            found.append(read_image(Image(file.data, file.name)))
-    return tuple(found[: sent(found[::-1])])
+            found.append((image, read_image(image)))
+    return tuple(found[: sent([entry for _, entry in found[::-1]])])
 
 
 # ---- files of messages -----------------------------------------------------------------------------------------------

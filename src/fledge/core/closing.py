@@ -1,4 +1,4 @@
-"""From the end on: fix the outcome, announce it, clean up. `lifecycle.transition` is the only caller.
+"""From the end on: fix the outcome, announce it, clean up. Only `lifecycle` and `reconcile` call it.
 
 An outcome is fixed by `fix`, `kill_now` or `expire_plan`, nowhere else. Then the delivery is decided (consumed,
 skipped, given up), then what remains is cleaned up. This file does not know how an attempt came to its end:

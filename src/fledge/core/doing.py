@@ -33,6 +33,7 @@ from fledge.core.run import (
 from fledge.core.value import Value
 
 if TYPE_CHECKING:  # a listing needs no turns
+    from fledge.core.transcript import CallEntry
     from fledge.core.turn import Wait
 
 # ---- a tool call in words --------------------------------------------------------------------------------------------
@@ -112,13 +113,6 @@ class Doing(Value, kw_only=True):
     """When it ends by itself, at the latest."""
 
 
-class OpenToolCall(Value):
-    """A tool call."""
-
-    tool: str
-    arguments: str
-
-
 class DoingFacts(Value, kw_only=True):
     """Facts about a run besides its phase."""
 
@@ -131,7 +125,7 @@ class DoingFacts(Value, kw_only=True):
     """How many are before it in its lane; None: it has no place there."""
     entered_at: Instant | None = None
     """When the run came into its phase."""
-    calls: tuple[OpenToolCall, ...] = ()
+    calls: tuple["CallEntry", ...] = ()
     """Tool calls under way."""
     stepped_at: Instant | None = None
     """When it last committed a step."""
@@ -190,7 +184,7 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
 
 
 def _working(facts: DoingFacts, now: Instant) -> Doing:
-    line = call_line(facts.calls[0].tool, facts.calls[0].arguments) if facts.calls else ""
+    line = call_line(facts.calls[0].name, facts.calls[0].arguments) if facts.calls else ""
     if len(facts.calls) > 1:
         line += f" and {len(facts.calls) - 1} more"
     if facts.is_stuck:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from fledge.core.access import is_announced, next_speaker
+from fledge.core.access import talks_on
 from fledge.core.announce import guarded
 from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, classify_reply
 from fledge.core.policy import Refusal
@@ -144,7 +144,7 @@ def answered(exchange: Exchange, reply: str, made: int) -> Move:
     if isinstance(stage, Over):
         return Move(exchange)
     if isinstance(stage, Closing):
-        return Move(_over(exchange, "announced" if is_announced(words) else "silent"))
+        return Move(_over(exchange, "announced" if classify_reply(words) == "text" else "silent"))
     turns = 0
     if isinstance(stage, Talking):
         turns = stage.turns + 1
@@ -152,13 +152,13 @@ def answered(exchange: Exchange, reply: str, made: int) -> Move:
         exchange = replace(exchange, reply=words)
     if exchange.kind != "talk" or classify_reply(words) in ("empty", "silent"):
         return Move(_over(exchange, "answered"))
-    speaker = next_speaker(exchange.max_turns, turns, words, exchange.requester, exchange.target)
+    goes_on = talks_on(exchange.max_turns, turns, words, exchange.requester == exchange.target)
     refusal = refuse_hop(exchange, made)
     if refusal is not None:
         return Move(_over(exchange, refusal.reason))
-    moved = replace(exchange, stage=Closing() if speaker is None else Talking(turns))
+    moved = replace(exchange, stage=Talking(turns) if goes_on else Closing())
     moved = replace(moved, path=(*exchange.path, moved.speaker or ""))
-    return Move(moved, _CLOSING_WORDS if speaker is None else _talk_words(moved, words, turns + 1))
+    return Move(moved, _talk_words(moved, words, turns + 1) if goes_on else _CLOSING_WORDS)
 
 
 def dropped(exchange: Exchange, why: str) -> Exchange:

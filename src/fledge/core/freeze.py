@@ -8,7 +8,7 @@ is in `announce`.
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fledge.core.events import Said
 from fledge.core.figures import count_text, duration, money
@@ -73,9 +73,9 @@ def freeze(assistant_text: str | None, tool_output: str | None) -> str:
     untouched, silence tokens included.
     """
     if assistant_text and assistant_text.strip():
-        return _capped(assistant_text)
+        return capped(assistant_text, FROZEN_BYTES, _truncated)
     if tool_output and tool_output.strip():
-        return _capped(f"(no final text) Last tool output:\n{_ends(tool_output.strip())}")
+        return capped(f"(no final text) Last tool output:\n{_ends(tool_output.strip())}", FROZEN_BYTES, _truncated)
     return ""
 
 
@@ -121,13 +121,18 @@ def _unwrapped(found: re.Match[str]) -> str:
     return words.removesuffix(found["bold"]).strip() if found["bold"] and not found["shut"] else words
 
 
-def _capped(text: str) -> str:
-    whole = to_valid_utf8(text).encode()
-    if len(whole) <= FROZEN_BYTES:
+def capped(text: str, most: int, note: Callable[[int], str]) -> str:
+    """The text in at most so many bytes of UTF-8: whole, or its beginning and the note that is made of its size in
+    KB."""
+    whole = text.encode("utf-8", "replace")
+    if len(whole) <= most:
         return whole.decode()
-    size_kb = math.ceil(len(whole) / 1024)
-    notice = f"\n\n[truncated: frozen completion output exceeded {FROZEN_BYTES // 1024}KB ({size_kb}KB)]"
-    return whole[: FROZEN_BYTES - len(notice)].decode("utf-8", "ignore") + notice
+    end = note(math.ceil(len(whole) / 1024))
+    return whole[: most - len(end.encode())].decode("utf-8", "ignore") + end
+
+
+def _truncated(size_kb: int) -> str:
+    return f"\n\n[truncated: frozen completion output exceeded {FROZEN_BYTES // 1024}KB ({size_kb}KB)]"
 
 
 def _ends(text: str) -> str:

@@ -73,11 +73,6 @@ def request_wake(pending: Wake | None, cause: Cause, reason: str, now: Instant) 
     return Wake(cause, reason, pending.due_at)
 
 
-def retry_wake(wake: Wake, now: Instant, is_waiting: bool = False) -> Wake:
-    """This wake at a later time: its session was busy, or waits for its children."""
-    return Wake(wake.cause, wake.reason, now + (WAITING_RETRY_S if is_waiting else BUSY_RETRY_S))
-
-
 # ---- active hours ----------------------------------------------------------------------------------------------------
 
 
@@ -140,15 +135,6 @@ class HeartbeatSettings(Value, kw_only=True):
     ack_chars: int = OK_EXTRA_CHARS
 
 
-class Situation(Value, kw_only=True):
-    """The state of the session when its wake is due."""
-
-    minute_of_day: int
-    session: Literal["idle", "busy"]
-    waiting: int
-    """Notices and completions that a heartbeat turn would read."""
-
-
 class HeartbeatVerdict(Value):
     """Run it now (no skip), or why not and in how many seconds to look again; None is not by itself."""
 
@@ -156,20 +142,28 @@ class HeartbeatVerdict(Value):
     again_s: float | None = None
 
 
-def verdict(wake: Wake, settings: HeartbeatSettings, situation: Situation) -> HeartbeatVerdict:
+def verdict(
+    cause: Cause,
+    settings: HeartbeatSettings,
+    minute_of_day: int,
+    second: float,
+    session: Literal["idle", "busy", "waiting"],
+    unread: int,
+) -> HeartbeatVerdict:
     """Whether a due wake becomes a turn; the first reason against it counts, in the order of `Skip`.
 
-    Only the periodic one can be off. Outside the hours it waits for them, a busy session is tried again after a second,
-    and a wake for something that was read meanwhile is let go.
+    Only the periodic one can be off. Outside the hours it waits for them. A busy session is tried again after a second,
+    one that waits for its children after half a minute. A wake for something that was read meanwhile is let go:
+    `unread` counts the notices and completions that a heartbeat turn would read.
     """
-    if wake.cause == "interval" and settings.every_s <= 0:
+    if cause == "interval" and settings.every_s <= 0:
         return HeartbeatVerdict("disabled")
-    quiet = minutes_until_open(settings.hours, situation.minute_of_day)
+    quiet = minutes_until_open(settings.hours, minute_of_day)
     if quiet != 0:
-        return HeartbeatVerdict("quiet-hours", None if quiet is None else quiet * 60.0)
-    if situation.session == "busy":
-        return HeartbeatVerdict("busy", BUSY_RETRY_S)
-    if situation.waiting == 0 and wake.cause == "default":
+        return HeartbeatVerdict("quiet-hours", None if quiet is None else quiet * 60.0 - second)
+    if session != "idle":
+        return HeartbeatVerdict("busy", BUSY_RETRY_S if session == "busy" else WAITING_RETRY_S)
+    if unread == 0 and cause == "default":
         return HeartbeatVerdict("empty")
     return HeartbeatVerdict(None)
 

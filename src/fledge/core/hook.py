@@ -34,25 +34,23 @@ class _Told(Value, kw_only=True, rename="camel", tag_field="hook"):
         return Address(self.channel, self.to, self.thread) if self.channel else None
 
 
-class SubagentSpawning(_Told, kw_only=True, tag="subagent_spawning"):
-    """A child that wants a thread is being prepared; the place is where it was asked for."""
-
+class _Spawn(_Told, kw_only=True):
     child_session_key: str
     requester_session_key: str
     agent_id: str
     label: str
     mode: Mode
+
+
+class SubagentSpawning(_Spawn, kw_only=True, tag="subagent_spawning"):
+    """A child that wants a thread is being prepared; the place is where it was asked for."""
+
     thread_requested: bool = True
 
 
-class SubagentSpawned(_Told, kw_only=True, tag="subagent_spawned"):
+class SubagentSpawned(_Spawn, kw_only=True, tag="subagent_spawned"):
     """A child was accepted; the place is its thread, else where it was asked for."""
 
-    child_session_key: str
-    requester_session_key: str
-    agent_id: str
-    label: str
-    mode: Mode
     run_id: str
     thread_requested: bool = False
 

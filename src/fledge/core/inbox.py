@@ -6,11 +6,11 @@ file does not know how rows are stored, how they are worded (`announce`), nor wh
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final, Literal
 
 from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
+from fledge.core.policy import doubled_s
 from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
 from fledge.core.transcript import BEGINS
@@ -22,7 +22,6 @@ ItemKind = Literal["completion", "task", "steer", "wake", "approval", "send", "n
 QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"]
 Drop = Literal["summarize", "old", "new"]
 RequesterState = Literal["idle", "busy", "waiting", "gone", "program"]
-How = Literal["direct", "queued", "steered", "interrupt", "hold", "missing", "handle"]
 
 ROWS_A_COMMIT: Final = 64
 """A drain takes at most this many rows in one commit."""
@@ -30,12 +29,13 @@ LINE_CHARS: Final = 160
 """The length of a line that stands for a dropped message."""
 INTERRUPT_PREFIX: Final = "[INTERRUPT]"
 BACKOFF_MAX_S: Final = 60.0
+MAX_DEBOUNCE_S: Final = 5.0
+"""The longest that a busy session waits for more rows."""
 UNANSWERED_S: Final = 30 * 60.0
 """After this long without a reply, drained rows are shown as unanswered."""
 
 _NOWHERE: Final = {"", INTERNAL}
 """Origins that are no place on a channel."""
-_CAPPED: Final = ("send", "notice")
 _LIVE_MODES: Final = ("steer", "steer-backlog", "interrupt")
 _ONE_BY_ONE: Final = ("followup", "steer-backlog")
 
@@ -50,8 +50,6 @@ class WaitingItem(Value):
     """Where its answer will go (channel and account); rows of different origins never share a turn."""
     mode: QueueMode = "collect"
     """Of a completion or a message: its queue mode, by what it is and by its channel."""
-    text_head: str = ""
-    """Its beginning, for a line that stands in for it."""
 
 
 class QueueSettings(Value, kw_only=True):
@@ -62,55 +60,11 @@ class QueueSettings(Value, kw_only=True):
     people: QueueMode = "steer"
     """Of messages to a conversation."""
     debounce_s: float = 1.0
-    max_debounce_s: float = 5.0
     cap: int = 20
     drop: Drop = "summarize"
 
-    def __post_init__(self) -> None:
-        """Refused: a negative wait, a cap below one."""
-        if self.debounce_s < 0:
-            raise BadInput("messages.queue.debounceMs", "must be 0 or more", self.debounce_s)
-        if self.max_debounce_s < 0:
-            raise BadInput("messages.queue.maxDebounceMs", "must be 0 or more", self.max_debounce_s)
-        if self.cap < 1:
-            raise BadInput("messages.queue.cap", "must be 1 or more", self.cap)
-
 
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
-
-
-_PATHS: Final[dict[How, Path]] = {
-    "direct": "direct",
-    "handle": "direct",
-    "queued": "queued",
-    "hold": "queued",
-    "steered": "steered",
-    "interrupt": "steered",
-}
-_WHILE_BUSY: Final[dict[QueueMode, How]] = {
-    "steer": "steered",
-    "steer-backlog": "steered",
-    "interrupt": "interrupt",
-    "followup": "queued",
-    "collect": "queued",
-}
-
-
-class DeliveryPlan(Value):
-    """How a completion will reach its requester, and what the trace says was tried."""
-
-    how: How
-    phases: tuple[DeliveryPhase, ...]
-
-    @property
-    def prefix(self) -> str:
-        """What the text opens with in a live turn; an interrupted one says so through its closed calls instead."""
-        return INTERRUPT_PREFIX if self.how == "steered" else ""
-
-    @property
-    def path(self) -> Path | None:
-        """The path a delivery reports; None while no session receives it."""
-        return _PATHS.get(self.how)
 
 
 def standing_of_run(run: Run) -> RequesterState:
@@ -139,29 +93,28 @@ def standing_of_turn(turn: Turn | None) -> RequesterState:
             return "idle"
 
 
-@lru_cache
-def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bool) -> DeliveryPlan:
-    """How a completion reaches a requester in this state.
+def path_to(requester: RequesterState, mode: QueueMode) -> Path:
+    """How a completion reaches a requester in this state. A waiting requester holds it until its condition does; a
+    program is no conversation: it reads."""
+    if requester in ("idle", "program"):
+        return "direct"
+    return "steered" if requester == "busy" and mode in _LIVE_MODES else "queued"
 
-    Expected completions try to start a turn, then queue; fire-and-forget ones queue, then start a heartbeat turn. A
-    waiting requester holds them until its condition does. A program is no conversation: nothing is tried, it reads.
-    """
-    queue: tuple[DeliveryPhase, ...] = (
-        ("direct-primary", "queue-fallback") if expects_completion else ("queue-primary",)
-    )
-    match requester:
-        case "idle" if expects_completion:
-            return DeliveryPlan("direct", ("direct-primary",))
-        case "idle":
-            return DeliveryPlan("direct", ("queue-primary", "direct-fallback"))
-        case "busy":
-            return DeliveryPlan(_WHILE_BUSY[mode], queue)
-        case "waiting":
-            return DeliveryPlan("hold", queue)
-        case "gone":
-            return DeliveryPlan("missing", queue if expects_completion else ("queue-primary", "direct-fallback"))
-        case _:
-            return DeliveryPlan("handle", ())
+
+def opening(mode: QueueMode) -> str:
+    """What the text of a completion opens with in a live turn; an interrupted one says so through its closed calls
+    instead."""
+    return "" if mode == "interrupt" or mode not in _LIVE_MODES else INTERRUPT_PREFIX
+
+
+def delivery_phases(requester: RequesterState, expects_completion: bool) -> tuple[DeliveryPhase, ...]:
+    """What is tried, for the trace. Expected completions try to start a turn, then queue; fire-and-forget ones queue,
+    then start a heartbeat turn. Nothing is tried for a program."""
+    if requester == "program":
+        return ()
+    if expects_completion:
+        return ("direct-primary",) if requester == "idle" else ("direct-primary", "queue-fallback")
+    return ("queue-primary", "direct-fallback") if requester in ("idle", "gone") else ("queue-primary",)
 
 
 # ---- drains: which rows enter, and when ------------------------------------------------------------------------------
@@ -171,7 +124,7 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     """When a session that was busy may start its next turn for these rows; never before `now`.
 
     As long as all of them have the mode `collect` it waits until nothing of the leading origin has arrived for the
-    debounce, and no longer than the maximum after the first. A row with another mode starts the turn at once, and so
+    debounce, and no longer than 5 s after the first. A row with another mode starts the turn at once, and so
     does one that begins an attempt. Refused: no rows.
     """
     if not items:
@@ -180,7 +133,7 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     if lead.kind in BEGINS or any(item.mode != "collect" for item in items):
         return now
     arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
-    return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
+    return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + MAX_DEBOUNCE_S))
 
 
 def take(items: Sequence[WaitingItem], at_boundary: bool, live_origin: str = "") -> tuple[WaitingItem, ...]:
@@ -231,39 +184,24 @@ def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------
 
 
-class Kept(Value):
-    """What stays of the waiting messages. `dropped` rows leave the queue, `refused` ones never entered it."""
-
-    kept: tuple[WaitingItem, ...]
-    dropped: tuple[WaitingItem, ...] = ()
-    refused: tuple[WaitingItem, ...] = ()
-
-
-def overflow(messages: Sequence[WaitingItem], cap: int, drop: Drop) -> Kept:
-    """At most `cap` sends and notices stay; every other row stays whatever their number.
+def refuses_latest(kind: Literal["send", "notice"], drop: Drop) -> bool:
+    """True if the latest of too many messages of a kind is refused; else the oldest are dropped.
 
     `summarize` and `old` drop the oldest, the one with a line for each (`left_out`), the other without a word; `new`
-    refuses the latest, except that a notice has no sender to refuse: the oldest gives way to it.
+    refuses the latest, except that a notice has no sender to refuse.
     """
-    capped = [item for item in messages if item.kind in _CAPPED]
-    excess = len(capped) - cap
-    if excess <= 0:
-        return Kept(tuple(messages))
-    refuses = drop == "new" and capped[-1].kind != "notice"
-    leaving = tuple(capped[cap:] if refuses else capped[:excess])
-    keys = {item.key for item in leaving}
-    kept = tuple(item for item in messages if item.key not in keys)
-    return Kept(kept, refused=leaving) if refuses else Kept(kept, dropped=leaving)
+    return drop == "new" and kind != "notice"
 
 
-def left_out(dropped: Sequence[WaitingItem], cap: int) -> str:
+def left_out(dropped: Sequence[str], cap: int) -> str:
     """The text about dropped messages for the next turn: how many, and a line for each of the latest `cap`; empty if
     there were none."""
     if not dropped:
         return ""
     count = len(dropped)
     head = f"[{count} older {'message' if count == 1 else 'messages'} left out: messages.queue.cap]"
-    return "\n".join([head, *(f"- {one_line(item.text_head, LINE_CHARS)}" for item in dropped[-cap:])])
+    lines = [f"- {one_line(words[: 2 * LINE_CHARS], LINE_CHARS)}" for words in dropped[-cap:]]
+    return "\n".join([head, *lines])
 
 
 # ---- failed turns ----------------------------------------------------------------------------------------------------
@@ -271,7 +209,7 @@ def left_out(dropped: Sequence[WaitingItem], cap: int) -> str:
 
 def backoff_s(failures: int) -> float:
     """Seconds before the next try after this many failures in a row: 2, 4, 8 … at most a minute; none after none."""
-    return min(BACKOFF_MAX_S, 2.0 ** min(failures, 6)) if failures > 0 else 0.0
+    return doubled_s(1.0, failures, BACKOFF_MAX_S) if failures > 0 else 0.0
 
 
 def is_unanswered(opened_at: Instant, now: Instant) -> bool:

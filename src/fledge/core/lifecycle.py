@@ -4,12 +4,12 @@
 raises `IllegalTransition` where only a bug of ours could have produced it. Nothing else assigns a phase. It knows no
 clock, no store and no other run: facts about those arrive on the event.
 
-Read it from the top: birth, then one function per event, in the order of a life. What follows once an outcome is fixed
-stands in `closing`.
+Read it from the top: birth, then one function per event, in the order of a life; the table at the end says which. What
+follows a signal that an attempt is over stands in `reconcile`, what follows once an outcome is fixed in `closing`.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Literal, assert_never
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, assert_never, get_args
 
 from msgspec.structs import replace
 
@@ -39,7 +39,6 @@ from fledge.core.run import (
     Skipped,
     Spawning,
     Stopping,
-    TextId,
     Waiting,
 )
 from fledge.errors import IllegalTransition
@@ -76,65 +75,12 @@ def replay(events: Iterable[ev.Event]) -> Run:
 
 def transition(run: Run, event: ev.Event) -> Step:
     """The run after the event, and what that asks of the world."""
-    match event:  # the events of every life first: a case that does not fit costs as much as a call
-        case ev.Prepared():
-            return _prepared(run, event)
-        case ev.Claimed():
-            return _claimed(run, event)
-        case ev.AttemptEnded() | ev.AttemptStarted() | ev.AttemptFaltered() | ev.DriverStopped() | ev.LeaseLost():
-            return _signalled(run, event)
-        case ev.RowConsumed():
-            return closing.row_consumed(run, event)
-        case ev.CleanedUp():
-            return closing.cleaned_up(run, event)
-        case ev.Admitted():
-            raise IllegalTransition(run, event)
-        case ev.Imported():
-            return _imported(run, event)
-        case ev.Withdrawn():
-            return _withdrawn(run, event)
-        case ev.Progressed():
-            return _progressed(run, event)
-        case ev.Yielded():
-            return _yielded(run, event)
-        case ev.PersonAsked():
-            return _person_asked(run, event)
-        case ev.PersonAnswered():
-            return _person_answered(run, event)
-        case ev.Paused():
-            return _paused(run, event)
-        case ev.ProgramCame():
-            return _program_came(run)
-        case ev.ChildrenSettled():
-            return _children_settled(run, event)
-        case ev.SendArrived():
-            return _send_arrived(run, event)
-        case ev.Steered():
-            return _steered(run, event)
-        case ev.Resumed():
-            return _resumed(run, event)
-        case ev.KillOrdered():
-            return _kill_ordered(run, event)
-        case ev.PlanApproved() | ev.PlanRejected():
-            return _plan_answered(run, event)
-        case ev.RowSuppressed():
-            return closing.row_suppressed(run, event)
-        case ev.RequesterLost():
-            return closing.requester_lost(run, event)
-        case ev.HandedToProgram():
-            return closing.handed_to_program(run, event)
-        case ev.Retried():
-            return closing.retried(run, event)
-        case ev.Dismissed():
-            return closing.dismissed(run, event)
-        case ev.Removed():
-            return closing.removed(run, event)
-        case ev.CleanupFailed():
-            return closing.cleanup_failed(run, event)
-        case ev.CameDue():
-            return _came_due(run, event)
-        case _:
-            assert_never(event)
+    return _DECIDED_BY[type(event)](run, event)
+
+
+def _admitted(run: Run, event: ev.Admitted) -> Step:
+    """A run is born once, by `born`."""
+    raise IllegalTransition(run, event)
 
 
 # ---- spawning --------------------------------------------------------------------------------------------------------
@@ -177,49 +123,7 @@ def _claimed(run: Run, event: ev.Claimed) -> Step:
     if deadline is None and terms.timeout_s > 0:
         deadline = at + terms.timeout_s
     run = replace(run, started_at=at if run.started_at is None else run.started_at, deadline_at=deadline)
-    return move(run, _running(run, at, phase.serving))
-
-
-def _running(run: Run, at: Instant, serving: Waiting | None = None) -> Running:
-    return Running(due_at=at + run.terms.stuck_after_s, serving=serving)
-
-
-def _signalled(run: Run, event: ev.Signal) -> Step:
-    at, unsettled = event.at, event.unsettled
-    match reconcile.judge(run, event):
-        case reconcile.Ignore(reason=reason):
-            return ignore(run, reason)
-        case reconcile.Hold(until_at=until_at, grace=grace):
-            return move(run, Ending(due_at=until_at, cause=grace))
-        case reconcile.Resume(running=running):
-            return move(run, _running(run, at, running.serving))
-        case reconcile.Requeue(running=running):
-            return _requeue(run, running, event)
-        case reconcile.DecideKilled(named=named):
-            gone = fx.SupersedeDriver(at) if isinstance(event, ev.LeaseLost) else fx.ReleaseDriver()
-            return closing.kill_now(run, at, named, unsettled, gone)
-        case reconcile.LateWin(end=end):
-            ended = closing.result_of(run, end, at)
-            return closing.fix(run, ended, end.said, unsettled, fx.ReleaseDriver(), fx.SuppressInbox())
-        case reconcile.Late(end=end):
-            return closing.complete_late(run, at, end)
-        case reconcile.Complete(end=end, running=running):
-            return _finished(run, event, end, running.serving)
-        case reconcile.BreakOff(end=end):
-            return closing.break_off(run, at, end, unsettled, fx.ReleaseDriver())
-        case verdict:
-            assert_never(verdict)
-
-
-def _requeue(run: Run, running: Running, event: ev.Signal) -> Step:
-    crashes = run.crashes
-    if isinstance(event, ev.LeaseLost):
-        crashes = policy.crashes_after(run.crashes, event.step_open)
-    run = replace(run, crashes=crashes)
-    if crashes >= policy.MAX_CRASHES:
-        end = ev.Errored(f"it crashed {crashes} times in the same step and was not tried again")
-        return closing.break_off(run, event.at, end, event.unsettled, fx.SupersedeDriver(event.at))
-    return move(run, Queued(serving=running.serving), fx.SupersedeDriver(event.at), fx.Enqueue())
+    return move(run, reconcile.running(run, at, phase.serving))
 
 
 def _progressed(run: Run, event: ev.Progressed) -> Step:
@@ -240,62 +144,13 @@ def _paused(run: Run, event: ev.Paused) -> Step:
     return move(run, queued, fx.FreeDriver(), fx.Enqueue(event.until_at))
 
 
-def _program_came(run: Run) -> Step:
+def _program_came(run: Run, event: ev.ProgramCame) -> Step:
     """Its next pause, if it ever pauses again, is a first one."""
     match run.phase:
         case Queued(retry=Retry(waits_for="program")) as paused:
             return move(replace(run, failing=None), replace(paused, retry=None), fx.Enqueue())
         case _:
             return ignore(run, "it does not wait for a program")
-
-
-def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | None) -> Step:
-    """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run. It is a
-    committed step, so the counts of crashes and pauses are reset."""
-    run = replace(run, crashes=0, failing=None)
-    if serving is not None:
-        # What a send's turn says is neither result nor fallback; the waiting period goes on.
-        return _wait(run, serving, event, "earlier")
-    text = end.text if end.said == "text" else None
-    if event.unsettled and run.terms.wakeable:
-        run = replace(run, fallback=text or run.fallback)
-        return _wait(run, Waiting(until_settled=None, due_at=None, asked="final text"), event, "nothing")
-    if event.unread and run.terms.wakeable:
-        run = replace(run, fallback=text or run.fallback)
-        return move(run, _running(run, event.at), fx.Drain())
-    if run.plan == "planning":
-        return _planned(run, event, text or run.fallback)
-    ended = closing.result_of(run, end, event.at)
-    return closing.finish(run, ended, end.said, event.unsettled, fx.ReleaseDriver(), *closing.hand_over(run))
-
-
-def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded, owes: fx.Owes) -> Step:
-    """Enter or re-enter waiting. Condition and deadline are evaluated in this very commit, before messages: else each
-    message would postpone them."""
-    if policy.holds(waiting.until_settled, event.unsettled, event.settled):
-        return _woken(run, event.next_run_id, "wake", fx.ReleaseDriver(owes))
-    if waiting.due_at is not None and event.at >= waiting.due_at:
-        return _woken(run, event.next_run_id, "overdue", fx.ReleaseDriver(owes))
-    if event.messages:
-        return move(run, Queued(serving=waiting), fx.ReleaseDriver(owes), fx.Enqueue())
-    return move(run, waiting, fx.ReleaseDriver(owes))
-
-
-def _woken(run: Run, run_id: str, why: Literal["wake", "overdue"], *effects: fx.Effect) -> Step:
-    """The condition of its wait holds; or the yield's deadline has passed, and it goes on with the results so far."""
-    run = replace(next_attempt(run, run_id), wakes=run.wakes + 1)
-    return move(run, Queued(), *effects, fx.Post(why), fx.Enqueue())
-
-
-def _planned(run: Run, event: ev.Signal, plan: TextId | None) -> Step:
-    if plan is None:
-        return closing.break_off(
-            run, event.at, ev.Errored("it ended without a plan"), event.unsettled, fx.ReleaseDriver()
-        )
-    run = replace(run, deadline_at=None)
-    phase = AwaitingApproval(due_at=event.at + run.terms.approval_s, plan=plan)
-    down = () if event.unsettled else (fx.CountDown(),)
-    return move(run, phase, fx.ReleaseDriver(), fx.Announce("plan", plan), *down)
 
 
 def _yielded(run: Run, event: ev.Yielded) -> Step:
@@ -314,7 +169,7 @@ def _yielded(run: Run, event: ev.Yielded) -> Step:
     due_at = event.at + event.wait_s
     if run.deadline_at is not None:
         due_at = min(due_at, run.deadline_at)
-    return _wait(run, Waiting(until, due_at, str(event.asked)), event, "all")
+    return reconcile.wait(run, Waiting(until, due_at, str(event.asked)), event, "all")
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------
@@ -346,7 +201,7 @@ def _children_settled(run: Run, event: ev.ChildrenSettled) -> Step:
         case Waiting(until_settled=until) if policy.holds(until, event.unsettled, event.settled):
             if run.wakes >= policy.MAX_WAKES and event.unsettled:
                 return ignore(run, f"woken {run.wakes} times: only when all below have settled")
-            return _woken(run, event.next_run_id, "wake")
+            return reconcile.woken(run, event.next_run_id, "wake")
         case AnnounceDeferred(reason="descendants-active") as phase if event.unsettled == 0:
             announcing = Announcing(phase.ended, closing.program_due(run, event.at))
             return move(run, announcing, fx.Announce("outcome", phase.ended.result), fx.CountDown())
@@ -464,7 +319,7 @@ def _came_due(run: Run, event: ev.CameDue) -> Step:
         case Running(serving=serving):
             return _silent_for(run, serving, event)
         case Waiting():
-            return _woken(run, event.next_run_id, "overdue")
+            return reconcile.woken(run, event.next_run_id, "overdue")
         case Asking():
             return _go_on(run, phase, at)
         case Ending(cause=cause):
@@ -510,3 +365,37 @@ def _silent_for(run: Run, serving: Waiting | None, event: ev.CameDue) -> Step:
         return move(run, Running(due_at=event.progress_at + limit, serving=serving))
     told = Running(due_at=None, serving=serving, stuck_at=event.at)
     return move(run, told, fx.Tell(f"no progress for {limit:.0f} s"))
+
+
+_DECIDED_BY: Final[dict[type[ev.Event], Callable[[Run, Any], Step]]] = {
+    ev.Admitted: _admitted,
+    ev.Prepared: _prepared,
+    ev.Imported: _imported,
+    ev.Withdrawn: _withdrawn,
+    ev.Claimed: _claimed,
+    **dict.fromkeys(get_args(ev.Signal), reconcile.signalled),
+    ev.Progressed: _progressed,
+    ev.Yielded: _yielded,
+    ev.PersonAsked: _person_asked,
+    ev.PersonAnswered: _person_answered,
+    ev.Paused: _paused,
+    ev.ProgramCame: _program_came,
+    ev.ChildrenSettled: _children_settled,
+    ev.SendArrived: _send_arrived,
+    ev.Steered: _steered,
+    ev.Resumed: _resumed,
+    ev.KillOrdered: _kill_ordered,
+    ev.PlanApproved: _plan_answered,
+    ev.PlanRejected: _plan_answered,
+    ev.RowConsumed: closing.row_consumed,
+    ev.RowSuppressed: closing.row_suppressed,
+    ev.RequesterLost: closing.requester_lost,
+    ev.HandedToProgram: closing.handed_to_program,
+    ev.Retried: closing.retried,
+    ev.Dismissed: closing.dismissed,
+    ev.Removed: closing.removed,
+    ev.CleanedUp: closing.cleaned_up,
+    ev.CleanupFailed: closing.cleanup_failed,
+    ev.CameDue: _came_due,
+}
+"""The function that decides about each event."""

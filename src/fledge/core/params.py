@@ -90,12 +90,11 @@ def read_params(
         raise BadInput(place or whole, f"must be {'an object' if field is None else described(field.type)}") from None
     if spelled is None and not _all_other_names(kind):
         return Reading(read, {}, {})
-    former = former_names(kind)
-    others = [*_other_names(kind, _ALSO).items(), *former.items(), *((name, name) for name in written)]
+    former, others = former_names(kind), _all_other_names(kind) | {name: name for name in written}
     return Reading(
         read,
         {key: name for name, key in written.items() if former.get(key) == name},
-        {other: written[name] for other, name in others if name in written and other != written[name]},
+        {other: written[name] for other, name in others.items() if name in written and other != written[name]},
     )
 
 
@@ -232,33 +231,20 @@ def _below(place: str, key: str) -> str:
 
 def _fit(kind: Type, value: Any, place: str) -> Any:
     """The value in its one spelling. Raises BadInput unless it is of this kind and within its bounds."""
-    match kind:  # what most parameters are first: a case that does not fit costs as much as a call
-        case IntType() | FloatType():
-            if not is_number(value, kind):
-                raise _wrong(kind, value, place)
-            return int(value) if isinstance(kind, IntType) else value
-        case kinds.StrType():
-            if not _is_plain(kind, value):
-                raise _wrong(kind, value, place)
-            return value
+    match kind:
         case Metadata(type=inner):
             return _fit(inner, value, place)
         case kinds.UnionType(types=types):
             return _fit_union(kind, types, value, place)
         case StructType(tag=None, array_like=False):
             return _fit_object(kind, value, place, place, None, {})
-        case kinds.CollectionType(item_type=item):
-            if not isinstance(value, list | tuple) or not _has_length(kind, value):
-                raise _wrong(kind, value, place)
+        case kinds.CollectionType(item_type=item) if isinstance(value, list | tuple) and _has_length(kind, value):
             return [_fit(item, one, f"{place}[{index}]") for index, one in enumerate(value)]
-        case kinds.DictType(value_type=item):
-            if not isinstance(value, Mapping) or not _has_length(kind, value):
-                raise _wrong(kind, value, place)
+        case kinds.DictType(value_type=item) if isinstance(value, Mapping) and _has_length(kind, value):
             return {key: _fit(item, one, _below(place, str(key)[:MAX_NAME])) for key, one in value.items()}
-        case _:
-            if not _is_plain(kind, value):
-                raise _wrong(kind, value, place)
-            return value
+        case _ if _is_plain(kind, value):
+            return int(value) if isinstance(kind, IntType) else value
+    raise BadInput(place, f"must be {described(kind)}", value)
 
 
 def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> Any:
@@ -270,7 +256,7 @@ def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> A
             return _fit(one, value, place)
         except BadInput as error:
             inside += [error] if error.field != place else []
-    raise inside[0] if inside else _wrong(kind, value, place)
+    raise inside[0] if inside else BadInput(place, f"must be {described(kind)}", value)
 
 
 def is_number(value: object, kind: IntType | FloatType) -> TypeGuard[int | float]:
@@ -288,8 +274,10 @@ def is_number(value: object, kind: IntType | FloatType) -> TypeGuard[int | float
 
 
 def _is_plain(kind: Type, value: Any) -> bool:
-    """True unless the value is surely not of this kind, which has nothing inside."""
+    """True unless the value is surely not of this kind; a list or an object is none."""
     match kind:
+        case IntType() | FloatType():
+            return is_number(value, kind)
         case kinds.StrType(pattern=pattern):
             return (
                 isinstance(value, str)
@@ -307,7 +295,7 @@ def _is_plain(kind: Type, value: Any) -> bool:
         case _ if type(kind) in _TEXTS:
             return _reads(_TEXTS[type(kind)][0], value)
         case _:
-            return True
+            return not isinstance(kind, kinds.CollectionType | kinds.DictType)
 
 
 def _reads(kind: Any, value: object) -> bool:
@@ -330,10 +318,6 @@ def _takes_null(kind: Type) -> bool:
             return any(map(_takes_null, types))
         case _:
             return isinstance(kind, kinds.NoneType | kinds.AnyType)
-
-
-def _wrong(kind: Type, value: object, place: str) -> BadInput:
-    return BadInput(place, f"must be {described(kind)}", value)
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ setting; nothing here knows where the facts come from or what is done about them
 
 import math
 from collections.abc import Mapping
+from operator import add, sub
 from typing import Literal, TypeVar
+
+from msgspec.structs import astuple
 
 from fledge.core.events import YieldCondition
 from fledge.core.run import (
@@ -255,16 +258,17 @@ def expiry_s(expects: bool) -> float:
 
 def retry_s(tries: int) -> float:
     """Seconds until the next try after `tries` of them: 1, 2, 4, 8, 8 …"""
-    return _doubled(tries, 8)
+    return doubled_s(1.0, tries - 1, 8.0)
 
 
 def cleanup_retry_s(tries: int) -> float:
     """Seconds until a failed cleanup is tried again: 1, 2, 4 … at most a minute, for ever."""
-    return _doubled(tries, 60)
+    return doubled_s(1.0, tries - 1, 60.0)
 
 
-def _doubled(tries: int, most: int) -> float:
-    return float(min(most, 2 ** max(0, tries - 1)))
+def doubled_s(first_s: float, times: int, longest_s: float) -> float:
+    """A pause that was doubled so many times."""
+    return min(longest_s, first_s * 2.0 ** min(max(0, times), 30))
 
 
 def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> bool:
@@ -288,25 +292,17 @@ def is_suspect(crashes: int) -> bool:
 # ---- retention -------------------------------------------------------------------------------------------------------
 
 
-class Remains(Value):
-    """What still hangs on a settled run, counted in the sweeping commit."""
+def held_by(rows: int, has_turn: bool, unsettled: int) -> str | None:
+    """Why a settled run may not be archived yet; None if it may.
 
-    rows: int
-    """Rows from it, or in its inbox, that are unread or undelivered."""
-    turns: int
-    """A send's turn that is open or due."""
-    unsettled: int
-
-
-def held_by(remains: Remains) -> str | None:
-    """Why a settled run may not be archived yet; None if it may."""
-    if remains.rows:
-        return f"{remains.rows} unread or undelivered"
-    if remains.turns:
+    `rows` are those from it, or in its inbox, that are unread or undelivered; `has_turn`: a send's turn is open or due;
+    `unsettled` counts the runs below.
+    """
+    if rows:
+        return f"{rows} unread or undelivered"
+    if has_turn:
         return "a message is being answered"
-    if remains.unsettled:
-        return f"{remains.unsettled} unsettled below"
-    return None
+    return f"{unsettled} unsettled below" if unsettled else None
 
 
 def outlived(
@@ -348,28 +344,16 @@ class Spent(Value, omit_defaults=True):
 
     def plus(self, other: "Spent") -> "Spent":
         """Both together."""
-        return Spent(
-            self.tokens + other.tokens, self.usd + other.usd, self.turns + other.turns, self.seconds + other.seconds
-        )
+        return Spent(*map(add, astuple(self), astuple(other)))
 
     def minus(self, other: "Spent") -> "Spent":
         """Without the other; never below zero."""
-        return Spent(
-            max(0, self.tokens - other.tokens),
-            max(0.0, self.usd - other.usd),
-            max(0, self.turns - other.turns),
-            max(0.0, self.seconds - other.seconds),
-        )
+        return Spent(*(max(0, left) for left in map(sub, astuple(self), astuple(other))))
 
 
 def budget_share(budget: Budget, spent: Spent) -> float:
     """The largest share used of any ceiling; 0 without ceilings."""
-    pairs = (
-        (budget.tokens, spent.tokens),
-        (budget.usd, spent.usd),
-        (budget.turns, spent.turns),
-        (budget.seconds, spent.seconds),
-    )
+    pairs = zip(astuple(budget), astuple(spent), strict=True)
     shares = [math.inf if ceiling <= 0 else used / ceiling for ceiling, used in pairs if ceiling is not None]
     return max(shares, default=0.0)
 
@@ -398,12 +382,7 @@ def reached_ceilings(budget: Budget, spent: Spent) -> str:
 
 def inherit(parent: Budget, asked: Budget) -> Budget:
     """A child's budget: the one asked for, within its parent's."""
-    return Budget(
-        _tighter(parent.tokens, asked.tokens),
-        _tighter(parent.usd, asked.usd),
-        _tighter(parent.turns, asked.turns),
-        _tighter(parent.seconds, asked.seconds),
-    )
+    return Budget(*map(_tighter, astuple(parent), astuple(asked)))
 
 
 def _tighter(one: N | None, other: N | None) -> N | None:

@@ -15,7 +15,7 @@ from fledge.core.announce import guarded
 from fledge.core.asking import CUT, retry_text
 from fledge.core.attachments import FileEntry
 from fledge.core.figures import duration
-from fledge.core.freeze import NO_REPLY, one_line
+from fledge.core.freeze import NO_REPLY, capped, one_line
 from fledge.core.keys import short_id
 from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Queued, Retry, Run, Running, Stopping
 from fledge.core.value import Value
@@ -533,11 +533,10 @@ def document_names(session: Literal["main", "child"]) -> tuple[str, ...]:
 
 def cut_document(name: str, text: str) -> str:
     """The document whole, or its beginning and a note: never more than 20 KB of UTF-8, never half a character."""
-    data = text.encode("utf-8", "replace")
-    if len(data) <= DOCUMENT_BYTES:
-        return data.decode()
-    note = f"\n[cut: {flattened(name, LABEL_CHARS)} has {-(-len(data) // 1024)} KB, of which the first 20 KB are shown]"
-    return data[: DOCUMENT_BYTES - len(note.encode())].decode("utf-8", "ignore") + note
+    shown = flattened(name, LABEL_CHARS)
+    return capped(
+        text, DOCUMENT_BYTES, lambda size_kb: f"\n[cut: {shown} has {size_kb} KB, of which the first 20 KB are shown]"
+    )
 
 
 # ---- files of messages -----------------------------------------------------------------------------------------------

@@ -149,13 +149,9 @@ class ChannelMessage(Value, kw_only=True, rename="camel", omit_defaults=True):
         return int(number) if kind == "reply" else 0
 
 
-EXPIRY_S: Final[dict[About, float]] = {
-    "reply": policy.expiry_s(True),
-    "result": policy.expiry_s(True),
-    "notice": policy.expiry_s(False),
-    "approval": policy.expiry_s(True),
-}
-"""How long after it was posted a message is still tried again."""
+def expiry_s(about: About) -> float:
+    """How long after it was posted a message is still tried again."""
+    return policy.expiry_s(about != "notice")
 
 
 def next_try_at(

@@ -25,7 +25,12 @@ Path = Literal["direct", "queued", "steered"]
 # ---- outcomes: how a run came out ------------------------------------------------------------------------------------
 
 
-class _Wordless(Value):
+class _Outcome(Value):
+    status: ClassVar[str]
+    """Its tag."""
+
+
+class _Wordless(_Outcome):
     """The common part of outcomes without words of their own for people."""
 
     error: ClassVar[str | None] = None
@@ -35,37 +40,32 @@ class Ok(_Wordless, tag="ok", omit_defaults=True):
     """The attempt finished its task. `cut`: its last words were cut at the token limit."""
 
     cut: bool = False
-    status: ClassVar[str] = "ok"
 
 
-class Failed(Value, tag="error"):
+class Failed(_Outcome, tag="error"):
     """It could not go on; `error` says why, in words for people."""
 
     error: str
-    status: ClassVar[str] = "error"
 
 
 class TimedOut(_Wordless, tag="timeout"):
     """Its time was up; its work so far was kept."""
 
-    status: ClassVar[str] = "timeout"
 
-
-class Killed(Value, tag="killed"):
+class Killed(_Outcome, tag="killed"):
     """It was killed. `named` is true of the run the kill named, false of those below it."""
 
     named: bool
-    status: ClassVar[str] = "killed"
     error: ClassVar[str | None] = "killed"
 
 
 class Unknown(_Wordless, tag="unknown"):
     """Nothing else can be said."""
 
-    status: ClassVar[str] = "unknown"
-
 
 Outcome = Ok | Failed | TimedOut | Killed | Unknown
+for _outcome in get_args(Outcome):
+    _outcome.status = _outcome.__struct_config__.tag
 
 WireStatus = Literal["ok", "error", "timeout", "unknown"]
 EndedReason = Literal["complete", "error", "timeout", "killed", "unknown"]
@@ -104,34 +104,43 @@ class Ended(Value):
 # ---- deliveries: how an announce came out ----------------------------------------------------------------------------
 
 
-class Delivered(Value, tag_field="kind", tag="delivered"):
+class _Delivery(Value, tag_field="kind"):
+    word: ClassVar[str]
+    """Its tag."""
+
+
+class Delivered(_Delivery, tag="delivered"):
     """The requester's transcript has it."""
 
-    word: ClassVar[str] = "delivered"
     path: Path
 
 
-class Skipped(Value, tag_field="kind", tag="skipped"):
+class Skipped(_Delivery, tag="skipped"):
     """There was nothing to tell, or a kill or a plan's answer made it moot."""
 
-    word: ClassVar[str] = "skipped"
     reason: SkipReason
 
 
-class Undelivered(Value, tag_field="kind", tag="undelivered"):
+class Undelivered(_Delivery, tag="undelivered"):
     """No session could receive it; the result is in the visible *undelivered* list."""
 
-    word: ClassVar[str] = "undelivered"
     error: str
 
 
 Delivery = Delivered | Skipped | Undelivered
+for _delivery in get_args(Delivery):
+    _delivery.word = _delivery.__struct_config__.tag
 
 
 # ---- phases: where a run is in its life ------------------------------------------------------------------------------
 
 
-class _Unended(Value):
+class _Phase(Value):
+    name: ClassVar[str]
+    """Its tag, but for `Asking`, which people are shown as waiting."""
+
+
+class _Unended(_Phase):
     """The common part of all phases before the end."""
 
     ended: ClassVar[Ended | None] = None
@@ -145,7 +154,6 @@ class Spawning(_Unended, tag="spawning", omit_defaults=True):
     Kept: until it ends; a reservation that failed leaves nothing behind.
     """
 
-    name: ClassVar[str] = "spawning"
     due_at: Instant
     owner: str = ""
     """The engine that prepares it, where several share the store."""
@@ -172,7 +180,6 @@ class Queued(_Unended, tag="queued", omit_defaults=True):
     Kept: until claimed.
     """
 
-    name: ClassVar[str] = "queued"
     due_at: Instant | None = None
     """The queue timeout, where one is set and the run has never run."""
     serving: "Waiting | None" = None
@@ -189,7 +196,6 @@ class Running(_Unended, tag="running"):
     Kept: as long as it works; without a committed step for `stuckAfterSeconds` it is reported as stuck, once.
     """
 
-    name: ClassVar[str] = "running"
     due_at: Instant | None
     """When to look whether it is stuck; None once that was told."""
     serving: "Waiting | None" = None
@@ -205,7 +211,6 @@ class Waiting(_Unended, tag="waiting"):
     Kept: until woken; once per waiting period.
     """
 
-    name: ClassVar[str] = "waiting"
     until_settled: int | None
     """Woken as soon as this many children have settled; None waits for all. All settled always wakes."""
     due_at: Instant | None
@@ -257,33 +262,30 @@ class Ending(_Unended, tag="ending"):
     Kept: 15 s or 5 s.
     """
 
-    name: ClassVar[str] = "ending"
     due_at: Instant
     cause: Grace | Stopping
 
 
-class Announcing(Value, tag="announcing"):
+class Announcing(_Phase, tag="announcing"):
     """Means: the outcome is fixed, the result frozen, and the requester's inbox row written in that same commit.
     Ends by: the row being consumed, skipped (suppressed), or found undeliverable.
     After a crash: the row is still there.
     Kept: until the requester reads it; a program that never reads gives it up after 30 min.
     """
 
-    name: ClassVar[str] = "announcing"
     delivery: ClassVar[Delivery | None] = None
     ended: Ended
     due_at: Instant | None = None
     """When a result for a program is given up; a session's never is."""
 
 
-class AnnounceDeferred(Value, tag="announce_deferred"):
+class AnnounceDeferred(_Phase, tag="announce_deferred"):
     """Means: the announce is postponed for `reason`; its row, where one is written, stays consumable.
     Ends by: its due time; the row being consumed; descendants settling; giving up after `announce.maxRetries`.
     After a crash: continues from its due time.
     Kept: until decided; 5 or 30 min at most while nothing holds the clock.
     """
 
-    name: ClassVar[str] = "announce_deferred"
     delivery: ClassVar[Delivery | None] = None
     ended: Ended
     reason: DeferReason
@@ -302,26 +304,24 @@ class AwaitingApproval(_Unended, tag="awaiting_approval"):
     Kept: never archived while it waits.
     """
 
-    name: ClassVar[str] = "awaiting_approval"
     due_at: Instant
     plan: TextId | None
 
 
-class CleanupPending(Value, tag="cleanup_pending"):
+class CleanupPending(_Phase, tag="cleanup_pending"):
     """Means: the delivery is decided; hooks, attachments and session deletion remain.
     Ends by: all of them done.
     After a crash: repeated; every step is idempotent.
     Kept: until done, retried with backoff; `delete` waits for a send that was accepted.
     """
 
-    name: ClassVar[str] = "cleanup_pending"
     ended: Ended
     delivery: Delivery
     tries: int
     due_at: Instant
 
 
-class Completed(Value, tag="completed"):
+class Completed(_Phase, tag="completed"):
     """Means: settled, delivered or skipped, cleaned up.
     Ends by: being archived; a killed run also by being resumed.
     After a crash: stays.
@@ -329,7 +329,6 @@ class Completed(Value, tag="completed"):
     session mode for ever.
     """
 
-    name: ClassVar[str] = "completed"
     ended: Ended
     delivery: Delivery
     settled_at: Instant
@@ -337,21 +336,20 @@ class Completed(Value, tag="completed"):
     """When the sweeper looks at it; None in session mode."""
 
 
-class CompletedGiveup(Value, tag="completed_giveup"):
+class CompletedGiveup(_Phase, tag="completed_giveup"):
     """Means: settled, but the result could not be delivered; it sits in *undelivered*.
     Ends by: retried; dismissed; `undelivered.retentionDays`.
     After a crash: stays.
     Kept: 7 days, then as if dismissed.
     """
 
-    name: ClassVar[str] = "completed_giveup"
     ended: Ended
     delivery: Undelivered
     settled_at: Instant
     due_at: Instant
 
 
-class Archived(Value, tag="archived"):
+class Archived(_Phase, tag="archived"):
     """Means: left the lists; a tombstone with the timeline stays, and for a while the kept session.
     Ends by: the retention of both; then the row is gone.
     After a crash: stays.
@@ -359,7 +357,6 @@ class Archived(Value, tag="archived"):
     as long as the session if that is longer.
     """
 
-    name: ClassVar[str] = "archived"
     ended: Ended
     delivery: Delivery
     due_at: Instant | None
@@ -375,7 +372,6 @@ class Gone(_Unended, tag="gone"):
     Kept: not at all.
     """
 
-    name: ClassVar[str] = "gone"
     due_at: ClassVar[Instant | None] = None
     reason: str
 
@@ -399,6 +395,9 @@ Phase = (
 
 PHASES: tuple[type[Phase], ...] = get_args(Phase)
 """All phases in the order of a life."""
+for _phase in PHASES:
+    if _phase is not Asking:
+        _phase.name = str(_phase.__struct_config__.tag)
 
 ENDED = (Announcing, AnnounceDeferred, CleanupPending, Completed, CompletedGiveup, Archived)
 """Phases in which the outcome is fixed."""

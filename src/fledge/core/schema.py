@@ -192,8 +192,14 @@ class _Checking:
                 return self.wrong(self._defined[_referred(said) or ""], value, place, depth + 1)
             case "anyOf", _:
                 return self._none_of(said, value, place, depth)
-            case (("properties" | "required" | "additionalProperties"), dict()):
-                return self._in_object(word, said, schema, value, place, depth)
+            case "required", dict():
+                missing = next((name for name in said if name not in value), None)
+                return None if missing is None else f"{place} lacks {_shown(missing)}"
+            case "properties", dict():
+                return self._in_object(said, value, place, depth)
+            case "additionalProperties", dict():
+                others = value.keys() - schema.get("properties", {}).keys()
+                return self._in_object(dict.fromkeys(others, said), value, place, depth)
             case "items", list():
                 return self._in_list(said, value, place, depth)
             case (("minItems" | "maxItems"), list()):
@@ -219,19 +225,13 @@ class _Checking:
         return f"{place} fits none of {len(schemas)} forms; of the first: {told}"
 
     def _in_object(
-        self, word: str, said: Any, schema: Schema, value: dict[str, object], place: str, depth: int
+        self, members: Mapping[str, Schema | bool], value: dict[str, object], place: str, depth: int
     ) -> str | None:
-        if word == "required":
-            missing = next((name for name in said if name not in value), None)
-            return None if missing is None else f"{place} lacks {_shown(missing)}"
-        known = schema.get("properties", {})
         for name, one in value.items():
-            inner = said.get(name) if word == "properties" else said if name not in known else True
-            if inner is False:
+            said = members.get(name, True)
+            if said is False:
                 return f"{place} must not have {_shown(name)}"
-            if isinstance(inner, Mapping) and (
-                told := self.wrong(inner, one, f"{place}.{_shown(name, '')}", depth + 1)
-            ):
+            if said is not True and (told := self.wrong(said, one, f"{place}.{_shown(name, '')}", depth + 1)):
                 return told
         return None
 

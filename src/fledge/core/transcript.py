@@ -188,21 +188,20 @@ T = TypeVar("T")
 
 def follows_cut(lines: Sequence[Line]) -> bool:
     """True if the next reply goes on where the token limit cut the last one, or makes a call again that it cut."""
-    last = _last_but_notes(lines)
-    return isinstance(last, Spoken) and last.kind in (CONTINUE, DROPPED)
+    return _last_kind(lines) in (CONTINUE, DROPPED)
 
 
 def awaits_rest(lines: Sequence[Line]) -> bool:
     """True if the next reply is the rest of the last one."""
-    last = _last_but_notes(lines)
-    return isinstance(last, Spoken) and last.kind == CONTINUE
+    return _last_kind(lines) == CONTINUE
 
 
-def _last_but_notes(lines: Sequence[Line]) -> Body | None:
+def _last_kind(lines: Sequence[Line]) -> str:
+    """The kind of words that the last entry is, notes apart; empty if it is something else."""
     for line in reversed(lines):
         if type(line.body) is not Noted:
-            return line.body
-    return None
+            return line.body.kind if type(line.body) is Spoken else ""
+    return ""
 
 
 def begun_text(lines: Sequence[Line]) -> str:

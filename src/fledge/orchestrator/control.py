@@ -206,12 +206,11 @@ def remove(c: Commit, key: str) -> Run:
 
 def held_by(c: Commit, key: str) -> str | None:
     """Why this run may not be archived yet; None if it may."""
-    remains = policy.Remains(
+    return policy.held_by(
         rows=len(c.tx.inbox.of_run(key)) + len(c.tx.inbox.unread(key, 1)),
-        turns=int(c.tx.turns.get(key) is not None or c.tx.queue.place(key) is not None),
+        has_turn=c.tx.turns.get(key) is not None or c.tx.queue.place(key) is not None,
         unsettled=c.tx.sessions.counts(key).unsettled,
     )
-    return policy.held_by(remains)
 
 
 def read_result(c: Commit, key: str) -> str | None:

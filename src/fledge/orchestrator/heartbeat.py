@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from fledge.core import heartbeat as rules
-from fledge.core.heartbeat import Cause, Situation, Wake
+from fledge.core.heartbeat import Cause, Wake
 from fledge.core.keys import agent_of, main_key
 from fledge.core.run import Instant
 from fledge.core.transcript import Noted, Replied, Spoken
@@ -99,19 +99,16 @@ def come_due(c: Commit, session: str) -> bool:
         # A turn comes anyway. If it finds nothing else to read, it is this one's.
         return _saved(c, replace(known, due_at=None, held=""))
     minute, second = time_of_day(c.at, c.rules.heartbeat.zone)
-    waiting = sum(inbox.is_quiet(c, row) for row in c.tx.inbox.unread(session, inbox.WINDOW))
-    situation = Situation(minute_of_day=minute, session="busy" if busy else "idle", waiting=waiting)
-    verdict = rules.verdict(wake, c.rules.heartbeat, situation)
+    unread = sum(inbox.is_quiet(c, row) for row in c.tx.inbox.unread(session, inbox.WINDOW))
+    standing: Literal["idle", "busy", "waiting"] = "waiting" if turn.wait is not None else "busy" if busy else "idle"
+    verdict = rules.verdict(wake.cause, c.rules.heartbeat, minute, second, standing, unread)
     match verdict.skip:
         case None:
             c.then(session, Looked())
             return _saved(c, replace(known, due_at=None, held=""))
-        case "busy":
-            later = rules.retry_wake(wake, c.at, is_waiting=turn.wait is not None)
-            return _saved(c, replace(known, due_at=later.due_at, held="busy"))
-        case "quiet-hours":
-            due_at = None if verdict.again_s is None else c.at + verdict.again_s - second
-            return _saved(c, replace(known, due_at=due_at, held="quiet-hours"))
+        case "busy" | "quiet-hours" as held:
+            due_at = None if verdict.again_s is None else c.at + verdict.again_s
+            return _saved(c, replace(known, due_at=due_at, held=held))
         case _:
             return _saved(c, _over(known))
 

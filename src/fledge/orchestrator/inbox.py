@@ -235,7 +235,7 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     thread = _tell_thread(c, completion, text) if kind == "outcome" else None
     session = target.session
     origin, route = NOWHERE if session is None else inbox_of(c, session).aim(c, session, run, thread)
-    path = _path(c, target.session, run.terms.expects, origin)
+    path = _path(c, target.session, origin)
     # While a hook is asked for its address, the row is in no inbox; `aimed` puts it there.
     asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
     place = None if asked else target.session
@@ -288,7 +288,7 @@ def aimed(c: Commit, key: str, address: Address | None) -> None:
                 c.tx.inbox.aim(row.key, origin_of(address), "hook")
                 row = replace(row, origin=origin_of(address), route="hook")
             target = receiver_of(c, run.terms.parent)
-            readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
+            readdress_row(c, row, target, _path(c, target.session, row.origin))
 
 
 def _arrived(c: Commit, key: str, kind: InboxRowKind, source: str, session: str | None, origin: str) -> None:
@@ -346,7 +346,7 @@ def readdress(c: Commit, run: Run, to: str | None = None) -> None:
     target = receiver_of(c, run.terms.parent) if to is None else Receiver(to)
     for row in c.tx.inbox.of_run(run.key):
         if row.kind == "outcome" and row.state == "unread":
-            readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
+            readdress_row(c, row, target, _path(c, target.session, row.origin))
 
 
 def open_rows(c: Commit, run: str, kind: ev.RowKind) -> list[str]:
@@ -390,14 +390,13 @@ def put_message(
     queue = c.rules.queue
     cap = min(queue.cap, MAX_NOTICES) if kind == "notice" else queue.cap
     if c.tx.inbox.count_waiting(session, kind, origin) > cap:
-        waiting = [waiting_item(row) for row in c.tx.inbox.unread(session) if row.kind == kind and row.origin == origin]
-        kept = rules.overflow(waiting, cap, queue.drop)
-        if kept.refused:
+        if rules.refuses_latest(kind, queue.drop):
             raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
-        for item in kept.dropped:
-            c.tx.inbox.drop(item.key, None if queue.drop == "summarize" else c.at)
-            exchanges.drop_row(c, item.key, f"it gave way to newer messages to {session}: messages.queue.cap")
-            c.tx.requests.end(item.key, TurnEnd("dropped"), c.at)
+        waiting = [row.key for row in c.tx.inbox.unread(session) if row.kind == kind and row.origin == origin]
+        for old in waiting[:-cap]:
+            c.tx.inbox.drop(old, None if queue.drop == "summarize" else c.at)
+            exchanges.drop_row(c, old, f"it gave way to newer messages to {session}: messages.queue.cap")
+            c.tx.requests.end(old, TurnEnd("dropped"), c.at)
             c.hints.moved.append(session)
     return True
 
@@ -459,12 +458,12 @@ def suppress(c: Commit, run: Run) -> None:
 # ---- waking and reading ----------------------------------------------------------------------------------------------
 
 
-def _path(c: Commit, session: str | None, expects: bool, origin: str) -> Path:
+def _path(c: Commit, session: str | None, origin: str) -> Path:
     """How a row will reach this session, from how the session stands now."""
     if session is None:
         return "queued"
     state = inbox_of(c, session).standing(c, session)
-    return rules.arbitrate(state, mode_of(c, session, "completion", origin), expects).path or "queued"
+    return rules.path_to(state, mode_of(c, session, "completion", origin))
 
 
 def arrived(c: Commit, session: str, mode: rules.QueueMode, quiet: bool = False) -> None:
@@ -517,8 +516,7 @@ def waiting_item(row: InboxRow, mode: rules.QueueMode = "collect") -> rules.Wait
         case "outcome" | "plan" | "expired" | "late":
             return rules.WaitingItem(row.key, "completion", row.arrived_at, row.origin, mode)
         case kind:
-            head = row.body[: 2 * rules.LINE_CHARS]
-            return rules.WaitingItem(row.key, kind, row.arrived_at, row.origin, mode, text_head=head)
+            return rules.WaitingItem(row.key, kind, row.arrived_at, row.origin, mode)
 
 
 def waiting_items(c: Commit, session: str, rows: Sequence[InboxRow]) -> list[rules.WaitingItem]:
@@ -705,9 +703,7 @@ def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:
     for origin in dict.fromkeys(row.origin for row in messages if row.kind in ("send", "notice")):
         dropped = c.tx.inbox.dropped(session, origin)
         if dropped:
-            told.append(
-                Spoken(rules.left_out([waiting_item(row) for row in dropped], c.rules.queue.cap), kind="dropped")
-            )
+            told.append(Spoken(rules.left_out([row.body for row in dropped], c.rules.queue.cap), kind="dropped"))
         for row in dropped:
             c.tx.inbox.line_told(row.key, c.at)
     return told
@@ -716,7 +712,7 @@ def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:
 def _path_taken(c: Commit, session: str, row: InboxRow, at_boundary: bool) -> Path:
     """How a row really arrived: a row that should have been steered and missed its boundary was queued."""
     if at_boundary:
-        return rules.arbitrate("busy", _mode_of(c, session, row), is_awaited(c, row.source)).path or "queued"
+        return rules.path_to("busy", _mode_of(c, session, row))
     return "queued" if row.path == "steered" else row.path
 
 
@@ -755,7 +751,7 @@ def _entry(
     at_boundary: bool,
 ) -> Told:
     typed = [_read(row, completion) for row, completion in zip(rows, completions, strict=True)]
-    prefix = rules.arbitrate("busy", _mode_of(c, session, rows[0]), True).prefix if at_boundary else ""
+    prefix = rules.opening(_mode_of(c, session, rows[0])) if at_boundary else ""
     text = f"{prefix} {collected.text}" if prefix else collected.text
     return Told(text, tuple(typed), collected.summarised)
 
@@ -789,7 +785,7 @@ def traced(c: Commit, session: str, row: InboxRow, path: Path, form: Literal["wh
     """Record how a completion was delivered."""
     run = c.find(row.source or "")
     state: rules.RequesterState = "idle" if path == "direct" else "busy"
-    phases = rules.arbitrate(state, "collect", run is None or run.terms.expects).phases
+    phases = rules.delivery_phases(state, run is None or run.terms.expects)
     tried = tuple([Tried(phase, "deferred") for phase in phases[:-1]])
     if run is None or not run.terms.program:
         tried += (Tried(phases[-1], "delivered", path),)
@@ -798,7 +794,7 @@ def traced(c: Commit, session: str, row: InboxRow, path: Path, form: Literal["wh
 
 def tried_in_vain(c: Commit, run: Run, result: Literal["deferred", "failed"], why: str) -> None:
     """Record a try at announcing a run's outcome that reached no session."""
-    phases = () if run.terms.program else rules.arbitrate("gone", "collect", run.terms.expects).phases
+    phases = rules.delivery_phases("program" if run.terms.program else "gone", run.terms.expects)
     tried = tuple(Tried(phase, result, why) for phase in (phases if result == "failed" else phases[:1]))
     c.trace(run.key, _trace(c, announce_key(run.key, run.run_id, "outcome"), run.terms.parent, tried, why=why))
 

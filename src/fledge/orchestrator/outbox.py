@@ -26,7 +26,6 @@ from fledge.core.hook import (
 )
 from fledge.core.keys import parse_key
 from fledge.core.route import (
-    EXPIRY_S,
     FORWARDED,
     About,
     Address,
@@ -34,6 +33,7 @@ from fledge.core.route import (
     RouteSource,
     address_of,
     answer_to,
+    expiry_s,
     is_worth_sending,
     next_try_at,
 )
@@ -144,7 +144,7 @@ def _post(
         c.at,
         lane=address.channel,
         retries=c.rules.max_retries,
-        expires_at=c.at + EXPIRY_S[about],
+        expires_at=c.at + expiry_s(about),
     )
     c.hints.look = c.hints.look or posted
 
@@ -188,7 +188,7 @@ def retry(c: Commit, key: str) -> None:
     """Send an undelivered post again."""
     post = _undelivered(c, key)
     message = message_of(post)
-    c.tx.outbox.retry(key, c.at, None if message is None else c.at + EXPIRY_S[message.about])
+    c.tx.outbox.retry(key, c.at, None if message is None else c.at + expiry_s(message.about))
     c.hints.look = True
 
 

@@ -240,7 +240,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
                 params.runtime if params.runtime in host.program_runtimes else None,
             ),
             attachments=receipts(place.files),
-            images=images_among(place.files),
+            images=tuple(entry for _, entry in images_among(place.files)),
             asked=_besides(params),
         ),
         terms=Terms(

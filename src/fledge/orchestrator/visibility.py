@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from fledge.config import Config, agent_to_agent, visibility_for
-from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
+from fledge.core.access import AgentToAgent, Visibility, refuse_agents, refuse_sight
 from fledge.core.history import History, ShownMessage, history
 from fledge.core.keys import ListKind, agent_of, list_kind, main_key, parse_key
 from fledge.core.policy import Refusal, enforce
@@ -87,15 +87,14 @@ def refuse_look(tx: Tx, looker: Looker, target: str, theirs: str) -> Refusal | N
     """None if the looker may see the target, a session of agent `theirs`, whether it exists or not."""
     caller = tx.sessions.get(looker.session)
     own = "" if caller is None else caller.facts.agent_id
-    sight = Sight(
-        caller=looker.session,
-        target=target,
-        is_self=target == looker.session,
+    return refuse_sight(
+        looker.session,
+        target,
+        looker.seen,
         in_tree=is_below(tx, looker.session, target),
         same_agent=own == theirs,
-        agent_to_agent_allowed=refuse_agents(looker.agents, own, theirs) is None,
+        may_talk=refuse_agents(looker.agents, own, theirs) is None,
     )
-    return refuse_sight(sight, looker.seen)
 
 
 class SessionView(Struct, frozen=True, rename="camel", omit_defaults=True):

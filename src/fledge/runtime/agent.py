@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
+from typing import Concatenate, ParamSpec, TypeVar, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -367,10 +367,10 @@ class _Turn:
                 return True
             case asking.Keep(is_cut=is_cut):
                 return await self._finish(replace(reply, cut=is_cut))
-            case asking.Continue(words=words):
-                return await self._go_on_after(reply, words, "continue")
-            case asking.CallAgain(words=words):
-                return await self._go_on_after(reply, words, "dropped")
+            case asking.GoOn(words=words, kind=kind):
+                self.lines += await self.commit(steps.cut, reply, words, kind, self.last, self.ran)
+                self.ran = None
+                return True
             case asking.AskAgain(max_tokens=limit):
                 cause = "only thinking, no words"
                 self.tell("retry", f"{cause}; {request.model} is asked again for up to {limit} tokens", cause=cause)
@@ -390,12 +390,6 @@ class _Turn:
         goes = await self.commit(steps.finish, reply, self.last, self.ran, handover, begun)
         self.ran = None
         return self._goes_on(goes, self._spoken(begun + reply.text))
-
-    async def _go_on_after(self, reply: Replied, words: str, kind: Literal["continue", "dropped"]) -> bool:
-        """Commit a reply that the token limit cut, and let the model continue it."""
-        self.lines += await self.commit(steps.cut, reply, words, kind, self.last, self.ran)
-        self.ran = None
-        return True
 
     async def _request(self) -> Request:
         profile = self.profile
