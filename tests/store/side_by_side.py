@@ -41,7 +41,7 @@ class CheckedStore(PostgresStore):
     def _note_commit(self) -> _CommitId:
         changes = self._tx.unit.changes
         assert changes is not None
-        named = {table for table, _ in decode(changes.encode())}
+        named = decode(changes.encode()).keys()
         changed = {row[0] for row in self._pipe.execute(_CHANGED).fetchall() if row not in self._before}
         if not changed <= named:
             raise StoreError(f"changed, but not named by the commit: {', '.join(sorted(changed - named))}")
