@@ -466,3 +466,10 @@ def _drop_from(memory: _Memory, rows: ChangedRows) -> None:
         memory.values.clear()
     for key in rows.keys if memory.by == "key" else rows.groups:
         memory.values.pop(key, None)
+
+
+class Noun:
+    """The operations of a job on the rows of one noun of the domain."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
