@@ -10,6 +10,7 @@ from typing import Final
 
 from fledge.core.announce import announce_key
 from fledge.core.cluster import News
+from fledge.core.documents import Workspace
 from fledge.core.run import Instant
 from fledge.store.active import COUNTS, LANES, SUSPECTS, WAITED, Drivers, Queue, Turns
 from fledge.store.budgets import Budgets
@@ -25,7 +26,7 @@ from fledge.store.runs import DUE, Days, Deliveries, Events, Runs, Texts
 from fledge.store.session_rows import ACTIVE, ActiveRow
 from fledge.store.sessions import Sessions, Transcripts
 from fledge.store.unit import Table, Unit
-from fledge.store.workspaces import Workspaces
+from fledge.store.workspaces import WORKSPACES
 
 _NEXT_DUE: Final = """
 SELECT min(due) FROM (
@@ -69,7 +70,8 @@ class Tx:
         self.budgets = Budgets(unit)
         self.exchanges = Exchanges(unit)
         self.heartbeats = Heartbeats(unit)
-        self.workspaces = Workspaces(unit)
+        self.workspaces: Table[str, Workspace] = Table(unit, WORKSPACES)
+        """By their real paths."""
         self.lists = Lists(unit, self.runs)
         self.engines = Engines(unit)
         self.errands = Errands(unit)
