@@ -108,7 +108,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "drop_row": lambda tx: tx.inbox.drop("row", AT),
     "line_told": _tell_line,
     "save_heartbeat": lambda tx: tx.heartbeats.save(HeartbeatRow("talk", beat_at=AT)),
-    "save_workspace": lambda tx: tx.workspaces.save(Workspace("/w")),
+    "save_workspace": lambda tx: tx.workspaces.put("/w", Workspace("/w")),
     "begin_work": lambda tx: tx.drivers.begin_work("driven", "/w", AT),
 }
 

@@ -13,9 +13,9 @@ class DocumentConformance:
     def test_what_is_known_of_a_workspace_is_as_it_was_saved_last(self, bench: Bench) -> None:
         first = Workspace("/w", (Document("SOUL.md", "one"),))
         last = Workspace("/w", (Document("SOUL.md", "one", Version("two", AT)),), ((AT, AT + 1), (AT + 2, AT + 3)))
-        bench.do(lambda tx: tx.workspaces.save(first))
+        bench.do(lambda tx: tx.workspaces.put("/w", first))
         assert bench.see(lambda tx: tx.workspaces.get("/w")) == first
-        bench.do(lambda tx: tx.workspaces.save(last))
+        bench.do(lambda tx: tx.workspaces.put("/w", last))
         assert bench.see(lambda tx: (tx.workspaces.get("/w"), tx.workspaces.get("/w/x"))) == (last, None)
 
     def test_where_a_driver_may_write_is_known_from_the_first_time_on_until_it_is_gone(self, bench: Bench) -> None:

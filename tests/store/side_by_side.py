@@ -36,13 +36,13 @@ class CheckedStore(PostgresStore):
 
     def _begin(self) -> None:
         super()._begin()
-        self._before = self._pipe.execute(_CHANGED).fetchall()
+        self._before = self._db.execute(_CHANGED).fetchall()
 
     def _note_commit(self) -> _CommitId:
         changes = self._tx.unit.changes
         assert changes is not None
-        named = {table for table, _ in decode(changes.encode())}
-        changed = {row[0] for row in self._pipe.execute(_CHANGED).fetchall() if row not in self._before}
+        named = decode(changes.encode()).keys()
+        changed = {row[0] for row in self._db.execute(_CHANGED).fetchall() if row not in self._before}
         if not changed <= named:
             raise StoreError(f"changed, but not named by the commit: {', '.join(sorted(changed - named))}")
         return super()._note_commit()

@@ -60,13 +60,13 @@ def test_a_writer_drops_the_rows_it_remembers_once_another_has_changed_them(serv
 def test_a_writer_that_wrote_last_remembers_its_rows(server: Server) -> None:
     async def test(one: PostgresStore, other: PostgresStore) -> None:
         await one.transact(note("mine"))
-        trips = one._pipe.trips
+        trips = one._db.trips
         await one.transact(lambda tx: tx.sessions.get(NOTES))
-        assert one._pipe.trips - trips == 2  # to begin, and to commit
+        assert one._db.trips - trips == 2  # to begin, and to commit
         await other.transact(note("theirs"))
-        trips = one._pipe.trips
+        trips = one._db.trips
         await one.transact(lambda tx: tx.sessions.get(NOTES))
-        assert one._pipe.trips - trips == 3
+        assert one._db.trips - trips == 3
 
     with_two(server, test)
 
@@ -88,9 +88,9 @@ def test_a_writer_reads_again_only_the_rows_that_another_has_changed(server: Ser
         await one.transact(open_all)
         for changed in range(3):
             await other.transact(lambda tx: [tx.sessions.raise_generation(key) for key in keys[:changed]])  # noqa: B023
-            trips = one._pipe.trips
+            trips = one._db.trips
             await one.transact(sessions_of(*keys))
-            assert one._pipe.trips - trips == 2 + changed  # to begin, to commit, and for each row
+            assert one._db.trips - trips == 2 + changed  # to begin, to commit, and for each row
 
     with_two(server, test)
 
@@ -192,9 +192,9 @@ def test_statements_whose_results_nobody_reads_cost_no_round_trip(server: Server
                 note(f"{n}")(tx)
 
         await one.transact(note("first"))
-        trips = one._pipe.trips
+        trips = one._db.trips
         await one.transact(write)
-        assert one._pipe.trips - trips == 3  # to begin, to hear that all was taken, to commit
+        assert one._db.trips - trips == 3  # to begin, to hear that all was taken, to commit
 
     with_two(server, test)
 

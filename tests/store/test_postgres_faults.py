@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from fledge.errors import StoreError, StoreLost
@@ -102,7 +103,7 @@ def test_a_batch_whose_connection_was_lost_before_its_commit_is_run_again(server
 class ReusedNumbers(PostgresStore):
     """A store on a server that crashed and has given the number of each lost transaction to another, committed one."""
 
-    def _status(self, xid: str) -> str | None:
+    def _status(self, connection: "psycopg.Connection[Any]") -> str | None:
         return "committed"
 
 

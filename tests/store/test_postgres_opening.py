@@ -176,10 +176,11 @@ def test_an_upgrade_is_applied_once_however_many_start(server: Server) -> None:
     step = "ALTER TABLE runs ADD COLUMN wings INTEGER NOT NULL DEFAULT 2; -- and why\nCREATE INDEX w ON runs (wings);"
     steps = (*upgrades(), (LAST + 1, step))
 
-    def start(_: int) -> str:
+    def start(_: int) -> object:
         address = parse(server.url(name))
         with connect(address, "setup").connection as connection:
-            return migrate(connection, address, steps)
+            migrate(connection, address, steps)
+            return connection.execute("SELECT id FROM fledge_store").fetchone()
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(start, range(4)))) == 1
@@ -287,7 +288,8 @@ def test_four_that_start_at_once_make_one_store(server: Server) -> None:
     async def main() -> list[int]:
         opening = (asyncio.to_thread(PostgresStore.open, url, alone=False) for _ in range(4))
         stores = await asyncio.gather(*opening)
-        assert len({store.id for store in stores}) == 1
+        ids = [await store.read(lambda tx: tx.unit.column("SELECT id FROM fledge_store")) for store in stores]
+        assert ids == [ids[0]] * 4
         await stores[0].transact(open_notes)
         numbers = await asyncio.gather(*(store.transact(note("x")) for store in stores))
         await asyncio.gather(*(store.close() for store in stores))

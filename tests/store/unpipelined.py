@@ -35,7 +35,7 @@ class UnpipelinedStore(PostgresStore):
 
     def _begin(self) -> None:
         super()._begin()
-        self._tx.unit.db = StepByStep(self._pipe)
+        self._tx.unit.db = StepByStep(self._db)
 
     def _show(self, link: _Link, tx: Tx, job: Job) -> None:
         def run(tx: Tx, job_of_caller: Any = job.run) -> Any:

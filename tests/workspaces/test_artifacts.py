@@ -30,7 +30,10 @@ def test_files_are_listed_by_name_with_size_and_digest(workspace: Path) -> None:
     found = find_artifacts(workspace, "artifacts", digests=True)
     files = (Artifact("b.md", 3, digest(b"bee")), Artifact("sub/a.txt", 0, digest(b"")))
     assert found == Handover(str(workspace / "artifacts"), files)
-    assert find_artifacts(workspace, "artifacts", digests=False).artifacts[0] == Artifact("b.md", 3)
+    assert find_artifacts(workspace, "artifacts", digests=False).artifacts == (
+        Artifact("b.md", 3),
+        Artifact("sub/a.txt", 0),
+    )
 
 
 def test_nothing_is_handed_over_if_there_is_no_folder_or_nothing_in_it(workspace: Path) -> None:

@@ -186,7 +186,7 @@ class Commit:
         driver = self.tx.drivers.release(session, epoch)
         if driver is not None and driver.works_in is not None and driver.works_since is not None:
             workspace = self.tx.workspaces.get(driver.works_in) or Workspace(driver.works_in)
-            self.tx.workspaces.save(workspace.with_span((driver.works_since, self.at)))
+            self.tx.workspaces.put(driver.works_in, workspace.with_span((driver.works_since, self.at)))
         self.hints.released += ((session, epoch),)
         self.hints.moved.append(session)
         self.hints.look = True

@@ -227,7 +227,7 @@ def judge_documents(c: Commit, session: str, path: str, found: Mapping[str, Vers
             workspace = workspace.with_document(replace(before, left_out=version))
             if version != before.left_out:
                 outbox.tell(c, session, f"document:{path}/{name}:{version.digest[:16]}", left_out_line(name))
-    c.tx.workspaces.save(workspace)
+    c.tx.workspaces.put(path, workspace)
     return frozenset(names)
 
 
@@ -237,7 +237,7 @@ def accept_documents(c: Commit, path: str, digests: Mapping[str, str]) -> list[s
     before = left_out_documents(c.tx, path)
     for name, digest in digests.items():
         workspace = workspace.with_document(Document(name, digest))
-    c.tx.workspaces.save(workspace)
+    c.tx.workspaces.put(path, workspace)
     return [name for name in before if name in digests]
 
 

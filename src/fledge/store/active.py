@@ -14,7 +14,7 @@ from fledge.errors import NotFound, Refused, StaleWrite
 from fledge.store.people import Approvals, MessageRequests
 from fledge.store.records import Driver, LaneQueue, QueuePlace, TurnRan
 from fledge.store.runs import Runs
-from fledge.store.session_rows import DRIVER, ActiveRow, read_driver
+from fledge.store.session_rows import DRIVER, IDLE, UNOPENED, ActiveRow, read_driver
 from fledge.store.sessions import Sessions
 from fledge.store.unit import Table, Unit, plain_shape, to_json
 
@@ -23,14 +23,14 @@ _decode_turn = msgspec.json.Decoder(OpenTurn).decode
 
 WAITED: Final = "SELECT key FROM sessions WHERE wait_at <= ? ORDER BY wait_at LIMIT ?"
 _LIVE: Final = "(release_at IS NULL OR release_at > ?)"
-_COUNTS: Final = f"SELECT lane, count(*) FROM active WHERE lane IS NOT NULL AND owner = ? AND {_LIVE} GROUP BY lane"
-_SUSPECTS: Final = f"SELECT count(*) FROM active WHERE lane IS NOT NULL AND suspect = 1 AND {_LIVE}"
+COUNTS: Final = f"SELECT lane, count(*) FROM active WHERE lane IS NOT NULL AND owner = ? AND {_LIVE} GROUP BY lane"
+SUSPECTS: Final = f"SELECT count(*) FROM active WHERE lane IS NOT NULL AND suspect = 1 AND {_LIVE}"
 _AT_WORK: Final = (
     "SELECT works_in, works_since FROM active WHERE lane IS NOT NULL AND works_in IS NOT NULL ORDER BY session"
 )
 # All lanes with queued sessions, and how many are driven in each: this walks over the first column of the index, not
 # over its rows.
-_LANES: Final = f"""
+LANES: Final = f"""
 WITH RECURSIVE found (lane) AS (
   SELECT min(queue_lane) FROM active WHERE queue_lane IS NOT NULL
   UNION ALL
@@ -42,7 +42,7 @@ WITH RECURSIVE found (lane) AS (
 # Sound and suspect sessions have an index each, so that neither search reads rows of the other.
 _CLAIMABLE: Final = [
     f"""
-SELECT rank, seq, session, queue_lane FROM active
+SELECT rank, seq, session, {suspect} FROM active
 WHERE queue_lane = ? AND (due_at IS NULL OR due_at <= ?) AND is_suspect = {suspect}
   AND (epoch IS NULL OR release_at <= ?)
 ORDER BY rank, seq LIMIT ?
@@ -91,15 +91,14 @@ class Queue:
 
     def remove(self, session: str) -> None:
         """Take the session out of its queue."""
-        row = self._active.get(session)
-        if row is not None and row.place is not None:
+        row = self._active.get(session) or IDLE
+        if row.place is not None:
             self._ranks.clear()
             self._active.put(session, row.without_place())
 
     def place(self, session: str) -> QueuePlace | None:
         """Its place in the queue, if it has one."""
-        row = self._active.get(session)
-        return None if row is None else row.place
+        return (self._active.get(session) or IDLE).place
 
     def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
         """The sessions that wait for a slot at this time, by lane; lanes without any are left out."""
@@ -124,7 +123,7 @@ class Queue:
     def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[QueuePlace]:
         """Sessions that can be claimed now, in fair order: with a free slot, without a driver, suspects one at a
         time."""
-        ((suspects,),), lanes = self._unit.all_of((_SUSPECTS, at), (_LANES, at))
+        ((suspects,),), lanes = self._unit.all_of((SUSPECTS, at), (LANES, at))
         rooms = [(lane, min(lane_width(widths, lane) - busy, limit)) for lane, busy in lanes]
         rooms = [(lane, room) for lane, room in rooms if room > 0]
         queued = self._unit.all_of(
@@ -133,21 +132,17 @@ class Queue:
         )
         found: list[QueuePlace] = []
         for (lane, room), sound, suspect in zip(rooms, queued, queued[len(rooms) :], strict=False):
-            rows = [(*row, False) for row in sound] + [(*row, True) for row in suspect if not suspects]
-            for rank, _, session, _, is_suspect in sorted(rows)[: min(room, limit - len(found))]:
-                found.append(QueuePlace(session, lane, rank, is_suspect))
+            rows = sound if suspects else sorted(sound + suspect)
+            for rank, _, session, is_suspect in rows[: min(room, limit - len(found))]:
+                found.append(QueuePlace(session, lane, rank, bool(is_suspect)))
                 suspects += is_suspect
         return found
-
-    def ask(self, at: Instant) -> None:
-        """What is claimable at this time is looked at soon."""
-        self._unit.ahead((_SUSPECTS, at), (_LANES, at))
 
     def claim(self, place: QueuePlace, owner: str, at: Instant) -> int:
         """Take the lease and the slot; returns the epoch that fences this driver's writes."""
         session = place.session
-        row = self._active.get(session)
-        if row is None or row.place is None:
+        row = self._active.get(session) or IDLE
+        if row.place is None:
             raise StaleWrite(f"{session} is not queued any more")
         epoch = self._sessions.raise_epoch(session)
         lane = self.lanes.get(place.lane) or Lane(place.lane)
@@ -178,8 +173,7 @@ class Drivers:
 
     def get(self, session: str) -> Driver | None:
         """The driver of this session, superseded or not."""
-        row = self._active.get(session)
-        return None if row is None else row.driver
+        return (self._active.get(session) or IDLE).driver
 
     def all(self) -> list[Driver]:
         """All drivers."""
@@ -200,11 +194,7 @@ class Drivers:
 
     def count_of(self, owner: str, at: Instant) -> dict[str, int]:
         """How many slots the drivers of this engine take at this time, by lane."""
-        return dict(self._unit.all(_COUNTS, owner, at))
-
-    def ask(self, owner: str, at: Instant) -> None:
-        """Send the statement of `count_of` ahead."""
-        self._unit.ahead((_COUNTS, owner, at))
+        return dict(self._unit.all(COUNTS, owner, at))
 
     def fence(self, session: str, epoch: int) -> Driver:
         """The driver with this epoch. Raises `StaleWrite` if it was superseded or is gone."""
@@ -215,21 +205,21 @@ class Drivers:
 
     def progress(self, session: str, at: Instant, step_open: bool, patient_until: Instant | None = None) -> None:
         """Record progress of the driver: whether a step is open, and until when its tools may take."""
-        row = self._active.get(session)
-        if row is not None and row.driver is not None:
+        row = self._active.get(session) or IDLE
+        if row.driver is not None:
             driver = replace(row.driver, progress_at=at, step_open=step_open, patient_until=patient_until)
             self._active.put(session, replace(row, driver=driver))
 
     def trust(self, session: str) -> None:
         """The driver of this session is no longer suspect: other suspects may be driven at the same time."""
-        row = self._active.get(session)
-        if row is not None and row.driver is not None:
+        row = self._active.get(session) or IDLE
+        if row.driver is not None:
             self._active.put(session, replace(row, driver=replace(row.driver, suspect=False)))
 
     def begin_work(self, session: str, workspace: str, at: Instant) -> None:
         """Record that the driver's tools may write in this workspace; does nothing if that is recorded."""
-        row = self._active.get(session)
-        if row is not None and row.driver is not None and row.driver.works_in is None:
+        row = self._active.get(session) or IDLE
+        if row.driver is not None and row.driver.works_in is None:
             driver = replace(row.driver, works_in=workspace, works_since=at)
             self._active.put(session, replace(row, driver=driver))
 
@@ -239,9 +229,9 @@ class Drivers:
 
     def release(self, session: str, epoch: int) -> Driver | None:
         """Free the slot of the driver with this epoch, which has exited; returns that driver, if it had one."""
-        row = self._active.get(session)
-        driver = None if row is None else row.driver
-        if row is None or driver is None or driver.epoch != epoch:
+        row = self._active.get(session) or IDLE
+        driver = row.driver
+        if driver is None or driver.epoch != epoch:
             return None
         self._active.put(session, row.without_driver())
         return driver
@@ -254,14 +244,14 @@ class Drivers:
 
     def stop(self, session: str, until: Instant) -> None:
         """Mark the driver as told to stop; its epoch stays. A driver that was told before keeps its first deadline."""
-        row = self._active.get(session)
-        if row is not None and row.driver is not None and row.driver.release_at is None:
+        row = self._active.get(session) or IDLE
+        if row.driver is not None and row.driver.release_at is None:
             self._active.put(session, replace(row, driver=replace(row.driver, release_at=until)))
 
     def interrupt(self, session: str) -> None:
         """Interrupt the driver's step: raise `interrupts` by one; the epoch stays."""
-        row = self._active.get(session)
-        if row is not None and row.driver is not None:
+        row = self._active.get(session) or IDLE
+        if row.driver is not None:
             driver = replace(row.driver, interrupts=row.driver.interrupts + 1)
             self._active.put(session, replace(row, driver=driver))
 
@@ -284,13 +274,12 @@ class Turns:
     def state(self, session: str) -> Turn | None:
         """The state of a session's turn: of a conversation, or of a child after its run's end. None for a live run,
         whose phase is its state, for a program, and for a session that is deleted or unknown."""
-        row, known, run = self._active.get(session), self._sessions.rows.get(session), self._runs.find(session)
+        known, run = self._sessions.rows.get(session), self._runs.find(session)
         if known is None or known.session.deleted or known.session.kind == "program":
             return None
         if run is not None and run.ended is None:
             return None
-        if row is None:
-            return Turn(Idle(), known.wait)
+        row = self._active.get(session) or IDLE
         turn, driver, place = row.turn, row.driver, row.place
         if turn is None:
             return Turn(Idle() if place is None else Due(place.due_at), known.wait)
@@ -318,20 +307,18 @@ class Turns:
 
     def get(self, session: str) -> OpenTurn | None:
         """The open turn, if any."""
-        row = self._active.get(session)
-        return None if row is None else row.turn
+        return (self._active.get(session) or IDLE).turn
 
     def save(self, turn: OpenTurn) -> None:
         """Store the open turn. Raises `NotFound` if it is not the open one."""
-        row = self._active.get(turn.session)
-        if row is None or row.turn is None or row.turn.turn != turn.turn:
+        row = self._active.get(turn.session) or IDLE
+        if row.turn is None or row.turn.turn != turn.turn:
             raise NotFound(f"turn {turn.turn} of {turn.session} is not open")
         self._active.put(turn.session, replace(row, turn=turn))
 
     def wait(self, session: str) -> Wait | None:
         """The wait of a conversation that yielded, if there is one."""
-        row = self._sessions.rows.get(session)
-        return None if row is None else row.wait
+        return (self._sessions.rows.get(session) or UNOPENED).wait
 
     def save_wait(self, session: str, wait: Wait | None) -> None:
         """Store the session's wait, or that it has none."""
@@ -350,8 +337,8 @@ class Turns:
 
     def last_ran(self, session: str) -> TurnRan | None:
         """What the last turn that reached its model ran with."""
-        row = self._sessions.rows.get(session)
-        return None if row is None or row.ran is None else _decode_ran(row.ran)
+        ran = (self._sessions.rows.get(session) or UNOPENED).ran
+        return None if ran is None else _decode_ran(ran)
 
     def failing(self) -> list[OpenTurn]:
         """Open turns that have read inbox rows and have failed, the longest open first."""
@@ -361,9 +348,9 @@ class Turns:
     def close(self, session: str, end: TurnEnd, at: Instant, owes: Owes = "nothing") -> None:
         """Close the open turn, if there is one, and end its unanswered requests: those that this turn and earlier ones
         have read, only those of this turn (`owes` is `earlier`), or none (`all`)."""
-        row = self._active.get(session)
-        turn = None if row is None else row.turn
-        if row is not None and turn is not None:
+        row = self._active.get(session) or IDLE
+        turn = row.turn
+        if turn is not None:
             self._active.put(session, row.without_turn())
             known = self._sessions.row(session)
             self._sessions.rows.put(session, replace(known, ended=to_json(end)))

@@ -4,17 +4,14 @@ import msgspec
 
 from fledge.core.policy import Budget, Spent
 from fledge.store.records import BudgetAccount
-from fledge.store.unit import Unit, to_json
+from fledge.store.unit import Noun, to_json
 
 _budget = msgspec.json.Decoder(Budget).decode
 _spent = msgspec.json.Decoder(Spent).decode
 
 
-class Budgets:
+class Budgets(Noun):
     """Budget accounts by session."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def any(self) -> bool:
         """True if any session has a budget."""
@@ -23,11 +20,10 @@ class Budgets:
     def get(self, session: str) -> BudgetAccount | None:
         """The session's own budget account, if it has one."""
         row = self._unit.one("SELECT budget, used, reserved, warned FROM purses WHERE session = ?", session)
-        return (
-            None
-            if row is None
-            else BudgetAccount(session, _budget(row[0]), _spent(row[1]), _spent(row[2]), bool(row[3]))
-        )
+        if row is None:
+            return None
+        budget, used, reserved, warned = row
+        return BudgetAccount(session, _budget(budget), _spent(used), _spent(reserved), bool(warned))
 
     def save(self, account: BudgetAccount) -> None:
         """Store a budget account."""

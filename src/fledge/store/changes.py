@@ -5,7 +5,7 @@ keys of the changed rows and their groups (the sessions whose inbox they are in,
 of the table may have changed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,52 +17,28 @@ MOST_KEYS: Final = 1000
 class ChangedRows(NamedTuple):
     """The changed rows of one table."""
 
-    keys: list[Any]
-    groups: list[Any]
+    keys: set[str | int | tuple[str | int, ...]]
+    groups: set[str | None]
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, ChangedRows | None]).decode
+class RowChanges(dict[str, ChangedRows | None]):
+    """The changed rows of a transaction, by table; None: any row of it may have changed."""
 
-
-class RowChanges:
-    """The changed rows of a transaction, by table."""
-
-    __slots__ = ("_tables",)
-
-    def __init__(self) -> None:
-        self._tables: dict[str, tuple[set[Any], set[Any]] | None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._tables)
+    __slots__ = ()
 
     def add(self, table: str, keys: Iterable[Any] = (), groups: Iterable[Any] = ()) -> None:
         """These rows were inserted, updated or deleted. Without keys: rows were appended that no writer remembers."""
-        found = self._tables.setdefault(table, (set(), set()))
+        found = self.setdefault(table, ChangedRows(set(), set()))
         if found is not None:
-            found[0].update(keys)
-            found[1].update(groups)
-            if len(found[0]) > MOST_KEYS:
-                self.add_all(table)
-
-    def add_all(self, table: str) -> None:
-        """Any row of the table may have changed."""
-        self._tables[table] = None
-
-    def clear(self) -> None:
-        """Nothing was changed."""
-        self._tables.clear()
+            found.keys.update(keys)
+            found.groups.update(groups)
+            if len(found.keys) > MOST_KEYS:
+                self[table] = None
 
     def encode(self) -> str:
         """The changes as JSON."""
-        return _encode(
-            {name: None if rows is None else (*map(list, rows),) for name, rows in self._tables.items()}
-        ).decode()
+        return msgspec.json.encode(self).decode()
 
 
-def decode(text: str) -> Iterator[tuple[str, ChangedRows | None]]:
-    """The tables that a commit has changed, and the rows of each; None: any row."""
-    for table, rows in _decode(text).items():
-        if rows is not None:  # JSON has no tuples
-            rows = ChangedRows([tuple(key) if isinstance(key, list) else key for key in rows.keys], rows.groups)
-        yield table, rows
+decode: Final = msgspec.json.Decoder(dict[str, ChangedRows | None]).decode
+"""The changed rows of a commit, by table."""

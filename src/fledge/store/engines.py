@@ -10,29 +10,22 @@ import msgspec
 from msgspec.structs import asdict
 
 from fledge.core.cluster import Member
-from fledge.store.unit import Unit, to_json
+from fledge.store.unit import Noun, to_json
 
 # In the order of the fields of `Member`.
 _COLUMNS: Final = (
     "id, host, pid, started_at, seen_at, lease_s, drives, drains, settings, limits, name, version, machine, born"
 )
-_ALL: Final = f"SELECT {_COLUMNS} FROM engines ORDER BY started_at, id"
+MEMBERS: Final = f"SELECT {_COLUMNS} FROM engines ORDER BY started_at, id"
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Engines:
+class Engines(Noun):
     """The engines that share the store."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def all(self) -> list[Member]:
         """All engines that have not left, alive or not, oldest first."""
-        return [_member(row) for row in self._unit.all(_ALL)]
-
-    def ask(self) -> None:
-        """Send the statement of `all` ahead."""
-        self._unit.ahead((_ALL,))
+        return [_member(row) for row in self._unit.all(MEMBERS)]
 
     def join(self, one: Member) -> None:
         """Add this engine."""
@@ -55,11 +48,8 @@ def _member(row: Any) -> Member:
     return Member(*values)
 
 
-class Errands:
+class Errands(Noun):
     """Work of engines outside the database, by name."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def take(self, name: str, owner: str) -> bool:
         """Reserve the work for this engine; False if another one has it."""

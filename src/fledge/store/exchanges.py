@@ -4,16 +4,13 @@ import msgspec
 
 from fledge.core.exchange import Exchange
 from fledge.core.run import Instant
-from fledge.store.unit import Unit, to_json
+from fledge.store.unit import Noun, to_json
 
 _exchange = msgspec.json.Decoder(Exchange).decode
 
 
-class Exchanges:
+class Exchanges(Noun):
     """Exchanges by their ids."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def save(self, exchange: Exchange, at: Instant) -> None:
         """Store an exchange as it stands at this time."""
@@ -44,33 +41,26 @@ class Exchanges:
 
     def get(self, exchange_id: str) -> Exchange | None:
         """An exchange by its id."""
-        return self._first("SELECT state FROM exchanges WHERE id = ?", exchange_id)
+        return next(iter(self._found("WHERE e.id = ?", exchange_id)), None)
 
     def about(self, row: str) -> Exchange | None:
         """The exchange whose current message is in this inbox row."""
-        return self._first("SELECT state FROM exchanges WHERE row = ?", row)
-
-    def _first(self, sql: str, arg: str) -> Exchange | None:
-        found = None if self._unit.is_empty("exchanges") else self._unit.one(sql, arg)
-        return None if found is None else _exchange(found[0])
+        return next(iter(self._found("WHERE e.row = ?", row)), None)
 
     def answering(self, session: str) -> list[Exchange]:
         """Exchanges that await this session's answer to a message it has read."""
-        if self._unit.is_empty("exchanges"):
-            return []
-        rows = self._unit.column(
-            "SELECT e.state FROM exchanges e JOIN inbox i ON i.key = e.row"
-            " WHERE e.speaker = ? AND i.state = 'consumed' ORDER BY i.seq",
-            session,
+        return self._found(
+            "JOIN inbox i ON i.key = e.row WHERE e.speaker = ? AND i.state = 'consumed' ORDER BY i.seq", session
         )
-        return [_exchange(row) for row in rows]
 
     def begun(self, session: str) -> list[Exchange]:
         """Exchanges that this session began and that are not over."""
+        return self._found("WHERE e.requester = ? AND e.speaker IS NOT NULL ORDER BY e.id", session)
+
+    def _found(self, which: str, arg: str) -> list[Exchange]:
         if self._unit.is_empty("exchanges"):
             return []
-        sql = "SELECT state FROM exchanges WHERE requester = ? AND speaker IS NOT NULL ORDER BY id"
-        return [_exchange(row) for row in self._unit.column(sql, session)]
+        return [_exchange(row) for row in self._unit.column(f"SELECT e.state FROM exchanges e {which}", arg)]
 
     def is_waited_for(self, session: str, at: Instant) -> bool:
         """True if another session waits, at this time, for this one's answer."""

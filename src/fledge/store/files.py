@@ -11,7 +11,6 @@ import secrets
 import socket
 import sqlite3
 import stat
-import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -165,7 +164,7 @@ def lock_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
         raise StoreError(f"{folder} is a file, not a folder; name another") from error
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose a folder you may write to") from error
-    return StoreLock(folder / "lock", time.time(), address, alone)
+    return StoreLock(folder / "lock", address, alone)
 
 
 def prove_folder(folder: Path, store_id: str, shown: str, home: Home | None) -> Home:

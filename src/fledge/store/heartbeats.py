@@ -4,16 +4,13 @@ from msgspec.structs import astuple
 
 from fledge.core.run import Instant
 from fledge.store.records import HeartbeatRow
-from fledge.store.unit import Unit
+from fledge.store.unit import Noun
 
 _HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
 
 
-class Heartbeats:
+class Heartbeats(Noun):
     """Heartbeats by session."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def get(self, session: str) -> HeartbeatRow | None:
         """The heartbeat of this conversation; None if it never had one."""

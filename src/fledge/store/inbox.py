@@ -73,6 +73,8 @@ class Inbox:
     def __init__(self, unit: Unit, runs: Runs, commissions: MessageRequests) -> None:
         self._unit, self._runs, self._requests = unit, runs, commissions
         self.rows: Table[str, InboxRow] = Table(unit, _INBOX)
+        self.get = self.rows.get
+        """A row by its key, whatever its state."""
         self._unread = unit.memory("inbox", by="group")
         """Unread rows by session."""
         self._lengths = unit.memory("inbox", by="key")
@@ -128,10 +130,6 @@ class Inbox:
             known = self._lengths[row.key] = (row, measure())
         length: int = known[1]
         return length
-
-    def get(self, key: str) -> InboxRow | None:
-        """A row by its key, whatever its state."""
-        return self.rows.get(key)
 
     # -- unread rows
 
@@ -200,10 +198,8 @@ class Inbox:
         if waiting.rows is not None:
             newest = (row for row in reversed(waiting.rows.values()) if kind is None or row.kind == kind)
             return list(islice(newest, 1))
-        unread = "session = ? AND state = 'unread'"
-        if kind is None:
-            return self._found(f"{unread} ORDER BY seq DESC LIMIT 1", session)
-        return self._found(f"{unread} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)
+        newest_of = "session = ? AND state = 'unread' AND kind = coalesce(?, kind) ORDER BY seq DESC LIMIT 1"
+        return self._found(newest_of, session, kind)
 
     def count_waiting(self, session: str, kind: InboxRowKind, origin: str) -> int:
         """The number of unread rows of this kind and origin."""

@@ -8,6 +8,7 @@ lock the new one. So the lock is compared with the file at its path after it is 
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 
 import msgspec
@@ -37,16 +38,16 @@ class Holder(msgspec.Struct, frozen=True):
         return f"process {self.pid} on {self.host} ({self.command}{at})"
 
 
-def this_process(at: float, address: str = "") -> Holder:
-    """This process as the holder since that time."""
-    return Holder(os.getpid(), socket.gethostname(), this_program(), at, address)
+def this_process(address: str) -> bytes:
+    """This process as the holder from now on, as JSON."""
+    return msgspec.json.encode(Holder(os.getpid(), socket.gethostname(), this_program(), time.time(), address))
 
 
 class StoreLock:
     """The lock, held from construction until `release`: exclusive, or shared, in which case the file names no holder.
     Raises `StoreLocked` if another process holds it in a way that conflicts."""
 
-    def __init__(self, path: Path, at: float, address: str = "", alone: bool = True) -> None:
+    def __init__(self, path: Path, address: str, alone: bool) -> None:
         self._path, self._alone = path, alone
         for _ in range(TRIES):
             self._fd = _locked(path, alone)
@@ -60,17 +61,13 @@ class StoreLock:
         keep_from_children(self._fd)
         try:
             if alone:
-                self.write(at, address)
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, this_process(address), 0)
         except OSError as error:
             self._close()
             raise StoreError(
                 f"{path}: cannot be written ({error.strerror}); free some space or check the disk"
             ) from error
-
-    def write(self, at: float, address: str) -> None:
-        """Write the holder and its address into the file."""
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode(this_process(at, address)), 0)
 
     def is_ours(self) -> bool:
         """False once the file was removed or replaced: then another process may hold the lock too."""

@@ -6,7 +6,7 @@ from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import Refused
 from fledge.store.records import OutboxPost, Route
-from fledge.store.unit import Unit
+from fledge.store.unit import Noun
 
 _POST: Final = "key, kind, run, body, tries, due_at, lane, retries, expires_at, state, coalesce(error, '')"
 _ROUTE: Final = "session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by"
@@ -29,11 +29,8 @@ WHERE due_at IS NOT NULL AND (lane = '' OR state = 'undelivered') AND due_at <= 
 """
 
 
-class Outbox:
+class Outbox(Noun):
     """Posts that are to be sent, were sent, or could not be sent."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def post(
         self,
@@ -127,11 +124,8 @@ class Outbox:
         return [OutboxPost(*row) for row in self._unit.all(sql, *(() if lane is None else (lane,)))]
 
 
-class Routes:
+class Routes(Noun):
     """The addresses to which replies of sessions go."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def get(self, session: str) -> Route | None:
         """The route of the session, if it has one."""

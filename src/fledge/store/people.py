@@ -10,9 +10,9 @@ from fledge.core.run import Instant
 from fledge.core.turn import TurnEnd
 from fledge.core.value import Value
 from fledge.store.records import Approval, ApprovalState, MessageRequest, Wishes
-from fledge.store.session_rows import ActiveRow
+from fledge.store.session_rows import IDLE, UNOPENED, ActiveRow
 from fledge.store.sessions import Sessions
-from fledge.store.unit import LAST, Table, Unit, to_json
+from fledge.store.unit import LAST, Noun, Table, Unit, to_json
 
 _offer = msgspec.json.Decoder(Offer).decode
 _wishes = msgspec.json.Decoder(Wishes).decode
@@ -23,15 +23,15 @@ _APPROVAL: Final = (
     "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule,"
     " why"
 )
-_MOVES: Final[dict[ApprovalState, tuple[str, ...]]] = {
-    "allowed": ("waiting",),
-    "denied": ("waiting",),
-    "expired": ("waiting",),
-    "void": ("waiting", "allowed"),
-    "started": ("allowed",),
-    "waiting": (),
+_ORIGINS: Final[dict[ApprovalState, str]] = {
+    "allowed": "'waiting'",
+    "denied": "'waiting'",
+    "expired": "'waiting'",
+    "void": "'waiting', 'allowed'",
+    "started": "'allowed'",
+    "waiting": "''",
 }
-"""The states from which each state can be reached."""
+"""The states from which each state can be reached, as SQL: `waiting` from none."""
 # In the order of the fields of `MessageRequest`.
 _REQUEST: Final = "run_id, session, row, wishes, accepted_at, turn, started_at, ended_at, ended, entry"
 OVERDUE: Final = (
@@ -39,11 +39,8 @@ OVERDUE: Final = (
 )
 
 
-class Approvals:
+class Approvals(Noun):
     """Tool calls that need a person's approval."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def ask(self, approval: Approval) -> None:
         """Store a question; asking about the same call again changes nothing."""
@@ -89,15 +86,13 @@ class Approvals:
     ) -> bool:
         """Change the state of the question about this call, and store the answer; False if there is no such question,
         or it is already decided."""
-        moved = 0
-        for origin in _MOVES[state]:
-            moved += self._unit.execute(
-                "UPDATE approvals SET state = ?, answered_by = CASE WHEN ? = '' THEN answered_by ELSE ? END,"
-                " words = CASE WHEN ? = '' THEN words ELSE ? END, rule = CASE WHEN ? = '' THEN rule ELSE ? END"
-                " WHERE session = ? AND entry = ? AND idx = ? AND state = ?",
-                *(state, answered_by, answered_by, words, words, rule, rule, session, entry, index, origin),
-            ).rowcount
-        return moved > 0
+        cursor = self._unit.execute(
+            "UPDATE approvals SET state = ?, answered_by = coalesce(nullif(?, ''), answered_by),"
+            " words = coalesce(nullif(?, ''), words), rule = coalesce(nullif(?, ''), rule)"
+            f" WHERE session = ? AND entry = ? AND idx = ? AND state IN ({_ORIGINS[state]})",
+            *(state, answered_by, words, rule, session, entry, index),
+        )
+        return cursor.rowcount > 0
 
 
 class MessageRequests:
@@ -121,65 +116,52 @@ class MessageRequests:
 
     def take_up(self, row: str, at: Instant) -> None:
         """Record that the open turn of its session has read this row, and so serves its request, if there is one."""
-        if self._unit.is_empty("commissions"):
-            return
-        found = self._unit.one("SELECT session, wishes FROM commissions WHERE row = ? AND ended_at IS NULL", row)
-        at_work = None if found is None else self._active.get(found[0])
-        if at_work is None or at_work.turn is None:
-            return
-        limit_s = _wishes(found[1]).timeout_s
-        self._unit.execute(
-            "UPDATE commissions SET started_at = ?, deadline_at = ?, turn = ? WHERE row = ?",
-            *(at, at + limit_s if limit_s else None, at_work.turn.turn, row),
-        )
+        for session, wishes in self._open("session, wishes", "row = ?", row):
+            turn = (self._active.get(session) or IDLE).turn
+            if turn is not None:
+                limit_s = _wishes(wishes).timeout_s
+                self._unit.execute(
+                    "UPDATE commissions SET started_at = ?, deadline_at = ?, turn = ? WHERE row = ?",
+                    *(at, at + limit_s if limit_s else None, turn.turn, row),
+                )
 
     def end(self, row: str, end: TurnEnd, at: Instant) -> None:
         """End the open request of this row, if there is one: it was answered, or will not be."""
-        if self._unit.is_empty("commissions"):
-            return
-        found = self._unit.one("SELECT session FROM commissions WHERE row = ? AND ended_at IS NULL", row)
-        if found is not None:
-            self._unit.execute(
-                "UPDATE commissions SET ended = ?, ended_at = ?, entry = ? WHERE row = ? AND ended_at IS NULL",
-                *(to_json(end), at, self._last_entry(found[0]), row),
-            )
+        for (session,) in self._open("session", "row = ?", row):
+            self._end("row = ?", session, end, at, row)
 
     def end_read(self, session: str, end: TurnEnd, at: Instant, first: int) -> None:
         """End the open requests that turns of the session with this number or a higher one have read."""
         if not self._unit.is_empty("commissions"):
-            self._unit.execute(
-                "UPDATE commissions SET ended = ?, ended_at = ?, entry = ?"
-                " WHERE session = ? AND ended_at IS NULL AND turn >= ?",
-                *(to_json(end), at, self._last_entry(session), session, first),
-            )
+            self._end("session = ? AND turn >= ?", session, end, at, session, first)
 
-    def _last_entry(self, session: str) -> int | None:
-        row = self._sessions.rows.get(session)
-        return None if row is None else row.last_entry
+    def _end(self, which: str, session: str, end: TurnEnd, at: Instant, *args: object) -> None:
+        last_entry = (self._sessions.rows.get(session) or UNOPENED).last_entry
+        self._unit.execute(
+            f"UPDATE commissions SET ended = ?, ended_at = ?, entry = ? WHERE ended_at IS NULL AND {which}",
+            *(to_json(end), at, last_entry, *args),
+        )
 
     def of(self, session: str) -> list[MessageRequest]:
         """The open requests that a turn of the session has read, in the order of acceptance."""
-        if self._unit.is_empty("commissions"):
-            return []
-        rows = self._unit.all(
-            f"SELECT {_REQUEST} FROM commissions WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL"
-            " ORDER BY accepted_at, run_id",
-            session,
-        )
+        rows = self._open(_REQUEST, "session = ? AND turn IS NOT NULL ORDER BY accepted_at, run_id", session)
         return [_request(row) for row in rows]
 
     def lane(self, session: str, turn: int | None) -> str:
         """The lane that a request wishes for this turn; without a turn, the wish of the oldest unread request. Empty if
         there is none."""
-        if self._unit.is_empty("commissions"):
-            return ""
-        sql = "SELECT wishes FROM commissions WHERE session = ? AND ended_at IS NULL AND "
         wished = (
-            self._unit.column(f"{sql} turn IS NULL ORDER BY accepted_at, run_id LIMIT 1", session)
+            self._open("wishes", "session = ? AND turn IS NULL ORDER BY accepted_at, run_id LIMIT 1", session)
             if turn is None
-            else self._unit.column(f"{sql} turn = ? ORDER BY accepted_at, run_id", session, turn)
+            else self._open("wishes", "session = ? AND turn = ? ORDER BY accepted_at, run_id", session, turn)
         )
-        return next((lane for lane in (_wishes(one).lane for one in wished) if lane), "")
+        return next((lane for lane in (_wishes(one).lane for (one,) in wished) if lane), "")
+
+    def _open(self, columns: str, which: str, *args: object) -> list[Any]:
+        """Columns of open requests."""
+        if self._unit.is_empty("commissions"):
+            return []
+        return self._unit.all(f"SELECT {columns} FROM commissions WHERE ended_at IS NULL AND {which}", *args)
 
     def overdue(self, at: Instant, limit: int) -> list[str]:
         """Run ids of requests whose turn has passed its timeout, the longest overdue first."""
@@ -194,11 +176,8 @@ class Ask(Value):
     answer: str
 
 
-class IdempotencyKeys:
+class IdempotencyKeys(Noun):
     """Idempotency keys by asker: the same key finds the answer to the first request."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def remember(self, asker: str, key: str, digest: str, answer: str, owner: str) -> None:
         """Store the answer of this key, until `owner` is deleted. The database refuses a key that was used."""

@@ -173,15 +173,6 @@ class Pipe:
                 raise self._lost(first)
             raise first
 
-    def touch(self) -> None:
-        """Show the server that the transaction is not idle, and read all that it has answered."""
-        try:
-            if not self._sent:
-                self._end()
-        except psycopg.OperationalError as error:
-            raise self._lost(error) from error
-        self.sync()
-
     def abandon(self) -> None:
         """Undo the transaction, if one is open."""
         if self.in_transaction:

@@ -13,7 +13,7 @@ does. This file knows no table but `fledge_store` and `fledge_commits`.
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -46,7 +46,7 @@ from fledge.store.postgres_server import (
     pooled,
     prove_files,
 )
-from fledge.store.threads import BATCH, READERS, ConnectionLost, Job, ThreadedStore, store_error
+from fledge.store.threads import BATCH, ConnectionLost, Job, ThreadedStore, caused_by
 from fledge.store.unit import Unit
 
 PATIENCE_S: Final = 5.0
@@ -114,7 +114,7 @@ class _Link:
             now = time.monotonic()
             if now >= self._next_at:
                 try:
-                    return self._connected(made)
+                    return self.use(connect(self._address, self._role, made))
                 except StoreLost:
                     raise
                 except StoreError as error:
@@ -122,16 +122,6 @@ class _Link:
                     self._next_at, self._wait_s = now + self._wait_s, min(2 * self._wait_s, MOST_WAIT_S)
             if now - self._lost_at >= self._patience_s or self._closing.wait(self._next_at - now):
                 raise StoreError(str(self._why)) from self._why
-
-    def _connected(self, made: Callable[[ServerSession], None] | None) -> Pipe:
-        session = connect(self._address, self._role)
-        try:
-            if made is not None:
-                made(session)
-        except BaseException:
-            session.connection.close()
-            raise
-        return self.use(session)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -142,11 +132,13 @@ class _Link:
 class PostgresStore(ThreadedStore):
     """A store in a schema of a PostgreSQL database. Open it with `PostgresStore.open`."""
 
+    _db: Pipe
+    _errors, _failures = psycopg.Error, psycopg.OperationalError
+
     def __init__(
         self,
         server: ServerAddress,
         session: ServerSession,
-        store_id: str,
         folder: StoreLock | None,
         *,
         at: Instant,
@@ -156,18 +148,18 @@ class PostgresStore(ThreadedStore):
         patience_s: float,
         lease_s: float,
     ) -> None:
-        self.server, self.id = server, store_id
+        self.server = server
         self._folder, self._alone, self._patience_s = folder, alone, patience_s
         self._me = secrets.token_hex(8)
         self._closing = threading.Event()
         self._link = _Link(server, "writer", patience_s, self._closing)
-        self._pipe = self._link.use(session)
+        self._db = self._link.use(session)
         self._server_pid = session.connection.info.backend_pid
         self._clock = ServerClock(at)
         if not alone:
             self.cluster = PostgresCluster(server, self._clock, up_at, lease_s, lambda: self._server_pid)
         self._baton = server.key("writer")
-        self._tx = Tx(Unit(self._pipe))
+        self._tx = Tx(Unit(self._db))
         self._tx.unit.is_remote = True
         if not alone:
             self._tx.unit.changes = RowChanges()
@@ -213,19 +205,18 @@ class PostgresStore(ThreadedStore):
                 undo.callback(lock.release)
             session = connect(server, "writer")
             undo.callback(session.connection.close)
-            _take(session, server, alone)
+            _take(session.connection, server, alone)
             with explained(server), connect(server, "setup").connection as connection:
-                store_id = (migrate if makes else check_newest)(connection, server)
+                (migrate if makes else check_newest)(connection, server)
                 at, up_at = connection.execute(UP.encode()).fetchone() or (0.0, 0.0)
                 check_copy(connection, server, copying)
                 if folder is not None:
                     prove_files(connection, server, folder)
                 if alone:
-                    holder = msgspec.json.encode(this_process(time.time(), address)).decode()
-                    connection.execute("UPDATE fledge_store SET holder = %s", (holder,))
+                    connection.execute("UPDATE fledge_store SET holder = %s", (this_process(address).decode(),))
             undo.pop_all()
         return cls(
-            *(server, session, store_id, lock),
+            *(server, session, lock),
             at=at,
             up_at=up_at,
             alone=alone,
@@ -247,7 +238,7 @@ class PostgresStore(ThreadedStore):
         lock = own_folder(folder, "")
         try:
             with explained(server), connect(server, "writer").connection as connection:
-                _take(ServerSession(connection, ""), server, alone=True)
+                _take(connection, server, alone=True)
                 check_newest(connection, server)
                 prove_files(connection, server, folder, moved=True)
         finally:
@@ -276,18 +267,10 @@ class PostgresStore(ThreadedStore):
 
     # ---- the reader threads
 
-    def _read(self) -> None:
-        """Run views on a connection of this thread's own."""
-        link = _Link(self.server, "reader", self._patience_s, self._closing)
-        tx = Tx(Unit(self._pipe))
+    def _open_reader(self) -> tuple[_Link, Tx]:
+        tx = Tx(Unit(self._db))
         tx.unit.is_remote = True
-
-        def show_all(batch: Sequence[Job]) -> None:
-            for job in batch:
-                self._show(link, tx, job)
-
-        self._work_off(show_all, self._views, self._batch // READERS or 1)
-        link.close()
+        return _Link(self.server, "reader", self._patience_s, self._closing), tx
 
     def _show(self, link: _Link, tx: Tx, job: Job) -> None:
         for _ in range(RUNS):
@@ -317,9 +300,7 @@ class PostgresStore(ThreadedStore):
             pipe.abandon()
 
     def _unread(self, error: Exception) -> StoreError:
-        failed = StoreError(f"{self.server.shown}: {one_line(error)}")
-        failed.__cause__ = error
-        return failed
+        return caused_by(error, f"{self.server.shown}: {one_line(error)}")
 
     # ---- the writer thread
 
@@ -329,9 +310,9 @@ class PostgresStore(ThreadedStore):
             for job in batch:
                 job.error = None
             try:
-                if not self._run(batch) or self._end():
-                    return
-                failed = self._failed(ConnectionLost("the connection was lost in the commit"))
+                if self._run(batch):
+                    self._end()
+                return
             except ConnectionLost as error:
                 failed = self._failed(error)
                 if error.sqlstate == _STOPPED:
@@ -347,10 +328,6 @@ class PostgresStore(ThreadedStore):
         for job in batch:
             job.error = job.error or failed
 
-    @property
-    def _connection(self) -> Pipe:
-        return self._pipe
-
     def _begin(self) -> None:
         """Begin a transaction as the only writer of all processes. What is remembered of the rows that others have
         changed since is dropped; an engine that works alone stops then, because another one has taken its place."""
@@ -360,9 +337,9 @@ class PostgresStore(ThreadedStore):
             raise
         except StoreError as error:
             raise StoreError(f"nothing was written: {error}") from error
-        if pipe is not self._pipe:
+        if pipe is not self._db:
             self._tx.unit.forget()
-            self._pipe = self._tx.unit.db = pipe
+            self._db = self._tx.unit.db = pipe
         pipe.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         pipe.execute("SELECT pg_advisory_xact_lock(?)", (self._baton,))
         since = pipe.execute(_SINCE, (self._seen.number, self._seen.number))
@@ -395,31 +372,32 @@ class PostgresStore(ThreadedStore):
     def _undo(self, how: str) -> None:
         super()._undo(how)
         with suppress(ConnectionLost):  # then it is undone
-            self._pipe.sync()
+            self._db.sync()
 
     def _stay(self) -> None:
         now = time.monotonic()
         if now - self._touched_at > TOUCH_S:
             self._touched_at = now
-            self._pipe.touch()
+            self._db.execute("SELECT 1")
+            self._db.sync()
 
     def _flush(self) -> None:
         unit = self._tx.unit
         for message in to_messages(merged(unit.news)) if unit.news else ():
-            self._pipe.execute("SELECT pg_notify(?, ?)", (self.server.channel, message))
+            self._db.execute("SELECT pg_notify(?, ?)", (self.server.channel, message))
         unit.news.clear()
         unit.flush()
-        self._pipe.sync()
+        self._db.sync()
 
-    def _end(self) -> bool:
-        """Commit. False if that was undone, because the connection was lost before the server had done it."""
+    def _end(self) -> None:
+        """Commit. ConnectionLost: that was undone, because the connection was lost before the server had done it."""
         done = self._note_commit()
         try:
-            tag = self._pipe.execute("COMMIT").tag
-        except ConnectionLost:
+            tag = self._db.execute("COMMIT").tag
+        except ConnectionLost as error:
             self._tx.unit.forget()
-            if not self._has_committed(self._xid, done):
-                return False
+            if not self._has_committed(done):
+                raise ConnectionLost("the connection was lost in the commit") from error
         else:
             if tag != b"COMMIT":
                 raise StoreError(f"{self.server.shown}: nothing was written (the server answered {tag.decode()})")
@@ -427,66 +405,62 @@ class PostgresStore(ThreadedStore):
         self._has_written = True
         self.commits += 1
         self._tx.unit.trim()
-        return True
 
     def _note_commit(self) -> _CommitId:
         """Store who commits this, and which rows it has changed; answers the last commit once it is committed."""
         if not self._was_me:
-            self._pipe.execute("UPDATE fledge_store SET writer = ?", (self._me,))
+            self._db.execute("UPDATE fledge_store SET writer = ?", (self._me,))
         changes = self._tx.unit.changes
         if changes is not None and not changes:
             return self._seen
         done = _CommitId(self._seen.number + 1, self._me)
         changed = "" if changes is None else changes.encode()
-        self._pipe.execute("INSERT INTO fledge_commits VALUES (?,?,?)", (*done, changed))
+        self._db.execute("INSERT INTO fledge_commits VALUES (?,?,?)", (*done, changed))
         if done.number % TRIM == 0:
-            self._pipe.execute("DELETE FROM fledge_commits WHERE number <= ?", (done.number - COMMITS,))
+            self._db.execute("DELETE FROM fledge_commits WHERE number <= ?", (done.number - COMMITS,))
         return done
 
-    def _has_committed(self, xid: str, done: _CommitId) -> bool:
-        """What became of a transaction whose COMMIT was sent on a connection that was lost. Asked until the server
+    def _has_committed(self, done: _CommitId) -> bool:
+        """What became of the transaction whose COMMIT was sent on a connection that was lost. Asked until the server
         answers, because what was committed may be neither run again nor said to have failed; a close waits only as long
-        as for any server that is away. A server that crashed gives the numbers of transactions again that had not
-        reached its disk: that of this one may be another's, so its own row must be there too."""
+        as for any server that is away."""
         ends_at: float | None = None
         while True:
-            status = self._status(xid)
-            if status == "aborted":
-                return False
-            is_stored = self._is_stored(done) if status == "committed" else None
-            if is_stored is not None:
-                return is_stored
+            found = self._found(done)
+            if found is not None:
+                return found
             if self._closing.is_set():
                 ends_at = ends_at or time.monotonic() + self._patience_s
-            if status is None or (ends_at is not None and time.monotonic() > ends_at):
+            if ends_at is not None and time.monotonic() > ends_at:
                 raise self._in_doubt()
             time.sleep(2 * FIRST_WAIT_S)
 
-    def _status(self, xid: str) -> str | None:
-        """What the server says of a transaction; None if that is so long ago that it does not know."""
+    def _found(self, done: _CommitId) -> bool | None:
+        """Whether the transaction was committed; None if the server does not say that yet. A server that crashed gives
+        the numbers of transactions again that had not reached its disk: that of this one may be another's, so its own
+        row must be there too. Raises StoreError if the transaction is so long ago that the server does not know, or
+        that the row may have been trimmed."""
+        first, count = None, 1  # a commit that has changed nothing has no row, and counts as stored
         try:
             with explained(self.server), connect(self.server, "setup").connection as connection:
-                try:
-                    row = connection.execute("SELECT pg_xact_status(CAST(%s AS xid8))", (xid,)).fetchone()
-                except psycopg.errors.InvalidParameterValue:
-                    return "aborted"  # it lies in the future of a server that took the place of the one it was sent to
-        except StoreError:
-            return "not known"
-        return None if row is None else row[0]
-
-    def _is_stored(self, commit: _CommitId) -> bool | None:
-        """Whether the row of this commit is stored; None if the server does not answer. Raises StoreError if the row
-        may have been trimmed. A commit that has changed nothing has no row, and counts as stored."""
-        if commit == self._seen:
-            return True
-        try:
-            with explained(self.server), connect(self.server, "setup").connection as connection:
-                first, found = connection.execute(_FOUND.encode(), commit).fetchone() or (None, 0)
+                status = self._status(connection)
+                if status == "committed" and done != self._seen:
+                    first, count = connection.execute(_FOUND.encode(), done).fetchone() or (None, 0)
         except StoreError:
             return None
-        if not found and first is not None and first > commit.number:
+        if status is None or (not count and first is not None and first > done.number):
             raise self._in_doubt()
-        return bool(found)
+        if status == "committed":
+            return bool(count)
+        return False if status == "aborted" else None
+
+    def _status(self, connection: "psycopg.Connection[Any]") -> str | None:
+        """What the server says of the transaction; None if that is so long ago that it does not know."""
+        try:
+            row = connection.execute("SELECT pg_xact_status(CAST(%s AS xid8))", (self._xid,)).fetchone()
+        except psycopg.errors.InvalidParameterValue:
+            return "aborted"  # it lies in the future of a server that took the place of the one it was sent to
+        return None if row is None else row[0]
 
     def _in_doubt(self) -> StoreError:
         return StoreError(
@@ -501,7 +475,7 @@ class PostgresStore(ThreadedStore):
         )
         with explained(self.server):
             session.connection.execute(sql, (self._server_pid, f"fledge writer {self._link.session}"))
-            if not _lock(session, self.server, self._alone):
+            if not _lock(session.connection, self.server, self._alone):
                 self._is_lost()
         self._server_pid = session.connection.info.backend_pid
 
@@ -512,38 +486,30 @@ class PostgresStore(ThreadedStore):
         )
         raise self._lost
 
-    def _told(self, error: BaseException) -> BaseException:
-        if isinstance(error, psycopg.OperationalError):
-            return self._failed(error)
-        return store_error(error) if isinstance(error, psycopg.Error) else error
-
     def _failed(self, error: Exception) -> StoreError:
         why = one_line(error)
         if isinstance(error, ConnectionLost) and error.sqlstate == _STOPPED:
             why = f"this process was stopped for more than {IDLE_MS / 1000:g} s in its transaction"
-        failed = StoreError(f"{self.server.shown}: nothing was written ({why})")
-        failed.__cause__ = error
-        return failed
+        return caused_by(error, f"{self.server.shown}: nothing was written ({why})")
 
     def _let_go(self) -> None:
-        if self._alone and self._pipe.is_alive and self._lost is None:
-            try:
-                self._pipe.execute("UPDATE fledge_store SET holder = ''")
-                self._pipe.sync()
-            except (psycopg.Error, ConnectionLost):
-                pass  # the lock goes with the connection; the name of a dead holder does no harm
+        if self._alone and self._db.is_alive and self._lost is None:
+            # The lock goes with the connection; the name of a dead holder does no harm.
+            with suppress(psycopg.Error, ConnectionLost):
+                self._db.execute("UPDATE fledge_store SET holder = ''")
+                self._db.sync()
         self._link.close()
         if self._folder is not None:
             self._folder.release()
 
 
-def _lock(session: ServerSession, address: ServerAddress, alone: bool) -> bool:
-    """Hold the store by this session, until that ends, alone or with others; False if another one holds it alone, or at
-    all. One whose process has just died is waited for."""
+def _lock(connection: "psycopg.Connection[Any]", address: ServerAddress, alone: bool) -> bool:
+    """Hold the store by this connection, until that ends, alone or with others; False if another one holds it alone, or
+    at all. One whose process has just died is waited for."""
     until = time.monotonic() + RELEASE_S
     sql = "SELECT pg_try_advisory_lock(%s)" if alone else "SELECT pg_try_advisory_lock_shared(%s)"
     while True:
-        row = session.connection.execute(sql.encode(), (address.key("holder"),)).fetchone()
+        row = connection.execute(sql.encode(), (address.key("holder"),)).fetchone()
         if row is not None and row[0]:
             return True
         if time.monotonic() > until:
@@ -551,14 +517,14 @@ def _lock(session: ServerSession, address: ServerAddress, alone: bool) -> bool:
         time.sleep(FIRST_WAIT_S)
 
 
-def _take(session: ServerSession, address: ServerAddress, alone: bool) -> None:
+def _take(connection: "psycopg.Connection[Any]", address: ServerAddress, alone: bool) -> None:
     """Hold the store by the writer's own connection: a transaction that commits proves that it is held."""
     row = None
     with explained(address):
-        if _lock(session, address, alone):
+        if _lock(connection, address, alone):
             return
         with suppress(psycopg.errors.UndefinedTable):  # the store is just being made
-            row = session.connection.execute("SELECT holder FROM fledge_store").fetchone()
+            row = connection.execute("SELECT holder FROM fledge_store").fetchone()
     who = "another process"
     if row is not None:
         with suppress(msgspec.DecodeError):

@@ -50,7 +50,7 @@ class ServerClock(SystemClock):
     never ahead of the server by more than the drift of this machine's clock."""
 
     def __init__(self, at: Instant) -> None:
-        self._read = at, time.monotonic()
+        self.learn(at)
 
     def learn(self, at: Instant) -> None:
         """The server has just said that it is this time."""
@@ -194,11 +194,11 @@ class PostgresCluster:
         if self.up_at == math.inf:
             (self.up_at,) = connection.execute(f"SELECT {NOW}".encode()).fetchone() or (math.inf,)
         hear(News(look=True, everything=True))
-        wire = connection.pgconn
+        wire, beat_s = connection.pgconn, self.lease_s / BEATS_A_LEASE
         asked_at = seen_at = -self.lease_s
         while not self._ends.is_set():
             now = time.monotonic()
-            if now - seen_at >= self.lease_s / BEATS_A_LEASE:
+            if now - seen_at >= beat_s:
                 asked_at = seen_at = now
                 sent_at = _elapsed()
                 if connection.execute(_SEEN.encode(), (engine,)).rowcount == 0:
@@ -219,7 +219,7 @@ class PostgresCluster:
             while self._outgoing:
                 channel, messages = self._outgoing.popleft()
                 connection.execute(_SEND.encode(), (channel, list(messages)))
-            rest_s = min(asked_at + PROBE_S, seen_at + self.lease_s / BEATS_A_LEASE) - time.monotonic()
+            rest_s = min(asked_at + PROBE_S, seen_at + beat_s) - time.monotonic()
             ready, _, _ = select.select([wire.socket, self._woken], [], [], max(0.0, rest_s))
             if self._woken in ready:
                 os.read(self._woken, 4096)

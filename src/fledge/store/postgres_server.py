@@ -7,7 +7,7 @@ under an advisory lock, so that several processes may start at once. An error sa
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -122,8 +122,7 @@ def parse(url: str) -> ServerAddress:
         raise BadInput("store", _EXPECTED) from None
     if not is_address(url) or not re.fullmatch(r"[\d,]*", str(known.get("port") or "")):
         raise BadInput("store", _EXPECTED)
-    names = [value for name, value in given if name == "schema"]
-    name = names[-1] if names else DEFAULT_SCHEMA
+    name = dict(given).get("schema", DEFAULT_SCHEMA)
     if not _NAME.fullmatch(name):
         raise BadInput("store", "its schema must be a name of lower-case letters, digits and '_'", name)
     hosts, ports = (str(known.get(name) or "").split(",") for name in ("host", "port"))
@@ -142,8 +141,11 @@ class ServerSession(NamedTuple):
     """Kept in a setting of the session: another connection in its place does not have it."""
 
 
-def connect(address: ServerAddress, role: ConnectionRole) -> ServerSession:
-    """Connect, check the server, and set what holds for the session. StoreError: it cannot be used, and why."""
+def connect(
+    address: ServerAddress, role: ConnectionRole, made: Callable[[ServerSession], None] | None = None
+) -> ServerSession:
+    """Connect, check the server, and set what holds for the session, which `made` may refuse. StoreError: it cannot be
+    used, and why."""
     session = secrets.token_hex(8)
     known = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
     with explained(address):
@@ -163,10 +165,13 @@ def connect(address: ServerAddress, role: ConnectionRole) -> ServerSession:
             found = connection.execute("SELECT current_setting('fledge.session', true)").fetchone()
             if found is None or found[0] != session:
                 raise pooled(address)
+        opened = ServerSession(connection, session)
+        if made is not None:
+            made(opened)
     except BaseException:
         connection.close()
         raise
-    return ServerSession(connection, session)
+    return opened
 
 
 def pooled(address: ServerAddress) -> StoreError:
@@ -240,9 +245,9 @@ def prove_files(
             connection.execute("UPDATE fledge_store SET files = %s", (msgspec.json.encode(proven).decode(),))
 
 
-def check_newest(connection: "psycopg.Connection[Any]", address: ServerAddress) -> str:
-    """The id of the store. StoreError if there is none, or if it is not of the version that this fledge knows; nothing
-    is made or brought up to date."""
+def check_newest(connection: "psycopg.Connection[Any]", address: ServerAddress) -> None:
+    """StoreError if there is no store, or if it is not of the version that this fledge knows. Nothing is made or
+    brought up to date."""
     last = newest()
     if not _has_store(connection, address):
         raise StoreError(f"{address.shown} has no store: `fledge worker` or `fledge serve` makes one")
@@ -250,12 +255,11 @@ def check_newest(connection: "psycopg.Connection[Any]", address: ServerAddress) 
     if version != last:
         how = "install that version" if version > last else "start a worker of this version, which brings it up to date"
         raise StoreError(f"{address.shown} has schema {version}, this fledge knows {last}: {how}")
-    return str(_one(connection, "SELECT id FROM fledge_store"))
 
 
-def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps: Steps | None = None) -> str:
-    """Make the schema, or bring it up to date, all or nothing; answers the store's id. Refused, with nothing changed: a
-    schema of another program, one of a newer fledge, a user without the rights."""
+def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps: Steps | None = None) -> None:
+    """Make the schema, or bring it up to date, all or nothing. Refused, with nothing changed: a schema of another
+    program, one of a newer fledge, a user without the rights."""
     last = newest(steps)
     try:
         with connection.transaction():
@@ -263,7 +267,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps
             if not _one(connection, "SELECT to_regnamespace(%s) IS NOT NULL", f'"{address.schema}"'):
                 connection.execute(f'CREATE SCHEMA "{address.schema}"')
             if not _has_store(connection, address):
-                return _make(connection, address, last)
+                _make(connection, address, last)
             version = int(_one(connection, "SELECT version FROM fledge_store"))
             if version > last:
                 raise StoreError(
@@ -274,7 +278,6 @@ def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps
                 if number > version:
                     connection.execute(translate_schema(sql))
                     connection.execute("UPDATE fledge_store SET version = %s", (number,))
-            return str(_one(connection, "SELECT id FROM fledge_store"))
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreError(
             f"{address.shown}: the user has not the rights ({one_line(error)}); let the owner of the database run "
@@ -286,7 +289,7 @@ def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps
         ) from error
 
 
-def _make(connection: "psycopg.Connection[Any]", address: ServerAddress, version: int) -> str:
+def _make(connection: "psycopg.Connection[Any]", address: ServerAddress, version: int) -> None:
     others = _one(connection, "SELECT count(*) FROM pg_tables WHERE schemaname = %s", address.schema)
     if others:
         raise StoreError(
@@ -294,9 +297,8 @@ def _make(connection: "psycopg.Connection[Any]", address: ServerAddress, version
             "schema in the address (?schema=…)."
         )
     connection.execute(translate_schema(schema() + STORE_TABLE))
-    store = secrets.token_hex(16)
-    connection.execute("INSERT INTO fledge_store (one, id, version) VALUES (1, %s, %s)", (store, version))
-    return store
+    new = (secrets.token_hex(16), version)
+    connection.execute("INSERT INTO fledge_store (one, id, version) VALUES (1, %s, %s)", new)
 
 
 def _has_store(connection: "psycopg.Connection[Any]", address: ServerAddress) -> Any:

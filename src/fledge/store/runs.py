@@ -17,7 +17,7 @@ from fledge.core.run import Instant, Run, TextId
 from fledge.core.value import Value
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.records import AgentDay, Happened, Spec
-from fledge.store.unit import AppendedRows, Table, TableShape, Unit, plain_shape, to_json
+from fledge.store.unit import AppendedRows, Noun, Table, TableShape, Unit, plain_shape, to_json
 
 SHORT: Final = 4096
 """The longest text that is cached: a text is mostly read soon after it was written."""
@@ -43,6 +43,10 @@ class StoredRun(Value):
     """As JSON."""
 
 
+_FAILED: Final = frozenset(("error", "timeout", "unknown"))
+"""The outcomes with which a run counts as failed."""
+
+
 def _facets(row: StoredRun) -> tuple[Any, ...]:
     """The columns of most indexes: outcome, delivery, held, listed, failed, busy, silence_told."""
     run = row.run
@@ -53,7 +57,7 @@ def _facets(row: StoredRun) -> tuple[Any, ...]:
         None if delivery is None else delivery.word,
         phase if phase == "spawning" or phase == "awaiting_approval" else None,
         int(phase != "archived"),
-        int(outcome == "error" or outcome == "timeout" or outcome == "unknown"),
+        int(outcome in _FAILED),
         int(row.busy),
         int(row.silence_told),
     )
@@ -65,22 +69,22 @@ def _values(row: StoredRun) -> tuple[Any, ...]:
     return (*mine, *_facets(row), row.spec, to_json(run))
 
 
-_UPDATE: Final = "UPDATE runs SET phase = ?, version = ?, state = ?{} WHERE id = ? AND version = ?"
-_FACETS: Final = ", outcome = ?, delivery = ?, held = ?, listed = ?, failed = ?, busy = ?, silence_told = ?"
-_UPDATES: Final = {
-    (due, facets): _UPDATE.format((", due_at = ?" if due else "") + (_FACETS if facets else ""))
-    for due in (False, True)
-    for facets in (False, True)
-}
+_SET_STATE: Final = "phase = ?, version = ?, state = ?"
+_SET_FACETS: Final = ", outcome = ?, delivery = ?, held = ?, listed = ?, failed = ?, busy = ?, silence_told = ?"
 
 
 def _update(before: StoredRun, after: StoredRun) -> tuple[str, tuple[Any, ...]]:
     run, facets = after.run, _facets(after)
+    sets = _SET_STATE
+    values: tuple[Any, ...] = (run.phase.name, run.version, to_json(run))
     due_at = run.due_at
-    due, other = due_at != before.run.due_at, facets != _facets(before)
-    changes = (*((due_at,) if due else ()), *(facets if other else ()))
-    values = (run.phase.name, run.version, to_json(run), *changes, after.number, before.run.version)
-    return _UPDATES[due, other], values
+    if due_at != before.run.due_at:
+        sets += ", due_at = ?"
+        values += (due_at,)
+    if facets != _facets(before):
+        sets += _SET_FACETS
+        values += facets
+    return f"UPDATE runs SET {sets} WHERE id = ? AND version = ?", (*values, after.number, before.run.version)
 
 
 def _read(row: Sequence[Any]) -> StoredRun:
@@ -154,12 +158,10 @@ class Runs:
         self.rows.add(run.key, row)
         self._count(None, row)
         self._days.count(run.key, event.at, runs=1)
-        self._named(row)
-        self._happened(row, event)
-
-    def is_new(self, key: str) -> bool:
-        """True if the run was created in this transaction and is not written yet."""
-        return self.rows.is_new(key)
+        self._attempts.add(run.run_id, number, run.attempt)
+        self._events.add(number, run.version, to_json(event))
+        if run.phase.name == "awaiting_approval":
+            self._known.pop("awaiting", None)
 
     def load(self, key: str) -> Run:
         """The run of this session; NotFound if there is none."""
@@ -188,22 +190,14 @@ class Runs:
         if "awaiting_approval" in (after.phase.name, before.phase.name):
             self._known.pop("awaiting", None)
         if after.run_id != before.run_id:
-            self._named(saved)
-        self._happened(saved, event)
+            self._attempts.add(after.run_id, row.number, after.attempt)
+        self._events.add(row.number, after.version, to_json(event))
 
     def is_busy(self, key: str, busy: bool) -> None:
         """Set whether this run has unsettled children; does nothing if the key is no run."""
         row = self.rows.get(key)
         if row is not None and row.busy != busy:
             self.rows.put(key, replace(row, busy=busy))
-
-    def _named(self, row: StoredRun) -> None:
-        self._attempts.add(row.run.run_id, row.number, row.run.attempt)
-
-    def _happened(self, row: StoredRun, event: Event) -> None:
-        self._events.add(row.number, row.run.version, to_json(event))
-        if row.run.phase.name == "awaiting_approval":
-            self._known.pop("awaiting", None)
 
     def _count(self, before: StoredRun | None, after: StoredRun | None) -> None:
         """Update the counts of the folder, the tree and the parent."""
@@ -355,14 +349,11 @@ def _counted(row: StoredRun | None) -> tuple[int, int]:
     if row is None or row.run.phase.name == "archived":
         return 0, 0
     ended = row.run.phase.ended
-    return 1, int(ended is not None and ended.outcome.status in ("error", "timeout", "unknown"))
+    return 1, int(ended is not None and ended.outcome.status in _FAILED)
 
 
-class Events:
+class Events(Noun):
     """Timelines of runs, in the order of commits."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
 
     def of(self, key: str) -> list[Event]:
         """The timeline of a run, oldest first."""

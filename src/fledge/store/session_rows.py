@@ -24,8 +24,6 @@ class StoredSession(Value):
     """A session as it is stored."""
 
     session: Session
-    facts: str
-    """`session.facts` as JSON."""
     last_at: Instant
     last_entry: int = 0
     last_turn: int = 0
@@ -39,12 +37,14 @@ class StoredSession(Value):
     wait: Wait | None = None
 
 
-_WHO: Final = "key, kind, parent, depth, facts, state, created_at, epoch, generation"
-SESSION: Final = f"{_WHO}, last_at"
+UNOPENED: Final = StoredSession(Session("", "named", None, 0, SessionFacts(), False, 0, 0, 0.0), 0.0)
+"""What holds of a session that was never opened."""
+
+SESSION: Final = "key, kind, parent, depth, facts, state, created_at, epoch, generation, last_at"
 """Columns of a session in a list."""
 _REST: Final = (
     "last_entry, last_turn, covered, tokens_in, tokens_out, cost_usd, tokens_cached, below_usd, spawned, unsettled,"
-    " goods, ran, ended, wait, wait_at"
+    " goods, ran, ended, wait"
 )
 
 
@@ -74,53 +74,43 @@ def _notes(row: StoredSession) -> tuple[Any, ...]:
     return row.handover, row.ran, row.ended, row.wait
 
 
+def _who(session: Session) -> tuple[Any, ...]:
+    """The columns that seldom change."""
+    return session.kind, to_json(session.facts), "deleted" if session.deleted else "open"
+
+
 def _values(row: StoredSession) -> tuple[Any, ...]:
     one = row.session
-    state = "deleted" if one.deleted else "open"
-    mine = (one.key, one.kind, one.parent, one.depth, row.facts, state, one.created_at)
-    return (*mine, *_steps(row), *_used(row), *_ends(row))
+    mine = (one.key, one.parent, one.depth, one.created_at)
+    return (*mine, *_who(one), *_steps(row), *_used(row), *_ends(row))
 
 
-_UPDATE: Final = (
-    "UPDATE sessions SET epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?{}"
-    " WHERE key = ?"
-)
+_SET_STEPS: Final = "epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?"
 _SET_USED: Final = ", tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?"
 _SET_ENDS: Final = ", spawned = ?, unsettled = ?, goods = ?, ran = ?, ended = ?, wait = ?, wait_at = ?"
 _SET_WHO: Final = ", kind = ?, facts = ?, state = ?"
-_UPDATES: Final = {
-    (used, ends, who): _UPDATE.format(_SET_USED * used + _SET_ENDS * ends + _SET_WHO * who)
-    for used in (False, True)
-    for ends in (False, True)
-    for who in (False, True)
-}
 
 
 def _update(before: StoredSession, after: StoredSession) -> tuple[str, tuple[Any, ...]]:
     was, now = before.session, after.session
-    values = _steps(after)
-    if used := before.used is not after.used or before.below_usd != after.below_usd:
+    sets, values = _SET_STEPS, _steps(after)
+    if before.used is not after.used or before.below_usd != after.below_usd:
+        sets += _SET_USED
         values += _used(after)
-    if ends := before.counts is not after.counts or _notes(before) != _notes(after):
+    if before.counts is not after.counts or _notes(before) != _notes(after):
+        sets += _SET_ENDS
         values += _ends(after)
-    if who := was.kind != now.kind or was.deleted != now.deleted or before.facts != after.facts:
-        values += (now.kind, after.facts, "deleted" if now.deleted else "open")
-    return _UPDATES[used, ends, who], (*values, now.key)
+    if was.kind != now.kind or was.deleted != now.deleted or was.facts is not now.facts:
+        sets += _SET_WHO
+        values += _who(now)
+    return f"UPDATE sessions SET {sets} WHERE key = ?", (*values, now.key)
 
 
 def _read(row: Sequence[Any]) -> StoredSession:
-    (last_at, last_entry, last_turn, covered), used, below, counts = row[9:13], row[13:17], row[17], row[18:20]
-    handover, ran, ended, wait, _ = row[20:]
-    return StoredSession(
-        *(read_session(row[:9]), row[4], last_at, last_entry, last_turn, covered),
-        used=Used(*used),
-        below_usd=below,
-        counts=Counts(*counts),
-        handover=handover,
-        ran=ran,
-        ended=ended,
-        wait=None if wait is None else _decode_wait(wait),
-    )
+    steps, below_usd, notes, wait = row[9:13], row[17], row[20:23], row[23]
+    waits = None if wait is None else _decode_wait(wait)
+    values: list[Any] = [*steps, Used(*row[13:17]), below_usd, Counts(*row[18:20]), *notes, waits]
+    return StoredSession(read_session(row[:9]), *values)
 
 
 def read_session(row: Sequence[Any]) -> Session:
@@ -133,8 +123,8 @@ SESSIONS: Final = TableShape(
     name="sessions",
     select=f"SELECT {SESSION}, {_REST} FROM sessions WHERE key = ?",
     read=_read,
-    insert="INSERT INTO sessions (key, kind, parent, depth, facts, state, created_at, epoch, generation, last_at,"
-    f" {_REST}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    insert="INSERT INTO sessions (key, parent, depth, created_at, kind, facts, state, epoch, generation, last_at,"
+    f" {_REST}, wait_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     values=_values,
     update=_update,
     delete="DELETE FROM sessions WHERE key = ?",
@@ -166,6 +156,8 @@ class ActiveRow(Value):
         return None if self.turn is None and self.place is None else replace(self, driver=None)
 
 
+IDLE: Final = ActiveRow("")
+"""What holds of a session that is not at work."""
 _NO_PLACE: Final = (None,) * 6
 _NO_DRIVER: Final = (None,) * 12
 
@@ -212,16 +204,20 @@ def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[str, tuple[Any,
     sets: list[str] = []
     values: tuple[Any, ...] = ()
     if (before.place, before.seq, before.spawner) != (after.place, after.seq, after.spawner):
-        sets, values = [_SET_PLACE], _place_values(after)
+        sets.append(_SET_PLACE)
+        values = _place_values(after)
     was, now = before.driver, after.driver
     if was is not now:
         if was is None or now is None or _slot(was) != _slot(now):
-            sets, values = [*sets, _SET_DRIVER], (*values, *_driver_values(now))
+            sets.append(_SET_DRIVER)
+            values += _driver_values(now)
         else:
-            progress = (now.progress_at, int(now.step_open), now.interrupts, now.patient_until)
-            sets, values = [*sets, _SET_PROGRESS], (*values, *progress, now.works_in, now.works_since)
+            sets.append(_SET_PROGRESS)
+            values += (now.progress_at, int(now.step_open), now.interrupts, now.patient_until)
+            values += (now.works_in, now.works_since)
     if before.turn is not after.turn:
-        sets, values = [*sets, _SET_TURN], (*values, *_turn_values(after.turn))
+        sets.append(_SET_TURN)
+        values += _turn_values(after.turn)
     # Without a change, the update only checks that the row exists.
     what = ", ".join(sets) or "failing = failing"
     return f"UPDATE active SET {what} WHERE session = ?", (*values, after.session)

@@ -12,7 +12,7 @@ from fledge.core.run import Instant
 from fledge.errors import NotFound
 from fledge.store.records import Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Used
 from fledge.store.runs import Days, Runs
-from fledge.store.session_rows import SESSIONS, ActiveRow, StoredSession
+from fledge.store.session_rows import SESSIONS, UNOPENED, ActiveRow, StoredSession
 from fledge.store.unit import LAST, AppendedRows, Table, Unit, to_json
 
 _decode_goods = msgspec.json.Decoder(Handover).decode
@@ -29,12 +29,12 @@ class Sessions:
         self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
     ) -> None:
         """Create a session. An open one is not changed; a deleted one is opened again, empty."""
-        if self._runs.is_new(key):
+        if self._runs.rows.is_new(key):
             self.rows.kept.setdefault(key, None)  # a session is deleted with its run, so a new run has none stored
         row = self.rows.get(key)
         if row is None:
             session = Session(key, kind, parent, depth, facts, False, 0, 0, at)
-            self.rows.put(key, StoredSession(session, to_json(facts), at))
+            self.rows.put(key, StoredSession(session, at))
             self._active.kept.setdefault(key, None)  # a new session has no place, driver or turn
         elif row.session.deleted:
             self._drop_transcript(key)
@@ -62,7 +62,7 @@ class Sessions:
         row = self.rows.get(key)
         if row is not None:
             session = replace(row.session, facts=facts, kind=kind or row.session.kind)
-            self.rows.put(key, replace(row, session=session, facts=to_json(facts)))
+            self.rows.put(key, replace(row, session=session))
 
     def delete(self, key: str, keep_transcript: bool = False) -> None:
         """Mark a session deleted, and delete its transcript unless it is kept. Inboxes are not changed."""
@@ -84,17 +84,12 @@ class Sessions:
 
     def lineage(self, key: str) -> list[Session]:
         """The session and its ancestors, nearest first; a cycle ends it."""
-        found: list[Session] = []
-        seen: set[str] = set()
-        next_key: str | None = key
-        while next_key is not None and next_key not in seen:
-            seen.add(next_key)
-            session = self.get(next_key)
-            if session is None:
-                break
-            found.append(session)
-            next_key = session.parent
-        return found
+        found: dict[str, Session] = {}
+        session = self.get(key)
+        while session is not None and session.key not in found:
+            found[session.key] = session
+            session = None if session.parent is None else self.get(session.parent)
+        return list(found.values())
 
     def raise_generation(self, key: str) -> int:
         """Raise the generation: calls of an older generation may not spawn or send any more."""
@@ -114,8 +109,7 @@ class Sessions:
 
     def counts(self, session: str) -> Counts:
         """The counts of its children."""
-        row = self.rows.get(session)
-        return Counts(0, 0) if row is None else row.counts
+        return (self.rows.get(session) or UNOPENED).counts
 
     def child_admitted(self, session: str) -> Counts:
         """Count a new child, which is unsettled."""
@@ -149,13 +143,12 @@ class Sessions:
 
     def handover(self, session: str) -> Handover | None:
         """What the session hands over; None if that was never stored."""
-        row = self.rows.get(session)
-        return None if row is None or row.handover is None else _decode_goods(row.handover)
+        handover = (self.rows.get(session) or UNOPENED).handover
+        return None if handover is None else _decode_goods(handover)
 
     def cost_below(self, session: str) -> float | None:
         """The cost of all sessions below this one in US dollars, deleted ones included; None if no price is known."""
-        row = self.rows.get(session)
-        return None if row is None else row.below_usd
+        return (self.rows.get(session) or UNOPENED).below_usd
 
 
 class Transcripts:
@@ -191,8 +184,7 @@ class Transcripts:
 
     def used(self, session: str) -> Used:
         """The usage of all replies of the session; none if it was never opened, or was deleted."""
-        row = self._sessions.rows.get(session)
-        return Used() if row is None else row.used
+        return (self._sessions.rows.get(session) or UNOPENED).used
 
     def entries(self, session: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         """A page of the transcript, oldest first."""
@@ -213,8 +205,7 @@ class Transcripts:
 
     def last(self, session: str) -> int:
         """The number of the last entry, also if it was deleted; 0 if there was none."""
-        row = self._sessions.rows.get(session)
-        return 0 if row is None else row.last_entry
+        return (self._sessions.rows.get(session) or UNOPENED).last_entry
 
     def last_spoken_at(self, session: str) -> Instant | None:
         """The time of the newest message of a person or a program in a conversation."""
@@ -227,8 +218,7 @@ class Transcripts:
 
     def covered(self, session: str) -> int:
         """The last entry that a summary covers; 0 if there is no summary."""
-        row = self._sessions.rows.get(session)
-        return 0 if row is None else row.covered
+        return (self._sessions.rows.get(session) or UNOPENED).covered
 
     def cover(self, session: str, entry: int) -> None:
         """Record that a summary covers all entries up to this one."""

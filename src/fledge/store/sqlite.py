@@ -6,7 +6,7 @@ full disk) fails every job of its batch, and the writer goes on. This file knows
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar, cast
@@ -26,7 +26,7 @@ from fledge.store.files import (
 )
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import migrate, newest, refuse_foreign, schema_version
-from fledge.store.threads import BATCH, CLOSED, READERS, ConnectionLost, Job, ThreadedStore, TurnTaking, store_error
+from fledge.store.threads import BATCH, CLOSED, ConnectionLost, Job, ThreadedStore, TurnTaking, caused_by
 from fledge.store.unit import Unit
 
 T = TypeVar("T")
@@ -43,6 +43,9 @@ LAST_READERS_MS = 200
 
 class SqliteStore(ThreadedStore):
     """A store in a folder. Open it with `SqliteStore.open`, inside the event loop that uses it or before it starts."""
+
+    _db: sqlite3.Connection
+    _errors, _failures = sqlite3.Error, sqlite3.OperationalError
 
     def __init__(self, folder: Path, lock: StoreLock, db: sqlite3.Connection, batch: int) -> None:
         self.folder = folder
@@ -93,18 +96,10 @@ class SqliteStore(ThreadedStore):
 
     # ---- the reader threads
 
-    def _read(self) -> None:
-        """Run reading jobs on this thread's connection."""
+    def _open_reader(self) -> tuple[sqlite3.Connection, Tx]:
         db = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
         db.execute("PRAGMA query_only = ON")
-        tx = Tx(Unit(db))
-
-        def show_all(batch: Sequence[Job]) -> None:
-            for job in batch:
-                self._show(db, tx, job)
-
-        self._work_off(show_all, self._views, self._batch // READERS or 1)
-        db.close()
+        return db, Tx(Unit(db))
 
     def _show(self, db: sqlite3.Connection, tx: Tx, job: Job) -> None:
         try:
@@ -116,8 +111,7 @@ class SqliteStore(ThreadedStore):
                 tx.unit.forget()
                 db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            job.error = StoreError(f"{self.folder / DATABASE}: {error}")
-            job.error.__cause__ = error
+            job.error = caused_by(error, f"{self.folder / DATABASE}: {error}")
         except BaseException as error:  # an exception of a job goes to its caller
             job.error = error
 
@@ -156,10 +150,6 @@ class SqliteStore(ThreadedStore):
             for job in batch:
                 job.error = job.error or failed
 
-    @property
-    def _connection(self) -> sqlite3.Connection:
-        return self._db
-
     def _begin(self) -> None:
         """Begin a transaction, and check the lock. From here on no other process can write, so a process that takes the
         lock now will see everything that this transaction commits."""
@@ -170,22 +160,9 @@ class SqliteStore(ThreadedStore):
                 "This one has stopped and writes nothing more; never remove the lock of a process that runs."
             )
 
-    def _stay(self) -> None:
-        """Nothing to do: SQLite ends no transaction by itself."""
-
-    def _flush(self) -> None:
-        self._tx.unit.flush()
-
-    def _told(self, error: BaseException) -> BaseException:
-        if isinstance(error, sqlite3.OperationalError):
-            return self._failed(error)
-        return store_error(error) if isinstance(error, sqlite3.Error) else error
-
     def _failed(self, error: Exception) -> StoreError:
         path = self.folder / DATABASE
-        failed = StoreError(f"{path}: nothing was written ({error}); free some space or check the disk")
-        failed.__cause__ = error
-        return failed
+        return caused_by(error, f"{path}: nothing was written ({error}); free some space or check the disk")
 
 
 def _connect(path: Path, checked_bytes: int) -> sqlite3.Connection:
@@ -223,7 +200,7 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
     path = folder / DATABASE
     check_plain(path)
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
+        with _reading(path) as db:
             refuse_foreign(db, path)
             if schema_version(db) < newest():
                 raise StoreError(
@@ -238,7 +215,7 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
 def _inspect(path: Path, whole: bool) -> None:
     """Check a file without changing it, not even to recover the log after a crash: the whole file, or only its
     length."""
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+    with _reading(path) as db:
         if whole:
             verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         else:
@@ -247,6 +224,11 @@ def _inspect(path: Path, whole: bool) -> None:
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
         refuse_foreign(db, path)
+
+
+def _reading(path: Path) -> "closing[sqlite3.Connection]":
+    """A connection that cannot write, open for a block."""
+    return closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None))
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:

@@ -104,10 +104,17 @@ class TurnTaking:
 
 
 class ThreadedStore(ABC):
-    """The threads of a store and their queues. `_tx` is the writer's."""
+    """The threads of a store and their queues."""
 
-    _tx: Tx
     cluster: Cluster | None = None
+    _tx: Tx
+    """The writer's transaction."""
+    _db: StoreConnection
+    """The writer's connection."""
+    _errors: type[Exception]
+    """Errors of the database."""
+    _failures: type[Exception]
+    """Those of them that are no fault of the job whose statement raised one."""
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
@@ -157,8 +164,12 @@ class ThreadedStore(ABC):
     # ---- for each database
 
     @abstractmethod
-    def _read(self) -> None:
-        """Run reading jobs until the queue ends: the body of a reader's thread."""
+    def _open_reader(self) -> tuple[Any, Tx]:
+        """A connection for reading jobs, of the thread that calls this, and its transaction."""
+
+    @abstractmethod
+    def _show(self, db: Any, tx: Tx, job: Job) -> None:
+        """Run a reading job, and set its result or error."""
 
     @abstractmethod
     def _commit(self, batch: list[Job]) -> None:
@@ -168,37 +179,47 @@ class ThreadedStore(ABC):
     def _let_go(self) -> None:
         """Close the writer's connection, after the last commit."""
 
-    @property
-    @abstractmethod
-    def _connection(self) -> StoreConnection:
-        """The writer's connection."""
-
     @abstractmethod
     def _begin(self) -> None:
         """Begin a transaction, and check that this process owns the store."""
 
     @abstractmethod
+    def _failed(self, error: Exception) -> StoreError:
+        """The exception for callers whose jobs could not be written."""
+
     def _flush(self) -> None:
         """Write all changes, and wait until the database has accepted them."""
+        self._tx.unit.flush()
 
-    @abstractmethod
-    def _stay(self) -> None:
+    def _stay(self) -> None:  # noqa: B027 (most databases need nothing)
         """Called between the jobs of a batch: keep the transaction alive, for a database that ends idle ones."""
-
-    @abstractmethod
-    def _told(self, error: BaseException) -> BaseException:
-        """The exception for the caller, from one that its job or a statement has raised."""
 
     # ---- the threads
 
+    def _told(self, error: BaseException) -> BaseException:
+        """The exception for the caller, from one that its job or a statement has raised."""
+        if isinstance(error, self._failures):
+            return self._failed(error)
+        return store_error(error) if isinstance(error, self._errors) else error
+
+    def _read(self) -> None:
+        """Run reading jobs on a connection of this thread's own."""
+        db, tx = self._open_reader()
+
+        def show_all(batch: list[Job]) -> None:
+            for job in batch:
+                self._show(db, tx, job)
+
+        self._work_off(show_all, self._views, self._batch // READERS or 1)
+        db.close()
+
     def _work_off(self, run: Callable[[list[Job]], None], jobs: "queue.SimpleQueue[Job | None]", most: int) -> None:
         """Run jobs until the queue ends; all that wait are run and answered together."""
-        open_for_more = True
-        while open_for_more:
-            batch, open_for_more = _waiting(jobs, most)
-            if batch:
-                run(batch)
-                _settle(batch)
+        while (job := jobs.get()) is not None:
+            batch = [job]
+            _join(batch, jobs, most)
+            run(batch)
+            _settle(batch)
 
     def _write(self) -> None:
         self._work_off(self._commit, self._jobs, self._batch)
@@ -208,7 +229,8 @@ class ThreadedStore(ABC):
         """Run the batch in one transaction; if a job raises, run the batch again with a savepoint for each job. False
         if the transaction was rolled back because its only job raised."""
         self._begin()
-        self._join_late(batch)
+        # Those that came while others wrote: the longer a writer waits for its turn, the more it commits.
+        _join(batch, self._jobs, self._batch)
         try:
             for job in batch:
                 job.result = job.run(self._tx)
@@ -227,20 +249,8 @@ class ThreadedStore(ABC):
                 self._run_apart(job)
         return True
 
-    def _join_late(self, batch: list[Job]) -> None:
-        """Add the jobs that came while others wrote: the longer a writer waits for its turn, the more it commits."""
-        while len(batch) < self._batch:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return
-            if job is None:
-                self._jobs.put(None)  # the last one, for whoever waits for the end
-                return
-            batch.append(job)
-
     def _run_apart(self, job: Job) -> None:
-        db = self._connection
+        db = self._db
         db.execute("SAVEPOINT job")
         try:
             job.result = job.run(self._tx)
@@ -257,30 +267,33 @@ class ThreadedStore(ABC):
 
     def _undo(self, how: str) -> None:
         self._tx.unit.forget()
-        if self._connection.in_transaction:
-            self._connection.execute(how)
+        if self._db.in_transaction:
+            self._db.execute(how)
 
 
-def store_error(error: BaseException) -> StoreError:
+def store_error(error: Exception) -> StoreError:
     """A `StoreError` for an error of the database."""
-    told = StoreError(f"the store refused this: {error}")
+    return caused_by(error, f"the store refused this: {error}")
+
+
+def caused_by(error: Exception, words: str) -> StoreError:
+    """A `StoreError` with these words and this cause."""
+    told = StoreError(words)
     told.__cause__ = error
     return told
 
 
-def _waiting(jobs: "queue.SimpleQueue[Job | None]", most: int) -> tuple[list[Job], bool]:
-    """Wait for a job, then take all others that wait; and whether the queue goes on."""
-    batch: list[Job] = []
-    entry = jobs.get()
-    while entry is not None:
-        batch.append(entry)
-        if len(batch) >= most:
-            return batch, True
+def _join(batch: list[Job], jobs: "queue.SimpleQueue[Job | None]", most: int) -> None:
+    """Add the jobs that wait now to a batch."""
+    while len(batch) < most:
         try:
-            entry = jobs.get_nowait()
+            job = jobs.get_nowait()
         except queue.Empty:
-            return batch, True
-    return batch, False
+            return
+        if job is None:
+            jobs.put(None)  # the last one, for whoever waits for the end
+            return
+        batch.append(job)
 
 
 def _settle(batch: Sequence[Job]) -> None:

@@ -10,10 +10,11 @@ from typing import Final
 
 from fledge.core.announce import announce_key
 from fledge.core.cluster import News
+from fledge.core.documents import Workspace
 from fledge.core.run import Instant
-from fledge.store.active import WAITED, Drivers, Queue, Turns
+from fledge.store.active import COUNTS, LANES, SUSPECTS, WAITED, Drivers, Queue, Turns
 from fledge.store.budgets import Budgets
-from fledge.store.engines import Engines, Errands
+from fledge.store.engines import MEMBERS, Engines, Errands
 from fledge.store.exchanges import Exchanges
 from fledge.store.heartbeats import Heartbeats
 from fledge.store.inbox import Inbox
@@ -25,7 +26,7 @@ from fledge.store.runs import DUE, Days, Deliveries, Events, Runs, Texts
 from fledge.store.session_rows import ACTIVE, ActiveRow
 from fledge.store.sessions import Sessions, Transcripts
 from fledge.store.unit import Table, Unit
-from fledge.store.workspaces import Workspaces
+from fledge.store.workspaces import WORKSPACES
 
 _NEXT_DUE: Final = """
 SELECT min(due) FROM (
@@ -69,7 +70,8 @@ class Tx:
         self.budgets = Budgets(unit)
         self.exchanges = Exchanges(unit)
         self.heartbeats = Heartbeats(unit)
-        self.workspaces = Workspaces(unit)
+        self.workspaces: Table[str, Workspace] = Table(unit, WORKSPACES)
+        """By their real paths."""
         self.lists = Lists(unit, self.runs)
         self.engines = Engines(unit)
         self.errands = Errands(unit)
@@ -78,15 +80,14 @@ class Tx:
 
     def ask_for_due(self, at: Instant, limit: int) -> None:
         """Ask for what a pass of the engine looks at: one round trip, where the database is remote."""
-        self.queue.ask(at)
+        self.unit.ahead((SUSPECTS, at), (LANES, at))
         self.unit.ask_empty("outbox", "heartbeats")
         self.unit.ahead(*((sql, at, limit) for sql in (DUE, OVERDUE, WAITED, UNBOUND)))
 
     def ask_for_claims(self, owner: str, at: Instant) -> None:
         """Ask for what this engine looks at to choose claims: one round trip, where the database is remote."""
-        self.queue.ask(at)  # first: it writes what waits for its table, which makes void what was asked for before
-        self.drivers.ask(owner, at)
-        self.engines.ask()
+        # The first one writes what waits for its table, which makes void what was asked for before.
+        self.unit.ahead((SUSPECTS, at), (LANES, at), (COUNTS, owner, at), (MEMBERS,))
 
     def prefetch_claims(self, places: Collection[QueuePlace]) -> None:
         """Read what these claims and the ends of their drives look up one by one: by two round trips, if the database

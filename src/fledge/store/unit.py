@@ -13,9 +13,11 @@ cleared.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from fledge.core.cluster import News
 from fledge.errors import StaleWrite
@@ -85,14 +87,14 @@ def plain_shape(kind: type[S], name: str, *keys: str) -> "TableShape[S]":
     others = [column for column in columns if column not in keys]
     found = " AND ".join(f"{key} = ?" for key in keys)
     update = f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE {found}"
-    in_update = [*others, *keys]
+    updated = attrgetter(*others, *keys)
     return TableShape(
         name=name,
         select=f"SELECT {', '.join(columns)} FROM {name} WHERE {found}",
         read=lambda row: kind(*row),
         insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})",
-        values=lambda row: tuple(getattr(row, column) for column in columns),
-        update=lambda before, after: (update, tuple(getattr(after, column) for column in in_update)),
+        values=astuple,
+        update=lambda before, after: (update, updated(after)),
         delete=f"DELETE FROM {name} WHERE {found}",
     )
 
@@ -391,7 +393,7 @@ class Unit:
         """Clear the cache of a table that a statement has changed directly, and record that."""
         self._ahead.clear()
         if self.changes is not None:
-            self.changes.add_all(table)
+            self.changes[table] = None
         self._lose(table)
 
     def _lose(self, table: str) -> None:
@@ -404,9 +406,9 @@ class Unit:
             if memory.table == table:
                 memory.values.clear()
 
-    def drop_changed(self, changed: Iterable[tuple[str, ChangedRows | None]]) -> None:
+    def drop_changed(self, changed: dict[str, ChangedRows | None]) -> None:
         """Another writer has changed these rows: what is known of them, and what follows from it, is dropped."""
-        for table, rows in changed:
+        for table, rows in changed.items():
             if rows is None:
                 self._lose(table)
                 continue
@@ -464,3 +466,10 @@ def _drop_from(memory: _Memory, rows: ChangedRows) -> None:
         memory.values.clear()
     for key in rows.keys if memory.by == "key" else rows.groups:
         memory.values.pop(key, None)
+
+
+class Noun:
+    """The operations of a job on the rows of one noun of the domain."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit

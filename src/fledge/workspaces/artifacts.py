@@ -30,7 +30,7 @@ def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Prote
     if not os.path.lexists(f"{workspace}/{folder}"):
         return Handover()  # most children hand over words only; this looks no further than that
     found: list[Artifact] = []
-    room = DIGEST_BYTES if digests else 0
+    room = DIGEST_BYTES if digests else -1  # no file is so small
     try:
         with Confined(workspace, protected) as confined, confined.folder(folder) as top:
             for held, name, shown, size in _files(confined, top, iter(range(MAX_SEEN))):

@@ -84,10 +84,9 @@ def names(folder: Path, *arguments: str, given: bytes = b"") -> list[str]:
     return [name for name in said.split("\0") if name]
 
 
-def succeeds(folder: Path, *arguments: str) -> bool:
-    """True if git says yes."""
+def answer(folder: Path, *arguments: str) -> str | None:
+    """The one line that git says; None if it fails."""
     try:
-        git(folder, *arguments)
+        return line(folder, *arguments)
     except Refused:
-        return False
-    return True
+        return None

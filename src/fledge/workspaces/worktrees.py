@@ -22,7 +22,7 @@ from fledge.core.freeze import to_valid_utf8
 from fledge.core.handover import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
 from fledge.workspaces import folders
-from fledge.workspaces.git import git, line, names, succeeds
+from fledge.workspaces.git import answer, git, line, names
 from fledge.workspaces.repository import check_repository, find_repository, line_in, refuse_unknown
 
 BRANCHES: Final = "fledge/"
@@ -85,25 +85,17 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
 def _look_up(workspace: Path, name: str) -> Record:
     repository = find_repository(workspace)
     check_repository(repository)
-    if not succeeds(workspace, "rev-parse", "--is-inside-work-tree"):
+    if answer(workspace, "rev-parse", "--is-inside-work-tree") is None:
         raise Refused("error", "workspace: worktree needs a git repository, and git does not accept the workspace's")
     top = line(workspace, "rev-parse", "--show-toplevel")
     shared = line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if (os.path.realpath(top), os.path.realpath(shared)) != (str(repository.top), str(repository.shared)):
         refuse_unknown()
-    base = _commit(workspace, "HEAD^{commit}")
+    base = answer(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if base is None:
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
     # The last part of an id: the first is the time, and children of one step are spawned at the same.
     return Record(str(repository.shared), f"{BRANCHES}{name[-BRANCH_CHARS:]}", base, repository.prefix)
-
-
-def _commit(folder: Path, name: str) -> str | None:
-    """The commit of this name; None if there is none."""
-    try:
-        return line(folder, "rev-parse", "--verify", "--quiet", name)
-    except Refused:
-        return None
 
 
 def _check_still(place: Path, record: Record) -> None:
@@ -286,7 +278,8 @@ def remove_worktree(root: Path, leaf: str) -> bool:
         folders.remove_folder(root, leaf)  # nothing was made in it yet
         return True
     place, repository = root / leaf, Path(record.repository)
-    tip = _commit(repository, f"refs/heads/{record.branch}") if repository.is_dir() else None
+    branch = f"refs/heads/{record.branch}"
+    tip = answer(repository, "rev-parse", "--verify", "--quiet", branch) if repository.is_dir() else None
     if (root / f"{leaf}{READY}").exists() and _holds_work(place, repository, record, tip):
         return False
     folders.put_aside(root, leaf, GONE)
@@ -294,7 +287,7 @@ def remove_worktree(root: Path, leaf: str) -> bool:
     if repository.is_dir():
         _forget(repository, place)
         if tip is not None:
-            git(repository, "update-ref", "-d", f"refs/heads/{record.branch}", tip)
+            git(repository, "update-ref", "-d", branch, tip)
     for suffix in (READY, RECORD):
         folders.remove_beside(root, leaf, suffix)
     return True
