@@ -332,6 +332,17 @@ def test_gathering_what_is_no_run_is_refused(place: Place) -> None:
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 
+def test_runs_of_one_instant_stand_in_the_tree_in_the_order_of_their_spawns(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        for label, agent in (("first", "zebra"), ("second", "ant"), ("third", "moth")):
+            await fl.spawn("Wait for me", label=label, agent=agent)
+        tree = await fl.tree()
+        assert len({run.created_at for run in tree}) == 1
+        assert [run.label for run in tree] == ["first", "second", "third"]
+
+    place.act(body, agents=[fledge.Agent(name) for name in ("zebra", "ant", "moth")])
+
+
 def test_runs_are_listed_by_requester_and_status(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         await (await fl.spawn("Say hello", label="quick"))

@@ -203,10 +203,10 @@ def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
         level = below
 
     def shown(session: str) -> list[RunInfo]:
-        runs = [run_info(tx, key) for key in pages[session].keys]
+        listed = [one for key in pages[session].keys if (one := tx.lists.run(key)) is not None]
         return [
-            replace(run, children=tuple(shown(run.session_key)), left_out=beyond(run.session_key))
-            for run in sorted(runs, key=lambda run: (run.created_at, run.session_key))
+            replace(run_info(tx, one.key), children=tuple(shown(one.key)), left_out=beyond(one.key))
+            for one in sorted(listed, key=lambda one: (one.mark.at, one.mark.number))
         ]
 
     def beyond(session: str) -> int:
