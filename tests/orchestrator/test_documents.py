@@ -24,7 +24,7 @@ def writes(seconds: float, workspace: str = WORK, begin_after: float = 0.0) -> S
 
     async def script(stage: Stage) -> None:
         await stage.sleep(begin_after)
-        await stage.engine.commit(lambda c: transcripts.begin_work(c, stage.session, workspace))
+        await stage.engine.commit(lambda c: c.tx.drivers.begin_work(stage.session, workspace, c.at))
         await stage.sleep(seconds)
         await stage.say("done")
 

@@ -177,7 +177,7 @@ def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
         case CloseTurn(end=end, owes=owes):
             exchanges.close_turn(c, session, end, owes)
         case CutCalls(reason=reason):
-            _cut_calls(c, session, reason)
+            transcripts.close_calls(c, session, reason)
         case PostWake(wait=wait):
             _post_wake_of_turn(c, session, wait)
         case WishHeartbeat():
@@ -228,7 +228,7 @@ def _apply_effect(c: Commit, run: Run, effect: fx.Effect) -> None:
             c.stop(key)
         case fx.CloseCalls(reason=reason):
             # Releasing its driver has closed its turn, perhaps with calls that are still open.
-            _cut_calls(c, key, reason)
+            transcripts.close_calls(c, key, reason)
             exchanges.close_turn(c, key, TurnEnd("interrupted", reason))
         case fx.Drain():
             inbox.consume_completions(c, key)
@@ -309,13 +309,6 @@ def _free(c: Commit, key: str) -> None:
     driver = c.tx.drivers.get(key)
     if driver is not None:
         c.release(key, driver.epoch)
-
-
-def _cut_calls(c: Commit, key: str, reason: str) -> None:
-    """Answer open calls with the reason, and withdraw the spawns that they had begun."""
-    transcripts.close_calls(c, key, reason)
-    for child in c.tx.runs.children_in(key, "spawning"):
-        c.then(child, ev.Withdrawn(at=c.at, reason=reason))
 
 
 def _supersede(c: Commit, key: str, until_at: Instant) -> None:

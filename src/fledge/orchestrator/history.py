@@ -9,7 +9,7 @@ from fledge.core import events as ev
 from fledge.core.freeze import freeze
 from fledge.core.keys import parse_key
 from fledge.core.run import Ended, Failed, Terms
-from fledge.core.transcript import Body, OpenCall, Replied, Resulted
+from fledge.core.transcript import OpenCall, Replied
 from fledge.openclaw import PastLine, PastResult, PastRun, conversation_key
 from fledge.orchestrator import effects, transcripts
 from fledge.orchestrator.commit import Commit
@@ -62,7 +62,7 @@ def write_transcript(c: Commit, session: str, lines: Iterable[PastLine]) -> str:
         if isinstance(line, PastResult):
             call = open_ones.pop(line.answers, None)
             if call is not None:
-                transcripts.write(c, session, _result(call, line.text, line.is_error))
+                transcripts.write(c, session, transcripts.result_of(call, line.text, line.is_error))
             continue
         _close(c, session, open_ones)
         seq = transcripts.write(c, session, line)
@@ -74,11 +74,7 @@ def write_transcript(c: Commit, session: str, lines: Iterable[PastLine]) -> str:
 
 
 def _close(c: Commit, session: str, open_ones: dict[str, OpenCall]) -> None:
-    results: list[Body] = [_result(call, NOT_FINISHED, True) for call in open_ones.values()]
+    results = [transcripts.result_of(call, NOT_FINISHED, is_error=True) for call in open_ones.values()]
     if results:
         transcripts.write(c, session, *results)
     open_ones.clear()
-
-
-def _result(call: OpenCall, text: str, is_error: bool) -> Resulted:
-    return Resulted(call.entry, call.index, call.call.id, call.call.name, text, is_error)

@@ -487,8 +487,6 @@ def interrupt(c: Commit, session: str) -> bool:
     if not _entering(c, session, _waiting(c, session), at_boundary=True):
         return False
     transcripts.close_calls(c, session, "interrupted")
-    for child in c.tx.runs.children_in(session, "spawning"):
-        c.then(child, ev.Withdrawn(at=c.at, reason="interrupted"))
     c.tx.drivers.interrupt(session)
     consume_waiting(c, session, at_boundary=True)
     c.hints.interrupted += ((session, driver.epoch, driver.interrupts + 1),)

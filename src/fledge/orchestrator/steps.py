@@ -135,7 +135,7 @@ def cut(
 
 def _at_work(c: Commit, drive: Drive, works_in: str) -> None:
     if works_in:
-        transcripts.begin_work(c, drive.session, works_in)
+        c.tx.drivers.begin_work(drive.session, works_in, c.at)
 
 
 def _work_on(c: Commit, drive: Drive, tools_s: float, is_progress: bool) -> None:
@@ -266,14 +266,12 @@ def finish(
     _record(c, drive, ran)
     hand_over(c, drive, handover)
     whole = begun + reply.text
-    if _asked_for_words(c, drive, reply, whole):
-        return StepOutcome(new_lines(c, drive.session, last), over=False)
-    fitted = turns.kind_of(c, drive.session).fitted(c, drive.session, whole)
-    if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
-        return StepOutcome(new_lines(c, drive.session, last), over=False)
-    over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text, begun=begun) == "over"
-    if over:
-        return StepOutcome([], over=True, last=c.tx.transcripts.last(drive.session))
+    if not _asked_for_words(c, drive, reply, whole):
+        fitted = turns.kind_of(c, drive.session).fitted(c, drive.session, whole)
+        error, result = (None, None) if fitted is None else (fitted.error, fitted.text)
+        goes_on = error is not None and _nudged(c, drive, reply, error)
+        if not goes_on and turns.finish(c, drive, reply, result, begun) == "over":
+            return StepOutcome([], over=True, last=c.tx.transcripts.last(drive.session))
     return StepOutcome(new_lines(c, drive.session, last), over=False)
 
 
@@ -329,9 +327,7 @@ def wait(
         text = terms.message.strip() or "Turn yielded."
     else:
         text = yield_answer(refusal, inbox.silent_children(c, drive.session))
-    results = [
-        Resulted(call.entry, call.index, call.call.id, call.call.name, text, refusal is not None) for call in calls
-    ]
+    results = [transcripts.result_of(call, text, refusal is not None) for call in calls]
     hand_over(c, drive, handover)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)

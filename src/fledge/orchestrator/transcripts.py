@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from fledge.core import events as ev
 from fledge.core.documents import Document, Version, Workspace, judge, left_out_line
 from fledge.core.freeze import classify_reply, partial
 from fledge.core.run import TextId
@@ -15,6 +16,7 @@ from fledge.core.transcript import (
     Carried,
     Line,
     Noted,
+    OpenCall,
     Replied,
     Resulted,
     Spoken,
@@ -29,7 +31,7 @@ from fledge.core.transcript import (
 from fledge.core.turn import OpenTurn
 from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Entry, EntryKind, Tx, Used
+from fledge.store.base import EntryKind, Tx, Used
 from fledge.store.entry_files import SHARED_S, file_name
 
 PAGE = 5000
@@ -50,19 +52,16 @@ _KINDS: dict[type[Body], EntryKind] = {
 }
 
 
-def visible(tx: Tx, session: str, after: int = 0) -> list[Entry]:
+def lines(tx: Tx, session: str, after: int = 0) -> list[Line]:
     """The entries for a model: the last note that stands for older entries, and all entries after those; only entries
     after number `after`."""
-    found: list[Entry] = []
     start = max(after, tx.transcripts.covered(session))
-    while page := tx.transcripts.entries(session, after=found[-1].seq if found else start, limit=PAGE):
-        found.extend(page)
-    return found
-
-
-def lines(tx: Tx, session: str) -> list[Line]:
-    """The entries for a model, decoded."""
-    return [Line(entry.seq, from_body(entry.body)) for entry in visible(tx, session)]
+    found: list[Line] = []
+    while True:
+        page = tx.transcripts.entries(session, after=found[-1].seq if found else start, limit=PAGE)
+        found += [Line(entry.seq, from_body(entry.body)) for entry in page]
+        if len(page) < PAGE:
+            return found
 
 
 def write(c: Commit, session: str, *bodies: Body) -> int:
@@ -70,9 +69,9 @@ def write(c: Commit, session: str, *bodies: Body) -> int:
     last = c.tx.transcripts.append(
         session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies)
     )
-    lines = c.written.setdefault(session, [])
+    written = c.written.setdefault(session, [])
     for seq, body in enumerate(bodies, last - len(bodies) + 1):
-        lines.append(Line(seq, body))
+        written.append(Line(seq, body))
         if type(body) is Replied:
             c.hints.replied_at = c.at
         elif (images := images_of(body)) or files_of(body):
@@ -109,9 +108,7 @@ def new_lines(c: Commit, session: str, after: int) -> list[Line]:
     written = c.written.get(session)
     if written and written[0].seq == after + 1:
         return written
-    return [
-        Line(entry.seq, from_body(entry.body)) for entry in c.tx.transcripts.entries(session, after=after, limit=PAGE)
-    ]
+    return lines(c.tx, session, after)
 
 
 def _used(bodies: Sequence[Body]) -> Used | None:
@@ -182,17 +179,21 @@ def models_of(tx: Tx, session: str) -> list[str]:
     return list(dict.fromkeys(reply.model for reply in replies if isinstance(reply, Replied) and reply.model))
 
 
+def result_of(call: OpenCall, text: str, is_error: bool = False) -> Resulted:
+    """The entry with the result of a call."""
+    return Resulted(call.entry, call.index, call.call.id, call.call.name, text, is_error)
+
+
 def close_calls(c: Commit, session: str, reason: str) -> None:
-    """Answer every open call of the session's last reply with the reason; questions about them are void."""
+    """Answer every open call of the session's last reply with the reason. Questions about them are void, and spawns
+    that they had begun are withdrawn."""
     open_ones = open_calls(lines(c.tx, session))
-    results = [
-        Resulted(call.entry, call.index, call.call.id, call.call.name, f"{reason}; it was not finished", is_error=True)
-        for call in open_ones
-    ]
-    if results:
-        write(c, session, *results)
+    if open_ones:
+        write(c, session, *(result_of(call, f"{reason}; it was not finished", is_error=True) for call in open_ones))
     for call in open_ones:
         c.tx.approvals.move(session, call.entry, call.index, "void")
+    for child in c.tx.runs.children_in(session, "spawning"):
+        c.then(child, ev.Withdrawn(at=c.at, reason=reason))
 
 
 # ---- documents of a workspace ----------------------------------------------------------------------------------------
@@ -201,11 +202,6 @@ def close_calls(c: Commit, session: str, reason: str) -> None:
 def known_workspace(tx: Tx, path: str) -> Workspace:
     """The stored record of a workspace, by its real path."""
     return tx.workspaces.get(path) or Workspace(path)
-
-
-def begin_work(c: Commit, session: str, path: str) -> None:
-    """From now on, until its drive ends, the session may write in this workspace, by its real path."""
-    c.tx.drivers.begin_work(session, path, c.at)
 
 
 def judge_documents(c: Commit, session: str, path: str, found: Mapping[str, Version]) -> frozenset[str]:

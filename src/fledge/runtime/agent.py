@@ -41,7 +41,6 @@ from fledge.core.transcript import (
     begun_text,
     files_of,
     follows_cut,
-    from_body,
     is_in_doubt,
     last_step,
     open_calls,
@@ -71,7 +70,7 @@ from fledge.runtime.child_files import look_for_handover
 from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
 from fledge.runtime.foreign import drive_foreign
 from fledge.runtime.profile import Profile, Profiles
-from fledge.store.base import Approval, ApprovalState, Entry, OutboxPost, TurnRan, Tx
+from fledge.store.base import Approval, ApprovalState, OutboxPost, TurnRan, Tx
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.search import SEARCH
 from fledge.tools.sessions import yield_terms
@@ -301,12 +300,12 @@ class _Turn:
         self.called_off = False
         session, epoch, last = self.drive.session, self.drive.epoch, self.last
 
-        def look(tx: Tx) -> tuple[list[Entry], int]:
+        def look(tx: Tx) -> tuple[list[Line], int]:
             interrupts = tx.drivers.fence(session, epoch).interrupts
-            return transcripts.visible(tx, session, last), interrupts
+            return transcripts.lines(tx, session, last), interrupts
 
-        entries, interrupts = await self.read(look)
-        self.lines += [Line(entry.seq, from_body(entry.body)) for entry in entries]
+        lines, interrupts = await self.read(look)
+        self.lines += lines
         self.drive = replace(self.drive, interrupts=interrupts)
 
     async def _go_on(self) -> bool:

@@ -19,7 +19,7 @@ from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.handover import Handover, HandoverLook
 from fledge.core.reconcile import GRACE_S
 from fledge.core.run import Run
-from fledge.core.transcript import CallEntry, Line, Replied, Resulted, Spoken, from_body, open_calls
+from fledge.core.transcript import CallEntry, Line, Replied, Spoken, open_calls
 from fledge.egress import Environment
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import steps, transcripts, turns
@@ -98,8 +98,7 @@ class _Turn(Struct):
 
     async def run(self) -> None:
         session = self.drive.session
-        entries = await self.engine.store.read(lambda tx: transcripts.visible(tx, session))
-        lines = [Line(entry.seq, from_body(entry.body)) for entry in entries]
+        lines = await self.engine.store.read(lambda tx: transcripts.lines(tx, session))
         self.tell("start", entry=lines[-1].seq if lines else 0)
         begun = open_calls(lines)
         if begun and not self.runtime.repeatable:
@@ -209,7 +208,7 @@ def prompt_of(task: str, lines: list[Line]) -> str:
 def _begin(c: Commit, drive: Drive, runtime: str, prompt: str, is_again: bool) -> int:
     """Record that the work has begun; answers the newest entry. The program is not sandboxed: it can write anywhere."""
     turns.fence(c, drive)
-    transcripts.begin_work(c, drive.session, "/")
+    c.tx.drivers.begin_work(drive.session, "/", c.at)
     if not is_again:
         transcripts.write(
             c, drive.session, Replied(calls=(CallEntry("work", runtime, to_valid_utf8(prompt), "started"),))
@@ -230,9 +229,7 @@ def _finish(c: Commit, drive: Drive, text: str, handover: Handover | None = None
     c.tx.drivers.fence(drive.session, drive.epoch)
     steps.hand_over(c, drive, handover)
     for call in open_calls(transcripts.lines(c.tx, drive.session)):
-        done = Resulted(
-            call.entry, call.index, call.call.id, call.call.name, one_line(to_valid_utf8(text), RESULT_CHARS)
-        )
-        transcripts.write(c, drive.session, done)
+        summary = one_line(to_valid_utf8(text), RESULT_CHARS)
+        transcripts.write(c, drive.session, transcripts.result_of(call, summary))
     turns.finish(c, drive, Replied(to_valid_utf8(text)))
     return c.tx.transcripts.last(drive.session)
