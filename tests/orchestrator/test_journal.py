@@ -183,10 +183,10 @@ def test_deferrals_are_counted_for_each_try_and_interrupts_by_step(scene: Scene)
     assert counters.shown()["deliveries"] == {"deferred:missing-requester": 1}
     counters.note(
         Hints(
-            interrupted=(
+            interrupted=[
                 ("a", 1, 1),
                 ("b", 2, 1),
-            )
+            ]
         )
     )
     assert counters.shown()["interrupts"] == {"steps": 2}

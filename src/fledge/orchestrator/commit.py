@@ -92,18 +92,18 @@ class Hints(Struct):
 
     look: bool = False
     """Something became due or claimable, or a slot or result became free."""
-    stop: tuple[tuple[str, int], ...] = ()
+    stop: list[tuple[str, int]] = []
     """Sessions whose drivers, up to this epoch, should stop now."""
-    interrupted: tuple[tuple[str, int, int], ...] = ()
+    interrupted: list[tuple[str, int, int]] = []
     """Sessions and epochs whose driver should leave its step and read on, with the count of its cancelled steps: a
     driver that knows this count has left that step already."""
-    released: tuple[tuple[str, int], ...] = ()
+    released: list[tuple[str, int]] = []
     """Sessions and epochs whose driver is done."""
-    moved: list[str] = field(default_factory=list)
+    moved: list[str] = []
     """Sessions whose turn has changed, and others that callers may wait for; those of `moves` are not repeated."""
-    moves: list[tuple[Run | None, Run, ev.Event]] = field(default_factory=list)
+    moves: list[tuple[Run | None, Run, ev.Event]] = []
     """Changes of runs: the run before (None: just born), the run after, and the event."""
-    tries: tuple[DeliveryTrace, ...] = ()
+    tries: list[DeliveryTrace] = []
     """Tries at a delivery, with their results."""
     was_missed: bool = False
     """The others had counted this engine as dead. It is one of them again."""
@@ -130,7 +130,7 @@ def news_of(hints: Hints) -> News | None:
     ended, moved = hints.changed()
     if not (hints.look or hints.interrupted or moved):
         return None
-    return News(hints.look, list(hints.stop), list(hints.interrupted), ended, list(moved))
+    return News(hints.look, hints.stop, hints.interrupted, ended, list(moved))
 
 
 class Commit:
@@ -179,7 +179,7 @@ class Commit:
     def trace(self, run: str, trace: DeliveryTrace) -> None:
         """Record a try at delivering a row of this run."""
         self.tx.deliveries.note(trace.key, run, self.at, _encode(trace).decode())
-        self.hints.tries += (trace,)
+        self.hints.tries.append(trace)
 
     def release(self, session: str, epoch: int) -> None:
         """The driver with this epoch is done: its slot is free, and it writes nowhere any more."""
@@ -187,14 +187,14 @@ class Commit:
         if driver is not None and driver.works_in is not None and driver.works_since is not None:
             workspace = self.tx.workspaces.get(driver.works_in) or Workspace(driver.works_in)
             self.tx.workspaces.put(driver.works_in, workspace.with_span((driver.works_since, self.at)))
-        self.hints.released += ((session, epoch),)
+        self.hints.released.append((session, epoch))
         self.hints.moved.append(session)
         self.hints.look = True
 
     def stop(self, session: str) -> None:
         """Let the drivers that this session has had until now stop."""
         known = self.tx.sessions.get(session)
-        self.hints.stop += ((session, 0 if known is None else known.epoch),)
+        self.hints.stop.append((session, 0 if known is None else known.epoch))
 
     def facts(self, key: str) -> Facts:
         """Children and unread rows of this session, as they stand in this commit."""

@@ -107,7 +107,8 @@ class _Decision(Generic[P, T]):
         c = self._engine.begun(tx)
         result = self._act(c, *self._args, **self._kwargs)
         effects.settle(c)
-        self._engine.tell_others(c)
+        if c.owner and (news := news_of(c.hints)) is not None:
+            tx.tell(news)
         self.hints = c.hints
         return result
 
@@ -258,11 +259,6 @@ class Engine:
         """A decision of this engine begins."""
         at = self.clock.now() if tx.at is None or not self._is_server_time else tx.at
         return Commit(tx, at, self.ids, self.rules, "" if self._member is None else self.owner)
-
-    def tell_others(self, c: Commit) -> None:
-        """Tell other processes of it, once it is durable."""
-        if self._member is not None and (news := news_of(c.hints)) is not None:
-            c.tx.tell(news)
 
     def _give_up(self, lost: StoreLost) -> None:
         """Stop everything, and the program that has this engine open: another process has the folder now."""
@@ -731,28 +727,28 @@ class Changes:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._everywhere: set[asyncio.Event] = set()
+        self._waiting: dict[str | None, set[asyncio.Event]] = {}
+        """By session: those who wait until it moves; by None, until any does."""
         self._closed = False
         engine.on_move(self._moved)
 
     def _moved(self, key: str) -> None:
-        waiting = self._waiting.get(key, ()) if key else {one for some in self._waiting.values() for one in some}
-        for event in (*waiting, *self._everywhere):
-            event.set()
+        waiting = self._waiting
+        places = (waiting.get(key, ()), waiting.get(None, ())) if key else waiting.values()
+        for place in places:
+            for event in place:
+                event.set()
 
     def watch(self, moved: asyncio.Event, key: str | None = None) -> None:
         """Set the event whenever this session, or any, moves, until `unwatch`."""
-        (self._everywhere if key is None else self._waiting.setdefault(key, set())).add(moved)
+        self._waiting.setdefault(key, set()).add(moved)
 
     def unwatch(self, moved: asyncio.Event, key: str | None = None) -> None:
         """Leave the event alone from now on."""
-        if key is None:
-            self._everywhere.discard(moved)
-        elif key in self._waiting:
-            self._waiting[key].discard(moved)
-            if not self._waiting[key]:
-                del self._waiting[key]
+        waiting = self._waiting.get(key, set())
+        waiting.discard(moved)
+        if not waiting:
+            self._waiting.pop(key, None)
 
     def check_open(self) -> None:
         """Refused once nothing more will change here."""
@@ -762,9 +758,7 @@ class Changes:
     def close(self) -> None:
         """Nothing more will change here: every waiting caller gets `Refused`."""
         self._closed = True
-        for events in (*self._waiting.values(), self._everywhere):
-            for event in events:
-                event.set()
+        self._moved("")
 
     async def until(
         self, look: Callable[[Tx], T | None], keys: Collection[str] | None, at: Instant | None = None
@@ -774,9 +768,9 @@ class Changes:
         It looks again whenever one of these sessions moves; `keys` None: any. Giving up on the wait changes nothing.
         """
         moved = asyncio.Event()
-        places = [self._everywhere] if keys is None else [self._waiting.setdefault(key, set()) for key in keys]
-        for place in places:
-            place.add(moved)
+        watched: Collection[str | None] = [None] if keys is None else keys
+        for key in watched:
+            self.watch(moved, key)
         try:
             while True:
                 moved.clear()
@@ -786,11 +780,8 @@ class Changes:
                     return found
                 await self._engine.clock.wait_until(at, moved)
         finally:
-            for place in places:
-                place.discard(moved)
-            for key in keys or ():
-                if not self._waiting.get(key, True):
-                    del self._waiting[key]
+            for key in watched:
+                self.unwatch(moved, key)
 
 
 def deadline(engine: Engine, timeout: float | None) -> Instant | None:

@@ -489,7 +489,7 @@ def interrupt(c: Commit, session: str) -> bool:
     transcripts.close_calls(c, session, "interrupted")
     c.tx.drivers.interrupt(session)
     consume_waiting(c, session, at_boundary=True)
-    c.hints.interrupted += ((session, driver.epoch, driver.interrupts + 1),)
+    c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))
     return True
 
 
