@@ -81,8 +81,8 @@ def test_an_agent_that_says_how_many_of_its_children_work_at_once_has_a_lane_of_
         await world.engine.commit(lambda c: spawn.open_conversation(c, requester))
         for n in range(5):
             params = SpawnParams(task=f"{n}", label="w")
-            read = read_spawn(config, params, Caller(session=requester), FakeHost(), f"child-{n}")
-            await world.engine.commit(partial(spawn.spawn, request=read.request))
+            request = read_spawn(config, params, Caller(session=requester), FakeHost(), f"child-{n}")
+            await world.engine.commit(partial(spawn.spawn, request=request))
         await world.clock.sleep(5)
         assert len(world.driven("w")) == at_once
 

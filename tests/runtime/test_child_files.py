@@ -382,7 +382,7 @@ def test_what_was_prepared_for_a_spawn_that_a_restart_cut_off_is_removed(bench: 
     async def before(fl: fledge.Fledge) -> None:
         spawner = fl._parts.profiles.spawner(fl.engine)
         params = SpawnParams(task="read", workspace="dir", attachments=(SpawnFile("a", "x"),))
-        request = spawner.read(params, Caller(session=fl.program)).request
+        request = spawner.read(params, Caller(session=fl.program))
         await fl.engine.commit(lambda c: spawn.reserve(c, request))
         await fl._parts.profiles.make(request)
         assert (len(bench.leaves("attachments")), len(bench.leaves("work"))) == (1, 1)

@@ -320,7 +320,7 @@ class Fledge:
             session=self.program, is_program=True, brings=tuple(tool_name(one.name) for one in asked.functions)
         )
         try:
-            request = self.spawner.read(asked.params, caller).request
+            request = self.spawner.read(asked.params, caller)
         except BadInput as error:
             raise as_written(error, spawn_options.WRITTEN) from None
         if request.spec.runtime == NATIVE:

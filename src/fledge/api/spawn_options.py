@@ -121,7 +121,7 @@ def read(written: Mapping[str, object], spelled: Mapping[str, str]) -> SpawnPara
 def check(params: SpawnParams, config: Config, host: Host, program: str, default_model: str = "") -> None:
     """Refused, as the spawn itself would be: what this program could not ask for, whatever is in the folder."""
     caller = Caller(session=program, is_program=True, default_model=default_model)
-    objection = read_spawn(config, params, caller, host, params.idempotency_key).request.objection
+    objection = read_spawn(config, params, caller, host, params.idempotency_key).objection
     if objection is not None:
         raise objection
 

@@ -70,6 +70,10 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     """It starts with what its parent's conversation said so far."""
     fork_tokens: int = 0
     """The most that may be; 0: no limit."""
+    model: str = ""
+    """The model that it will use, as its caller is told; empty if none is configured."""
+    warning: str = ""
+    """What the caller should write otherwise next time; empty if nothing."""
 
     @property
     def needs_preparing(self) -> bool:

@@ -188,16 +188,7 @@ class Host(Protocol):
         ...
 
 
-class Read(Struct, frozen=True):
-    """A spawn that was read: what to admit, and the model it will use, empty if none is configured."""
-
-    request: SpawnRequest
-    model: str
-    warning: str = ""
-    """What the caller should write otherwise next time; empty if nothing."""
-
-
-def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str) -> Read:
+def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str) -> SpawnRequest:
     """The request as the configuration completes it; the child will be called `unique`.
 
     Raises BadInput or Refused where the parameters do not fit together. What else forbids the spawn is on the request
@@ -223,7 +214,8 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     functions = given or frozenset()
     asked_s = params.timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
     timeout_s = limits.run_timeout_seconds if asked_s is None else asked_s
-    request = SpawnRequest(
+    model = chosen.name if chosen and params.runtime == NATIVE else ""
+    return SpawnRequest(
         spec=Spec(
             task=params.task,
             label=params.label.strip(),
@@ -287,10 +279,10 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
         source=place.source,
         forks=params.context == "fork",
         fork_tokens=config.session.parent_fork_max_tokens,
+        objection=_objection(config, params, caller, host, model, own) or place.objection,
+        model=model,
+        warning=_old_names(params),
     )
-    name = chosen.name if chosen and params.runtime == NATIVE else ""
-    objection = _objection(config, params, caller, host, name, own) or place.objection
-    return Read(replace(request, objection=objection), name, _old_names(params))
 
 
 def limits_in(config: Config, agent_id: str, is_program: bool = False) -> Limits:

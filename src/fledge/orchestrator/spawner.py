@@ -29,7 +29,6 @@ from fledge.orchestrator.spawn import SpawnRequest
 from fledge.orchestrator.spawn_params import (
     Caller,
     Host,
-    Read,
     SpawnParams,
     attachment_limits,
     limits_in,
@@ -89,9 +88,9 @@ class Spawner:
 
         `open_caller` makes the caller's session, or refuses to, in the commit that admits the child.
         """
-        read = self.read(params, caller)
-        run = await self.admit(read.request, open_caller)
-        return Spawned(run, read.model, read.request.spec.attachments, read.warning)
+        request = self.read(params, caller)
+        run = await self.admit(request, open_caller)
+        return Spawned(run, request.model, request.spec.attachments, request.warning)
 
     async def resume(self, key: str, words: str = "") -> Run:
         """Let a killed run go on, with these words to it. Raises Refused, with nothing changed, if it cannot.
@@ -141,13 +140,9 @@ class Spawner:
         workspace = str(self._host.workspace_of(agent_of(session), "", folder)) if folder else ""
         return Caller(session=session, workspace=workspace, is_program=True)
 
-    def read(self, params: SpawnParams, caller: Caller) -> Read:
+    def read(self, params: SpawnParams, caller: Caller) -> SpawnRequest:
         """The request for a spawn, completed by the configuration. Raises BadInput or Refused."""
         return read_spawn(self._config, params, caller, self._host, self._engine.ids.unique())
-
-    def check_model(self, name: str) -> None:
-        """Raise BadInput or Refused for a model that cannot be used here."""
-        self._host.check_model(name, None)
 
     async def admit(self, request: SpawnRequest, open_caller: Open | None = None) -> Run:
         """Spawn as a request says that has been read."""
