@@ -9,7 +9,7 @@ it runs begins with that check.
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypedDict
 
 import msgspec
 from msgspec import Struct, field
@@ -78,8 +78,9 @@ class Rules(Struct, frozen=True, kw_only=True):
         return policy.lane_width(self.widths, lane)
 
 
-class Facts(Value):
-    """Children and unread rows of a session: what a decision about it needs besides its own row."""
+class Facts(TypedDict):
+    """Children and unread rows of a session: what a decision about it needs besides its own row, by the names of the
+    fields of events."""
 
     unsettled: int
     settled: int
@@ -200,7 +201,7 @@ class Commit:
         """Children and unread rows of this session, as they stand in this commit."""
         counts = self.tx.sessions.counts(key)
         unread, messages = self.tx.inbox.count_unread(key)
-        return Facts(counts.unsettled, counts.settled, unread, messages)
+        return Facts(unsettled=counts.unsettled, settled=counts.settled, unread=unread, messages=messages)
 
 
 # ---- the lease of a driver -------------------------------------------------------------------------------------------

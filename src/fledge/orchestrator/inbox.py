@@ -282,13 +282,18 @@ def aimed(c: Commit, key: str, address: Address | None) -> None:
     run = c.find(key)
     if run is None or (address is None and outbox.is_target_asked(c, key)):
         return
-    for row in c.tx.inbox.of_run(key):
-        if row.kind == "outcome" and row.state == "unread" and row.session is None:
+    for row in _unread_outcomes(c, key):
+        if row.session is None:
             if address is not None:
                 c.tx.inbox.aim(row.key, origin_of(address), "hook")
                 row = replace(row, origin=origin_of(address), route="hook")
             target = receiver_of(c, run.terms.parent)
             readdress_row(c, row, target, _path(c, target.session, row.origin))
+
+
+def _unread_outcomes(c: Commit, run: str) -> list[InboxRow]:
+    """Unread rows that announce the outcome of the run, in an inbox or in none."""
+    return [row for row in c.tx.inbox.of_run(run) if row.kind == "outcome" and row.state == "unread"]
 
 
 def _arrived(c: Commit, key: str, kind: InboxRowKind, source: str, session: str | None, origin: str) -> None:
@@ -335,18 +340,16 @@ def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> C
 
 def refresh(c: Commit, run: Run, text: TextId | None) -> None:
     """Let the unread outcome row say something else."""
-    for row in c.tx.inbox.of_run(run.key):
-        if row.kind == "outcome" and row.state == "unread":
-            c.tx.inbox.rewrite(row.key, _encode(_completion(c, run, "outcome", text)).decode(), text)
+    for row in _unread_outcomes(c, run.key):
+        c.tx.inbox.rewrite(row.key, _encode(_completion(c, run, "outcome", text)).decode(), text)
 
 
 def readdress(c: Commit, run: Run, to: str | None = None) -> None:
     """Put the unread outcome row into the inbox of the session that receives it now, or of `to`; without one the run
     learns that its requester is lost."""
     target = receiver_of(c, run.terms.parent) if to is None else Receiver(to)
-    for row in c.tx.inbox.of_run(run.key):
-        if row.kind == "outcome" and row.state == "unread":
-            readdress_row(c, row, target, _path(c, target.session, row.origin))
+    for row in _unread_outcomes(c, run.key):
+        readdress_row(c, row, target, _path(c, target.session, row.origin))
 
 
 def open_rows(c: Commit, run: str, kind: ev.RowKind) -> list[str]:

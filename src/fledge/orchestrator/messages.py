@@ -313,7 +313,15 @@ def request_standing(tx: Tx, run_id: str) -> RequestStanding:
     request = tx.requests.get(run_id)
     if request is None:
         raise NotFound(f"no run {run_id!r}")
-    return _standing_of_request(tx, request)
+    status, error = ("pending", None) if request.ended_at is None else _how_it_ended(tx, request)
+    return RequestStanding(
+        status=status,
+        run_id=run_id,
+        session=request.session,
+        started_at=request.started_at,
+        ended_at=request.ended_at,
+        error=error,
+    )
 
 
 def _standing_of_run(run: Run) -> RequestStanding:
@@ -330,21 +338,6 @@ def _standing_of_run(run: Run) -> RequestStanding:
         session=run.key,
         started_at=ended.started_at,
         ended_at=ended.ended_at,
-        error=error,
-    )
-
-
-def _standing_of_request(tx: Tx, request: MessageRequest) -> RequestStanding:
-    status: RequestStatus = "pending"
-    error: str | None = None
-    if request.ended_at is not None:
-        status, error = _how_it_ended(tx, request)
-    return RequestStanding(
-        status=status,
-        run_id=request.run_id,
-        session=request.session,
-        started_at=request.started_at,
-        ended_at=request.ended_at,
         error=error,
     )
 

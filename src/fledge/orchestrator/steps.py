@@ -297,7 +297,7 @@ def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:
     before, or if the run does not end with this answer anyway."""
     run, facts = c.run(drive.session), c.facts(drive.session)
     row = f"nudge:{run.run_id}"
-    if not isinstance(run.phase, Running) or facts.unsettled or facts.unread:
+    if not isinstance(run.phase, Running) or facts["unsettled"] or facts["unread"]:
         return False
     if any(isinstance(line.body, Spoken) and line.body.row == row for line in transcripts.lines(c.tx, drive.session)):
         return False

@@ -395,7 +395,7 @@ class Attempt:
         entry = transcripts.write(c, session, said)
         if said.aside:
             _answer_aside(c, session, entry, whole)
-        elif c.tx.exchanges.answering(session) and not c.facts(session).unread:
+        elif c.tx.exchanges.answering(session) and not c.facts(session)["unread"]:
             messages.exchanges_answered(c, session, whole)
         text = whole if result is None else result
         frozen = freeze(text, "") if text.strip() else _left_behind(c, session)
@@ -443,7 +443,7 @@ class Attempt:
             return policy.Refusal("error", f"{run.key} is {run.phase.name}: it cannot yield")
         is_aside = RunInbox.is_aside(c, run.key)
         return policy.judge_yield(
-            terms.asked or "all", run.wakes, facts.unsettled, facts.settled, facts.unread, is_aside
+            terms.asked or "all", run.wakes, facts["unsettled"], facts["settled"], facts["unread"], is_aside
         )
 
     @staticmethod
@@ -455,10 +455,7 @@ class Attempt:
             asked=terms.asked or "all",
             wait_s=policy.YIELD_S if terms.wait_s is None else terms.wait_s,
             next_run_id=c.ids.unique(),
-            unsettled=facts.unsettled,
-            settled=facts.settled,
-            unread=facts.unread,
-            messages=facts.messages,
+            **facts,
         )
         effects.apply(c, run.key, event)
         return "over"
@@ -481,10 +478,7 @@ class Attempt:
             attempt=run.attempt,
             next_run_id=c.ids.unique(),
             step_open=crashed and driver.step_open,
-            unsettled=facts.unsettled,
-            settled=facts.settled,
-            unread=facts.unread,
-            messages=facts.messages,
+            **facts,
         )
         effects.apply(c, run.key, event)
 
@@ -511,17 +505,7 @@ def _finished(c: Commit, session: str, frozen: str, is_cut: bool = False) -> ev.
 
 def _signal(c: Commit, session: str, attempt: int, end: ev.End) -> Run:
     """Tell the run how an attempt of it ended."""
-    facts = c.facts(session)
-    event = ev.AttemptEnded(
-        at=c.at,
-        attempt=attempt,
-        end=end,
-        next_run_id=c.ids.unique(),
-        unsettled=facts.unsettled,
-        settled=facts.settled,
-        unread=facts.unread,
-        messages=facts.messages,
-    )
+    event = ev.AttemptEnded(at=c.at, attempt=attempt, end=end, next_run_id=c.ids.unique(), **c.facts(session))
     return effects.apply(c, session, event).run
 
 
@@ -668,10 +652,10 @@ class Talk:
         session, facts = drive.session, c.facts(drive.session)
         turn, is_aside = c.tx.turns.get(session), ConversationInbox.is_aside(c, session)
         # What only another turn may read is still to come.
-        elsewhere = 0 if inbox.readable_completions(c, session) else facts.unread
+        elsewhere = 0 if inbox.readable_completions(c, session) else facts["unread"]
         wakes = 0 if turn is None else turn.wakes
-        unsettled = facts.unsettled + elsewhere
-        return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts.settled, facts.unread, is_aside)
+        unsettled = facts["unsettled"] + elsewhere
+        return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts["settled"], facts["unread"], is_aside)
 
     @staticmethod
     def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
@@ -682,7 +666,7 @@ class Talk:
             return finish(c, drive, NO_REPLY)
         asked, earlier = terms.asked or "all", c.tx.turns.wait(session)
         waits = Wait(
-            until_settled=policy.wait_until(asked, facts.unsettled, facts.settled, facts.unread),
+            until_settled=policy.wait_until(asked, facts["unsettled"], facts["settled"], facts["unread"]),
             due_at=c.at + (policy.YIELD_S if terms.wait_s is None else terms.wait_s),
             asked=str(asked),
             origin=turn.origin or ("" if earlier is None else earlier.origin),

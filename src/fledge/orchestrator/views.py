@@ -21,7 +21,7 @@ from fledge.core.transcript import Replied, from_body, rows_read
 from fledge.errors import NotFound
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import of_turn
-from fledge.store.base import Entry, InboxRow, Session, Tx
+from fledge.store.base import InboxRow, Session, Tx
 
 MODEL_FROM: Final = 20
 """How many of the newest entries are looked at for the model that ran."""
@@ -38,7 +38,12 @@ def child_rows(tx: Tx, session: str) -> list[ChildRow]:
 
 def _row(tx: Tx, run: Run) -> ChildRow:
     spec = tx.runs.spec(run.key)
-    return child_row(run, spec.label, spec.task, tx.sessions.counts(run.key).unsettled, progress_of(tx, run))
+    return row_of(tx, run, spec.label, spec.task)
+
+
+def row_of(tx: Tx, run: Run, label: str, task: str = "") -> ChildRow:
+    """The run as lists show it, with this label and task."""
+    return child_row(run, label, task, tx.sessions.counts(run.key).unsettled, progress_of(tx, run))
 
 
 def progress_of(tx: Tx, run: Run) -> Instant | None:
@@ -159,11 +164,13 @@ def undelivered_key(tx: Tx, session: str, word: str) -> str:
 
 def model_that_ran(tx: Tx, key: str) -> str:
     """The model that answered last, as it named itself; empty if none has."""
-    last = _last_reply(tx.transcripts.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
+    last = _last_reply(tx, key)
     return "" if last is None else last.model
 
 
-def _last_reply(entries: list[Entry]) -> Replied | None:
+def _last_reply(tx: Tx, key: str) -> Replied | None:
+    """The newest reply that names its model."""
+    entries = tx.transcripts.tail(key, MODEL_FROM, ("user", "tool", "event", "note"))
     bodies = (from_body(entry.body) for entry in reversed(entries))
     return next((body for body in bodies if isinstance(body, Replied) and body.model), None)
 
@@ -190,12 +197,8 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
     if session is None:
         raise NotFound(f"no session {key}")
     run, spent, rows = tx.runs.find(key), tx.transcripts.used(key), child_rows(tx, key)
-    row = (
-        None
-        if run is None
-        else child_row(run, session.facts.label, "", tx.sessions.counts(key).unsettled, progress_of(tx, run))
-    )
-    last = _last_reply(tx.transcripts.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
+    row = None if run is None else row_of(tx, run, session.facts.label)
+    last = _last_reply(tx, key)
     active = sum(child.is_active for child in rows)
     route = tx.routes.get(key)
     queue = rules.queue if route is None else rules.queues.get(route.address.channel, rules.queue)

@@ -13,11 +13,11 @@ from fledge.core.access import AgentToAgent, Visibility, refuse_agents, refuse_s
 from fledge.core.history import History, ShownMessage, history
 from fledge.core.keys import ListKind, agent_of, list_kind, main_key, parse_key
 from fledge.core.policy import Refusal, enforce
-from fledge.core.prompts import child_row, flattened
+from fledge.core.prompts import flattened
 from fledge.core.run import AwaitingApproval, Instant
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound
-from fledge.orchestrator.views import find_run, is_below, model_that_ran, progress_of, times, to_ms
+from fledge.orchestrator.views import find_run, is_below, model_that_ran, row_of, times, to_ms
 from fledge.store.base import Session, Tx
 
 MOST_ENTRIES: Final = 2000
@@ -178,11 +178,7 @@ def _last_at(tx: Tx, session: Session) -> Instant:
 
 def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: SessionsWanted) -> SessionView:
     run = tx.runs.find(session.key)
-    row = (
-        None
-        if run is None
-        else child_row(run, session.facts.label, "", tx.sessions.counts(session.key).unsettled, progress_of(tx, run))
-    )
+    row = None if run is None else row_of(tx, run, session.facts.label)
     return SessionView(
         key=session.key,
         kind=list_kind(session.key, session.is_main),

@@ -28,7 +28,6 @@ from fledge.core.images import ImageEntry
 from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Spent, YieldTerms
 from fledge.core.prompts import READING_TOOLS, FilesShown, inline_files, not_run
-from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.core.transcript import (
     SPAWN,
@@ -70,7 +69,7 @@ from fledge.runtime.child_files import look_for_handover
 from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
 from fledge.runtime.foreign import drive_foreign
 from fledge.runtime.profile import Profile, Profiles
-from fledge.store.base import Approval, ApprovalState, OutboxPost, TurnRan, Tx
+from fledge.store.base import Approval, ApprovalState, TurnRan, Tx
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.search import SEARCH
 from fledge.tools.sessions import yield_terms
@@ -139,6 +138,7 @@ class AgentLoop:
     def __init__(self, profiles: Profiles, feed: Feed | None = None) -> None:
         self.profiles = profiles
         self.feed = feed or Feed()
+        self.remove, self.call = profiles.remove, profiles.call
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
@@ -173,14 +173,6 @@ class AgentLoop:
             await engine.commit(turns.let_go, drive)
             return None
         return profile
-
-    async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove what a run left outside the database."""
-        await self.profiles.remove(leaves)
-
-    async def call(self, post: OutboxPost) -> Address | None:
-        """Send one thing from the outbox."""
-        return await self.profiles.call(post)
 
 
 class _Turn:
