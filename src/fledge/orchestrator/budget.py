@@ -5,10 +5,9 @@ ancestor that has one. Overshoot is at most what was reserved too little for one
 driver works: model steps and tools, each charged when it is committed; waiting costs none.
 """
 
-from typing import Protocol
-
 from msgspec.structs import replace
 
+from fledge.config.schema import BudgetBlock
 from fledge.core import policy
 from fledge.core.policy import Budget, Spent
 from fledge.core.transcript import Replied
@@ -17,20 +16,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.base import BudgetAccount
 
 
-class Ceilings(Protocol):
-    """Settings of a budget, where 0 means no ceiling."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def usd(self) -> float: ...
-    @property
-    def turns(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-
-
-def configured(settings: Ceilings) -> Budget | None:
+def configured(settings: BudgetBlock) -> Budget | None:
     """The budget that settings give (0 is no ceiling); None if they give none."""
     found = Budget(settings.tokens or None, settings.usd or None, settings.turns or None, settings.seconds or None)
     return None if found == Budget() else found

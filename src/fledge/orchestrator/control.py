@@ -98,8 +98,7 @@ def kill_all(c: Commit, session: str) -> Killing:
 def stop(c: Commit, session: str) -> Killing:
     """Stop a conversation's turn and its whole tree. The turn counts as answered by that."""
     c.session(session)
-    run = c.find(session)
-    if run is not None and run.ended is None:
+    if c.live_run(session) is not None:
         return kill(c, session)
     effects.order_turn(c, session, TurnStopped(TurnEnd("stopped")))
     exchanges.drop_begun(c, session, "its sender was stopped")
@@ -126,8 +125,8 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     Refused while a run of its own is alive: kill that first.
     """
     c.session(key)
-    run = c.find(key)
-    if run is not None and run.ended is None:
+    run = c.live_run(key)
+    if run is not None:
         raise Refused("error", f"{key} is {run.phase.name}: kill it first")
     c.tx.sessions.raise_generation(key)
     effects.move_turn(c, key, TurnStopped(TurnEnd("stopped")))

@@ -365,13 +365,12 @@ class Engine:
             except StoreError as error:
                 log.error("store error: %s", error)
                 worked, next_at = False, now + TROUBLE_S
-            again_at = [now + TROUBLE_S] if self._troubled else []
-            again_at += [now + EARLY_S] if self._is_early else []
-            again_at += [self._left_at + PATIENCE_S] if self._left_at is not None else []
-            if again_at and not worked:
-                next_at = min([*again_at, *([] if next_at is None else [next_at])])
             if not worked:
-                await self.clock.wait_until(next_at, self._poked)
+                again_at = [] if next_at is None else [next_at]
+                again_at += [now + TROUBLE_S] if self._troubled else []
+                again_at += [now + EARLY_S] if self._is_early else []
+                again_at += [] if self._left_at is None else [self._left_at + PATIENCE_S]
+                await self.clock.wait_until(min(again_at, default=None), self._poked)
 
     async def _next_due(self, now: Instant) -> Instant | None:
         return await self.store.read(lambda tx: tx.next_due(now))

@@ -409,16 +409,22 @@ def put_message(
 
 def hand_over(c: Commit, key: str) -> None:
     """The session reads no more: its completions go to its own requester, orders to its run are void, messages stay."""
-    rows = c.tx.inbox.unread(key)
-    completions = [row for row in rows if row.announces]
+    left = _without_orders(c, key)
+    completions = [row for row in left if row.announces]
     target = receiver_of(c, key) if completions else Receiver(None)
     for row in completions:
         readdress_row(c, row, target, "queued")
+    if len(left) > len(completions):
+        c.then(key, RowsLeft())
+
+
+def _without_orders(c: Commit, key: str) -> list[InboxRow]:
+    """The unread rows of a session whose run is over. Orders to the run are void."""
+    rows = c.tx.inbox.unread(key)
     for row in rows:
         if row.kind in CONTROL:
             c.tx.inbox.void(row.key, c.at)
-    if any(not row.announces and row.kind not in CONTROL for row in rows):
-        c.then(key, RowsLeft())
+    return [row for row in rows if row.kind not in CONTROL]
 
 
 def readdress_row(c: Commit, row: InboxRow, target: Receiver, path: Path) -> None:
@@ -439,10 +445,7 @@ def _suppress_row(c: Commit, row: InboxRow) -> None:
 
 def read_on(c: Commit, key: str) -> None:
     """The session outlives its run: orders to the run are void, everything else gets a turn."""
-    rows = c.tx.inbox.unread(key)
-    for row in rows:
-        if row.kind in CONTROL:
-            c.tx.inbox.void(row.key, c.at)
+    _without_orders(c, key)
     c.then(key, RowsLeft())
 
 

@@ -230,7 +230,9 @@ def accept_request(
     opened = c.tx.sessions.get(session)
     if (opened is None or opened.deleted) and not is_child_key(session):
         open_conversation(c, session)
-    _check_wishes(c.find(session), wishes)
+    run = c.live_run(session)
+    if run is not None:
+        _check_wishes(run, wishes)
     run_id = c.ids.unique()
     row = f"send:{session}:{run_id}"
     request = MessageRequest(run_id=run_id, session=session, row=row, wishes=wishes, accepted_at=c.at)
@@ -255,9 +257,7 @@ def withdraw_request(c: Commit, session: str, run_id: str) -> bool:
     return True
 
 
-def _check_wishes(run: Run | None, wishes: Wishes) -> None:
-    if run is None or run.ended is not None:
-        return
+def _check_wishes(run: Run, wishes: Wishes) -> None:
     wished = {
         "model": wishes.model,
         "thinking": wishes.thinking,

@@ -7,9 +7,7 @@ outcome was fixed is recorded as late. This file does not know how any runtime w
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -18,7 +16,6 @@ from fledge.clock import pause
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.handover import Handover, HandoverLook
 from fledge.core.reconcile import GRACE_S
-from fledge.core.run import Run
 from fledge.core.transcript import CallEntry, Line, Replied, Spoken, open_calls
 from fledge.egress import Environment
 from fledge.errors import Refused, StaleWrite
@@ -29,7 +26,8 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.base import Faltered, Runtime, Work
 from fledge.runtime.child_files import look_for_handover
 from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
-from fledge.store.base import Session, Spec
+from fledge.runtime.profile import Profiles
+from fledge.store.base import Spec
 
 RETRY_S = 1.0
 PROGRESS_S = 10.0
@@ -41,39 +39,22 @@ INTERRUPTED = "interrupted by a restart; outcome unknown: it may or may not have
 log = logging.getLogger("fledge.runtime")
 
 
-class RuntimePlaces(Protocol):
-    """The configured runtimes, and the folders in which they work."""
-
-    def runtime(self, name: str) -> Runtime | None:
-        """The runtime of this name; None if it is not configured."""
-
-    def check_needs(self, spec: Spec) -> None:
-        """Raise `NeedsProgram` if the run needs a function or runtime of a program that this process does not have."""
-
-    def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
-        """The folder for the work of this session, and the environment without secrets. Raises `Refused` if the folder
-        may not be used."""
-
-    def handover(self, session: Session, run: Run | None) -> HandoverLook | None:
-        """Reads (blocking) the files that the session hands over; None if it hands over none."""
-
-
-async def drive_foreign(places: RuntimePlaces, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
+async def drive_foreign(profiles: Profiles, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
     """Run one turn of a session in a foreign runtime to its end. Raises `NeedsProgram` if the runtime belongs to a
     program that is not connected."""
     if spec.needs:
-        places.check_needs(spec)
-    runtime = places.runtime(spec.runtime)
+        profiles.check_needs(spec)
+    runtime = profiles.runtime(spec.runtime)
     try:
         if runtime is None:
             raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
         session = drive.snapshot.session
-        folder, env = places.work_place(session)
+        folder, env = profiles.work_place(session)
     except Refused as refused:
         reason = refused.reason
         await engine.commit(turns.fail, drive, reason)
         return
-    look = places.handover(session, drive.run)
+    look = profiles.handover(session, drive.run)
     await _Turn(feed, engine, drive, spec, runtime, folder, env, look).run()
 
 

@@ -14,12 +14,13 @@ from fledge.core.permission import Offer, Permission
 from fledge.core.progress import StepLimits
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.route import Address
+from fledge.core.run import Run
 from fledge.models.base import Model, Thinking, Usage
 from fledge.models.retry import Retrying
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.foreign import RuntimePlaces
-from fledge.store.base import OutboxPost
+from fledge.runtime.base import Runtime
+from fledge.store.base import OutboxPost, Session, Spec
 from fledge.store.entry_files import EntryFiles
 from fledge.tools.registry import ToolSet
 
@@ -89,7 +90,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """The text of `HEARTBEAT.md` for a heartbeat; None if there is no such file."""
 
 
-class Profiles(RuntimePlaces, Protocol):
+class Profiles(Protocol):
     """Makes the profile of each turn, knows the other runtimes, and acts outside the database for the engine."""
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
@@ -100,3 +101,16 @@ class Profiles(RuntimePlaces, Protocol):
 
     async def call(self, post: OutboxPost) -> Address | None:
         """Perform a post of the outbox; returns the address that a hook named, if it was asked for one."""
+
+    def runtime(self, name: str) -> Runtime | None:
+        """The runtime of this name; None if it is not configured."""
+
+    def check_needs(self, spec: Spec) -> None:
+        """Raise `NeedsProgram` if the run needs a function or runtime of a program that this process does not have."""
+
+    def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
+        """The folder for the work of this session in a foreign runtime, and the environment without secrets. Raises
+        `Refused` if the folder may not be used."""
+
+    def handover(self, session: Session, run: Run | None) -> HandoverLook | None:
+        """Reads (blocking) the files that the session hands over; None if it hands over none."""

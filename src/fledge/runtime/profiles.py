@@ -177,6 +177,7 @@ class ConfiguredProfiles:
         self.user = user_folder(given)
         """The folder with the user's settings and permission rules."""
         self._files = ChildFiles(state, self.protected)
+        self.remove = self._files.remove
         self.images = EntryFiles(state)
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
@@ -533,10 +534,6 @@ class ConfiguredProfiles:
         """The cost by the requested name, else by the answered one: providers answer with dated names."""
         cost = self._catalog.cost(asked, usage)
         return self._catalog.cost(answered, usage) if cost is None else cost
-
-    async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove files of runs. Files that are gone are skipped, and a worktree with uncommitted work is kept."""
-        await self._files.remove(leaves)
 
     async def use_store(self, store: Store) -> None:
         """Use this store to sweep files of transcript entries, and sweep once, for a process that died."""
