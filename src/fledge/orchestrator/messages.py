@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import exchange as rules
 from fledge.core import policy
-from fledge.core.access import refuse_stopped
 from fledge.core.effects import Owes
 from fledge.core.exchange import Exchange, Over
 from fledge.core.freeze import one_line, to_valid_utf8
@@ -31,7 +30,7 @@ from fledge.core.turn import Looked, TurnEnd, TurnStopped
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import control, effects, exchanges, heartbeat, inbox
 from fledge.orchestrator.commit import Commit, Lease, check_lease
-from fledge.orchestrator.spawn import generations_of, open_conversation
+from fledge.orchestrator.spawn import check_wanted, open_conversation
 from fledge.orchestrator.views import is_below
 from fledge.store.base import MessageRequest, Tx, Wishes
 
@@ -101,8 +100,7 @@ def _check(c: Commit, sending: Sending) -> None:
     if target == sender:
         raise Refused("forbidden", f"{sender} cannot send to itself")
     check_lease(c, sender, sending.lease)
-    if sending.generations is not None:
-        enforce(refuse_stopped(sending.generations, generations_of(c, sender)))
+    check_wanted(c, sender, sending.generations)
     session = c.tx.sessions.get(target)
     if session is None and sending.opens:
         open_conversation(c, target)

@@ -7,7 +7,6 @@ from fledge.core.child_files import files_to_remove_at
 from fledge.core.hook import DeliveryTarget
 from fledge.core.route import Address
 from fledge.core.run import CleanupPending, Completed
-from fledge.errors import NotFound
 from fledge.orchestrator import control, effects, heartbeat, inbox, outbox, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import OutboxPost
@@ -70,9 +69,6 @@ def _answered(c: Commit, post: OutboxPost, answer: Address | None) -> None:
 
 def cleaned(c: Commit, key: str, error: str | None) -> None:
     """The files that a run left outside the database are removed, or could not be."""
-    run = c.find(key)
-    if run is None:
-        raise NotFound(f"no run {key}")
     if error is not None:
         effects.apply(c, key, ev.CleanupFailed(at=c.at, error=error))
     else:

@@ -122,7 +122,7 @@ def reserve(c: Commit, request: SpawnRequest) -> Run:
     parent = request.terms.parent
     session = c.session(parent)
     check_lease(c, parent, request.lease)
-    _check_wanted(c, parent, request.generations)
+    check_wanted(c, parent, request.generations)
     above = c.find(parent)
     if above is not None and above.ended is not None and above.terms.mode == "run":
         raise Refused("forbidden", f"{parent} has ended and cannot receive an answer: spawn from its requester")
@@ -216,7 +216,7 @@ def _settled_terms(terms: Terms, depth: int, program: bool) -> Terms:
 def prepared(c: Commit, key: str, generations: Mapping[str, int] | None) -> Run:
     """Everything is in place: accept. Refused if a stop has come in between; the caller then withdraws by `failed`."""
     parent = c.run(key).terms.parent
-    _check_wanted(c, parent, generations)
+    check_wanted(c, parent, generations)
     return effects.apply(c, key, ev.Prepared(at=c.at)).run
 
 
@@ -259,10 +259,11 @@ def present_requester(tx: Tx, key: str) -> str:
     raise Refused("error", f"no requester of {key} is left to receive an answer: spawn it from a conversation")
 
 
-def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None) -> None:
-    if generations is None:
-        return
-    enforce(refuse_stopped(generations, generations_of(c, parent)))
+def check_wanted(c: Commit, session: str, generations: Mapping[str, int] | None) -> None:
+    """Raises Refused if the session, or one above it, was stopped since these generations were stored. None holds
+    always: a person or a program."""
+    if generations is not None:
+        enforce(refuse_stopped(generations, generations_of(c, session)))
 
 
 def generations_of(c: Commit, session: str) -> dict[str, int]:

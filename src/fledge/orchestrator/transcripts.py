@@ -36,9 +36,9 @@ from fledge.store.entry_files import SHARED_S, file_name
 
 PAGE = 5000
 SWEEP_IMAGES = "sweep_images"
+"""The kind of a post that asks for the files of entries to be swept."""
 MARGIN_S = 60.0
 """How much later than files are old enough they are swept: the clocks of their folder and of the store differ."""
-"""The kind of a post that asks for the files of entries to be swept."""
 FOR_EVER = 1 << 31
 """Retries of a post that is tried until it succeeds."""
 FRAGMENTS_FROM = 200
