@@ -198,7 +198,7 @@ def test_one_commit_ends_or_marks_everything_below_through_finished_parents(scen
 @proves("4.kill.3", "Admission compares the generation of the caller's turn with its session's and all ancestors'")
 @pytest.mark.parametrize("named", ["itself", "its parent", "main"])
 def test_what_was_spawned_before_the_kill_is_refused_after_it_wherever_the_kill_was(scene: Scene, named: str) -> None:
-    """`_check_wanted`: generations of the caller's turn against its session's and all ancestors' now."""
+    """`check_wanted`: generations of the caller's turn against its session's and all ancestors' now."""
     main = scene.main()
     o = scene.begin(main)
     w = scene.begin(o)

@@ -201,7 +201,7 @@ class Commit:
         """Children and unread rows of this session, as they stand in this commit."""
         counts = self.tx.sessions.counts(key)
         unread, messages = self.tx.inbox.count_unread(key)
-        return Facts(unsettled=counts.unsettled, settled=counts.settled, unread=unread, messages=messages)
+        return {"unsettled": counts.unsettled, "settled": counts.settled, "unread": unread, "messages": messages}
 
 
 # ---- the lease of a driver -------------------------------------------------------------------------------------------

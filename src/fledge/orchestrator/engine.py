@@ -172,7 +172,8 @@ class Engine:
         self._loop: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._watchers: list[Callable[[str], None]] = []
-        self._on_watched: Callable[[list[str]], None] = lambda sessions: None
+        self.on_watched: Callable[[list[str]], None] | None = None
+        """Is told which sessions clients of other processes watch, whenever one of these says so."""
 
     async def __aenter__(self) -> "Engine":
         await self._join()
@@ -228,10 +229,6 @@ class Engine:
         It may be told more than once, or of a move that came to nothing; it is never left out. Must not raise or block.
         """
         self._watchers.append(watcher)
-
-    def on_watched(self, told: Callable[[list[str]], None]) -> None:
-        """Be told which sessions clients of other processes watch, whenever one of these says so. One may be told."""
-        self._on_watched = told
 
     def is_driving(self, session: str) -> bool:
         """True while a driver of this session runs in this process, also one that was told to stop and has not yet."""
@@ -687,8 +684,8 @@ class Engine:
         if news.everything:
             self._has_gap = True
             self._errand("reconcile", self._reconcile())
-        if news.watched:
-            self._on_watched(news.watched)
+        if news.watched and self.on_watched is not None:
+            self.on_watched(news.watched)
         self._stop(news.stop, news.interrupted)
         self._report(news.ended, [""] if news.everything else news.moved)
         if news.look and not self._looks_soon:

@@ -177,7 +177,7 @@ class ConfiguredProfiles:
         self.user = user_folder(given)
         """The folder with the user's settings and permission rules."""
         self._files = ChildFiles(state, self.protected)
-        self.remove = self._files.remove
+        self.remove, self.own_folder = self._files.remove, self._files.places.own_folder
         self.images = EntryFiles(state)
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
@@ -188,6 +188,7 @@ class ConfiguredProfiles:
             searching = [hosted_search_tool()]
         usual = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching)
         self.tool_choice = ToolChoice(config, usual, tools, given_agents or {})
+        self.functions_of = self.tool_choice.functions_of
         self._tools_of: Engine | None = None
         """The engine for which the session tools were made."""
         self._found_workspace = lru_cache(POSITIONS)(self._find_workspace)
@@ -196,10 +197,6 @@ class ConfiguredProfiles:
         """Cache of `_look_at_place`, for one iteration of the event loop."""
 
     # ---- functions and runtimes of a program
-
-    def functions_of(self, agent_id: str) -> frozenset[str] | None:
-        """Names of the functions that only this agent has as tools; None unless a program passed it as a value."""
-        return self.tool_choice.functions_of(agent_id)
 
     def check_needs(self, spec: Spec) -> None:
         """Raise `NeedsProgram` if the run needs a function or runtime of a program that this process does not have."""
@@ -422,11 +419,6 @@ class ConfiguredProfiles:
     def _find_workspace(self, agent_id: str, given: str, project: str) -> Path:
         named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
         return Path(given or named or project or self._workspace).expanduser().absolute()
-
-    def own_folder(self, leaf: str, workspace: Path) -> Path:
-        """The folder of a child with a folder of its own. Raises `Refused` if it is to be a worktree, and the workspace
-        is in no repository."""
-        return self._files.places.own_folder(leaf, workspace)
 
     async def make(self, request: SpawnRequest) -> None:
         """Make the files of a new run, and check that its `cwd` exists."""

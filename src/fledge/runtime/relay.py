@@ -49,13 +49,13 @@ class Relay:
     def start(self) -> None:
         """Carry events from now on. The engine must be open."""
         self._feed.on_watch = self._woken.set
-        self._engine.on_watched(self._others_watch)
+        self._engine.on_watched = self._others_watch
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
         """Carry no more."""
         self._feed.on_watch, self._feed.relay = lambda: None, None
-        self._engine.on_watched(lambda sessions: None)
+        self._engine.on_watched = None
         self._cluster.hear_live(None)
         if self._task is not None:
             await end_tasks([self._task])
