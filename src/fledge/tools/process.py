@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -62,9 +62,10 @@ async def run(
     process = _start(argv, cwd, env, given, apart=heard is not None)
     assert process.stdout is not None
     ended = asyncio.ensure_future(_exit_of(process))
-    release = hold_time(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    release = hold_time(loop)
     ended.add_done_callback(lambda _: release())
-    flooded = asyncio.Event()
+    flooded: asyncio.Future[None] = loop.create_future()
     closed = _collect(process.stdout.fileno(), kept.add, flooded)
     if process.stderr is not None and heard is not None:
         _collect(process.stderr.fileno(), heard, flooded)
@@ -86,7 +87,7 @@ async def run(
             ended.cancel()
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
-                    asyncio.get_running_loop().remove_reader(pipe)
+                    loop.remove_reader(pipe)
                     pipe.close()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=GRACE_S)
@@ -116,17 +117,12 @@ def _start(argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart
         )
 
 
-async def _end_or_limit(ended: "asyncio.Future[None]", flooded: asyncio.Event, timeout_s: float | None) -> str:
+async def _end_or_limit(ended: "asyncio.Future[None]", flooded: "asyncio.Future[None]", timeout_s: float | None) -> str:
     """Wait for the end, and say which limit was met before it; empty if none was."""
-    flood = asyncio.ensure_future(flooded.wait())
-    either: set[asyncio.Future[Any]] = {ended, flood}
-    try:
-        await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        flood.cancel()
+    await asyncio.wait({ended, flooded}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     if ended.done():
         return ""
-    if flooded.is_set():
+    if flooded.done():
         return f"killed: it wrote more than {MAX_OUTPUT_BYTES} bytes"
     return f"killed: it ran longer than {timeout_s:g} s"
 
@@ -161,8 +157,8 @@ async def _exit_of(process: "subprocess.Popen[bytes]") -> None:
         os.close(watched)
 
 
-def _collect(reading: int, keep: Callable[[bytes], None], flooded: asyncio.Event) -> "asyncio.Future[None]":
-    """Keep what is written to the pipe; the future is done when everyone has closed it."""
+def _collect(reading: int, keep: Callable[[bytes], None], flooded: "asyncio.Future[None]") -> "asyncio.Future[None]":
+    """Keep what is written. The answer is done when everyone has closed the pipe, `flooded` when it is too much."""
     total = 0
     loop = asyncio.get_running_loop()
     closed: asyncio.Future[None] = loop.create_future()
@@ -178,8 +174,8 @@ def _collect(reading: int, keep: Callable[[bytes], None], flooded: asyncio.Event
         if data:
             keep(data)
             total += len(data)
-        if total > MAX_OUTPUT_BYTES:
-            flooded.set()
+        if total > MAX_OUTPUT_BYTES and not flooded.done():
+            flooded.set_result(None)
         if not data:
             loop.remove_reader(reading)
             if not closed.done():
