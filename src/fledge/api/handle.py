@@ -162,7 +162,7 @@ class Handle(Generic[T]):
             """False: the run has ended."""
             return views.plan(tx, key) or (None if tx.runs.load(key).ended is None else False)
 
-        found = await self._changes.until(planned, [key], deadline(self._engine, timeout))
+        found: Plan | Literal[False] | None = await self._changes.until(planned, [key], deadline(self._engine, timeout))
         return found or None
 
     async def steer(self, message: str) -> str:

@@ -98,7 +98,7 @@ class GuestHandle(Handle[T]):
                     return plan
             return None if (await self._story()).run.ended_at is None else False
 
-        found = await self._asking.until(self.session_key, planned, deadline(timeout))
+        found: Plan | Literal[False] | None = await self._asking.until(self.session_key, planned, deadline(timeout))
         return found or None
 
     async def steer(self, message: str) -> str:

@@ -156,6 +156,11 @@ class Commit:
         self.words = ""
         """The words of a command, for the message that its event posts."""
 
+    def live_run(self, session: str) -> Run | None:
+        """The run of a session while it has no outcome; None of any other session."""
+        run = self.find(session)
+        return None if run is None or run.phase.ended is not None else run
+
     def session(self, key: str) -> Session:
         """The session; NotFound if there is none, or it was deleted."""
         session = self.tx.sessions.get(key)

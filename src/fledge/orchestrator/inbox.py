@@ -218,9 +218,8 @@ class ConversationInbox:
 
 
 def inbox_of(c: Commit, session: str) -> type[RunInbox] | type[ConversationInbox]:
-    """The kind of the session's inbox. Asked for every row, so it takes the shortest way to the run's phase."""
-    run = c.tx.runs.find(session)
-    return ConversationInbox if run is None or run.phase.ended is not None else RunInbox
+    """The kind of the session's inbox."""
+    return ConversationInbox if c.live_run(session) is None else RunInbox
 
 
 # ---- writing rows ----------------------------------------------------------------------------------------------------
