@@ -40,7 +40,7 @@ def serve(
     config = gateway.with_options(loaded.config, host, port)
 
     def ready(address: str, gateway: object) -> None:
-        gc.freeze()  # what the start made stays until the end: no need to look through it for garbage again and again
+        collect_less()
         say(f"fledge serves {where.words} at {address}; the token is in {where.state / 'gateway.token'}")
 
     serving = gateway.serve(
@@ -54,6 +54,13 @@ def serve(
     )
     asyncio.run(serving)
     return 0
+
+
+def collect_less() -> None:
+    """Spare a process that runs for long most of the cycle collector's work: what the start made is not looked through
+    again, and new objects when there are 5000 more, not 700. With 1000 subagents at once that took 6 % of the CPU."""
+    gc.freeze()
+    gc.set_threshold(5000, *gc.get_threshold()[1:])
 
 
 def usable_model(config: Config, model: str | None) -> str | None:

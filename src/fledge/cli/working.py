@@ -5,7 +5,6 @@ end it with exit code 0.
 """
 
 import asyncio
-import gc
 import json as jsons
 import logging
 import os
@@ -14,7 +13,7 @@ from typing import Final
 
 import fledge
 from fledge.cli.printing import say
-from fledge.cli.serving import LOG, usable_model
+from fledge.cli.serving import LOG, collect_less, usable_model
 from fledge.cli.settings import settings_to_drive
 from fledge.cli.where import Where, ignored_store
 from fledge.config import Config, SingleSettings
@@ -60,7 +59,7 @@ async def _work(where: Where, config: Config, model: str | None, json: bool) -> 
                 f"lanes: {', '.join(f'{name} {width}' for name, width in lanes.items())}",
                 f"agents: {', '.join(agents)}",
             ]
-            gc.freeze()  # what the start made stays until the end: no need to look through it for garbage again
+            collect_less()
             _say(ready, told, json)
             await stop.wait()
     _say(["ended; other workers go on with its sessions"], {"type": "ended"}, json)
