@@ -82,7 +82,7 @@ _Argument = tuple[tuple[str, ...], dict[str, Any]]
 """An argument of a command, as `add_argument` takes it."""
 
 
-class Said(str):
+class SaidWords(str):
     """Words for an agent. `-`: they come on standard input."""
 
 
@@ -290,7 +290,7 @@ def _parser() -> ArgumentParser:
         "spawning.spawn",
         (*thinks, "json"),
         "start a run and wait for its answer",
-        _arg("task", type=Said, help="the task; with -, it is read from standard input"),
+        _arg("task", type=SaidWords, help="the task; with -, it is read from standard input"),
         _arg("--label", default="", help="a short name for lists"),
         _arg("--agent", default="main", metavar="ID", help="the agent (default: main)"),
         _arg("--timeout", type=float, default=0.0, metavar="S", help="end the run after S seconds of work"),
@@ -304,7 +304,7 @@ def _parser() -> ArgumentParser:
         (*thinks, "json"),
         "send a message and wait for the answer",
         _arg("run", nargs="?", help=to),
-        _arg("message", type=Said, help="the message; with -, it is read from standard input"),
+        _arg("message", type=SaidWords, help="the message; with -, it is read from standard input"),
     )
     verb(
         "steer",
@@ -358,7 +358,7 @@ def _parser() -> ArgumentParser:
     verb(
         "event",
         "tell a conversation that something happened",
-        _arg("text", type=Said, help="what happened; with -, it is read from standard input"),
+        _arg("text", type=SaidWords, help="what happened; with -, it is read from standard input"),
         session,
     )
     verb(
@@ -565,7 +565,7 @@ def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[
 def _said(options: Namespace, name: str) -> Any:
     """The value of an option. Refused: words that are none."""
     value = getattr(options, name)
-    if isinstance(value, Said):
+    if isinstance(value, SaidWords):
         value = _stdin() if value == "-" else str(value)
         if not value.strip():
             raise BadInput(name, "must not be empty")
