@@ -20,7 +20,6 @@ import { transcriptOf } from "./transcript.js";
 const NEAR_PX = 80;
 const PLAIN_CHARS = 20_000; // live words beyond this are shown without format until they are an entry
 const TWICE_MS = 600;
-const PRESSED_MS = 100; // between two looks whether the pointer is released
 const EXAMPLES = [
   ["search", "Look through something", "Find every place that still reads the old setting; three scouts at once."],
   ["plan", "Plan first", "Plan the move to the new schema. Show me the plan before you do anything."],
@@ -55,11 +54,7 @@ class Chat {
     });
     this.panel = panel(key, shared);
     this.#build(root);
-    const draw = oncePerFrame(() => {
-      // Nothing moves under a pressed pointer: a button that moved would not be clicked, a selection would be lost.
-      if (this.scroll.matches(":active")) setTimeout(draw, PRESSED_MS);
-      else this.#draw();
-    });
+    const draw = oncePerFrame(() => this.#draw());
     this.ends = [
       this.store.watch(key), this.store.subscribe(draw), this.transcript.subscribe(draw),
       shared.keys({ t: () => togglePanel(), "/": () => { this.composer.focus(); this.composer.put("/"); } }),

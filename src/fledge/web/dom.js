@@ -2,6 +2,8 @@
 // characters that act on a reader (escape codes, changes of writing direction) are made visible. Positions are set
 // through the CSSOM (`css`), because the page's policy forbids style attributes. This file knows nothing of fledge.
 
+import { whenReleased } from "./press.js";
+
 const ACTING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
 /** The text with every character that acts instead of showing replaced by one that shows. */
@@ -170,13 +172,14 @@ export const copyButton = (text, label) => button("", { kind: "ghost tiny", ico:
   announce("copied");
 } });
 
-/** `draw` at the next frame, however often this is called until then. */
+/** `draw` at the next frame at which nothing is pressed, however often this is called until then. */
 export function oncePerFrame(draw) {
   let isDue = false;
+  const go = () => whenReleased(() => { isDue = false; draw(); });
   return () => {
     if (isDue) return;
     isDue = true;
-    requestAnimationFrame(() => { isDue = false; draw(); });
+    requestAnimationFrame(go);
   };
 }
 
