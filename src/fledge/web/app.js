@@ -5,7 +5,7 @@
 // behind the view's name, decoded. `shared` is the same for all views; see `Shared` below.
 
 import { tick } from "./cards.js";
-import { button, byId, el, fill, icon, plain } from "./dom.js";
+import { button, byId, el, fill, icon, plain, refill, write } from "./dom.js";
 import { clock, plural } from "./format.js";
 import { call, Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
@@ -141,16 +141,16 @@ class Page {
     const name = VIEWS[this.#view].title(this.#params, this.shared);
     const waiting = store.waiting;
     document.title = `${waiting ? `(${waiting}) ` : ""}${name} · fledge`;
-    this.title.textContent = name;
+    write(this.title, name);
     this.side.draw(this.#view, this.#params[0] ?? "");
     for (const { id, link, badge } of this.tabs) {
       if (isHere(id, this.#view)) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
       badge.hidden = id !== "you" || waiting === 0;
-      badge.textContent = String(waiting);
+      write(badge, String(waiting));
     }
     this.bell.setAttribute("aria-label", `${waiting} wait for you`);
-    fill(this.bell, icon("you"), waiting > 0 && el("span", { class: "badge hot" }, String(waiting)));
+    refill(this.bell, icon("you"), waiting > 0 && el("span", { class: "badge hot" }, String(waiting)));
     this.#drawBanner();
     this.#notify(waiting);
   }
@@ -167,7 +167,7 @@ class Page {
         button("Try now", { kind: "small", ico: "retry", act: () => this.feed.hurry() }));
     }
     const words = state === "connecting" ? "Trying …" : `Trying again in ${Math.max(1, Math.ceil((retryAt - Date.now()) / 1000))} s.`;
-    if (this.countdown.textContent !== words) this.countdown.textContent = words;
+    write(this.countdown, words);
   }
 
   /** A notice of the browser when something begins to wait and nobody looks; never with the text of a call. */
@@ -206,7 +206,7 @@ function drawer(isOpen) {
 function showError(words) {
   const box = byId("alert");
   const end = button("", { kind: "ghost tiny", ico: "x", label: "Close this message", act: () => { box.hidden = true; } });
-  fill(box, el("span", { class: "grow" }, words), end);
+  refill(box, el("span", { class: "grow" }, words), end);
   box.hidden = false;
 }
 

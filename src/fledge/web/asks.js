@@ -5,7 +5,7 @@
 // Keys (a, d, r, s) act on the focused card alone, and not within 400 ms after it appeared, moved or changed: a key
 // that was meant for something else must not answer a question that has just come up.
 
-import { announce, button, el, fail, fill, glyph, icon } from "./dom.js";
+import { announce, button, el, fail, fill, glyph, icon, refill } from "./dom.js";
 import { askedFor, callView } from "./calls.js";
 import { age, full, until } from "./format.js";
 import { call, Refusal, Unauthorised } from "./gateway.js";
@@ -127,7 +127,7 @@ class Ask {
     const words = links.map((link) => link.textContent).join(" > ");
     if (this.from.dataset.words === words) return;
     this.from.dataset.words = words;
-    fill(this.from, el("span", { class: "lineage" }, links.map((link, n) => [n > 0 && icon("right", 11), link])));
+    refill(this.from, el("span", { class: "lineage" }, links.map((link, n) => [n > 0 && icon("right", 11), link])));
   }
 
   drawFoot() {
@@ -282,6 +282,7 @@ class Question extends Ask {
     if (!isOther) return;
     this.stir();
     this.closeMore();
+    if (this.element.contains(document.activeElement)) this.element.focus(); // not a button: a key was meant for the other call
     fill(this.shown, this.body());
     this.drawFoot();
     this.tell("The call has changed since it was shown. This is the one that waits now: look at it before you answer.");

@@ -1,7 +1,7 @@
 // A run as bars on a time axis: solid while it works, outlined while it waits for a slot, hatched while it waits for
 // something else. Lists, cards and the timeline draw runs by these parts, so that they look alike everywhere.
 
-import { el, fill } from "./dom.js";
+import { anew, el, fill } from "./dom.js";
 import { clock } from "./format.js";
 import { standing } from "./standing.js";
 
@@ -31,7 +31,7 @@ export const marksOf = (row) => row.marks.filter(({ name }) => name in MARKS).ma
 /** A strip of the parts of a run on an axis; `time(now)` answers from when until when that is. Its words are elsewhere.
  * `place(now)` of the element moves it on. */
 export function strip(row, time) {
-  const element = el("span", { class: "strip", "aria-hidden": "true" });
+  const element = anew(el("span", { class: "strip", "aria-hidden": "true" }));
   element.place = (now) => {
     const { from, to } = time(now);
     const percent = (at) => ((Math.max(from, Math.min(to, at)) - from) / Math.max(1, to - from)) * 100;

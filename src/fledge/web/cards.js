@@ -1,8 +1,8 @@
 // Cards that stand for a run: a live subagent, a completion. Ages tick by `data-since`, bars by `.strip`; app.js moves
-// both once a second, so that a card is made anew only when its rows change. What waits for a person is in asks.js.
+// both once a second, so that a card changes only when its rows do. What waits for a person is in asks.js.
 
 import { strip } from "./bars.js";
-import { button, el, fail, fill, glyph, icon } from "./dom.js";
+import { anew, button, el, fail, fill, glyph, icon, write } from "./dom.js";
 import { age, bytes, clock, count, full, plural, span, usd } from "./format.js";
 import { download } from "./gateway.js";
 import { inline, markdown } from "./markdown.js";
@@ -24,8 +24,7 @@ export const ageOf = (row, kind = "num soft") => (row.endedAt === null
 /** Move every age and every bar that is shown to the present. */
 export function tick(now = Date.now()) {
   for (const one of document.querySelectorAll("[data-since]")) {
-    const words = age(now - Number(one.dataset.since));
-    if (one.textContent !== words) one.textContent = words;
+    write(one, age(now - Number(one.dataset.since)));
   }
   for (const one of document.querySelectorAll(".strip[data-live]")) one.place?.(now);
 }
@@ -95,7 +94,7 @@ export function doneCard(completion, readAt, whole) {
   const { label, sessionKey, status, summary = "", error, stats, artifacts = [] } = completion;
   const tone = OUTCOME_TONES[status] ?? "waiting";
   const body = el("div", { class: "result" });
-  const card = el("article", { class: `card done d-${tone}`, "data-run": sessionKey, "aria-label": `Result of ${label || sessionKey}` },
+  const card = anew(el("article", { class: `card done d-${tone}`, "data-run": sessionKey, "aria-label": `Result of ${label || sessionKey}` },
     el("header", { class: "cardline" }, glyph(tone), el("a", { class: "runlink strong clip", href: runPath(sessionKey) }, label || "a subagent"),
       el("span", { class: "soft nowrap" }, CAME[completion.kind] ?? (status === "ok" ? "came back" : status)), el("span", { class: "grow" }), stats?.runtimeS !== undefined && el("span", { class: "num soft" }, span(stats.runtimeS * 1000))),
     error && el("p", { class: "because c-error" }, icon("warn", 14), error),
@@ -106,7 +105,7 @@ export function doneCard(completion, readAt, whole) {
       stats && el("span", { class: "num" }, `${count((stats.tokensIn ?? 0) + (stats.tokensOut ?? 0))} tok`),
       stats?.costUsd !== null && stats?.costUsd !== undefined && el("span", { class: "num" }, usd(stats.costUsd)),
       el("span", { class: "grow" }),
-      el("span", { class: "once", title: `Read by this conversation exactly once, ${full(readAt)}` }, icon("check", 13), `delivered ${clock(readAt)}`)));
+      el("span", { class: "once", title: `Read by this conversation exactly once, ${full(readAt)}` }, icon("check", 13), `delivered ${clock(readAt)}`))));
   const show = (text) => {
     body.classList.remove("loading");
     fill(body, markdown(text || "(without words)"));

@@ -2,7 +2,7 @@
 // is going on, and the box to say more in. The view never moves while somebody reads: it follows the end only if that
 // is where the reader is.
 
-import { announce, arrange, button, el, fail, fill, glyph, icon, kbd, oncePerFrame } from "./dom.js";
+import { announce, arrange, button, el, fail, fill, glyph, icon, kbd, oncePerFrame, refill, write } from "./dom.js";
 import { count, plural, usd } from "./format.js";
 import { killBelow } from "./actions.js";
 import { waitingCards } from "./asks.js";
@@ -20,7 +20,6 @@ import { transcriptOf } from "./transcript.js";
 const NEAR_PX = 80;
 const PLAIN_CHARS = 20_000; // live words beyond this are shown without format until they are an entry
 const TWICE_MS = 600;
-const PRESSED_MS = 100; // between two looks whether the pointer is released
 const EXAMPLES = [
   ["search", "Look through something", "Find every place that still reads the old setting; three scouts at once."],
   ["plan", "Plan first", "Plan the move to the new schema. Show me the plan before you do anything."],
@@ -55,11 +54,7 @@ class Chat {
     });
     this.panel = panel(key, shared);
     this.#build(root);
-    const draw = oncePerFrame(() => {
-      // Nothing moves under a pressed pointer: a button that moved would not be clicked, a selection would be lost.
-      if (this.scroll.matches(":active")) setTimeout(draw, PRESSED_MS);
-      else this.#draw();
-    });
+    const draw = oncePerFrame(() => this.#draw());
     this.ends = [
       this.store.watch(key), this.store.subscribe(draw), this.transcript.subscribe(draw),
       shared.keys({ t: () => togglePanel(), "/": () => { this.composer.focus(); this.composer.put("/"); } }),
@@ -106,9 +101,9 @@ class Chat {
     const anchor = this.#atEnd ? null : this.#anchor();
     const { store, transcript } = this;
     const conversation = store.conversations.get(this.key);
-    this.name.textContent = title([this.key], this.shared);
+    write(this.name, title([this.key], this.shared));
     const folder = conversation?.workspace || transcript.folder;
-    fill(this.folder, folder && [icon("folder", 12), ` ${folder}`]);
+    refill(this.folder, folder && [icon("folder", 12), ` ${folder}`]);
     this.composer.model([conversation?.agentId ?? this.key.split(":")[1], conversation?.model].filter(Boolean).join(" · "));
     if (this.#atEnd) transcript.forgetOldest();
     this.stream.draw(this.list);
@@ -129,14 +124,14 @@ class Chat {
     this.live.hidden = !live && !asks;
     if (this.live.hidden) { fill(this.live); return; }
     if (live?.error) {
-      fill(this.live, el("p", { class: "because c-error" }, icon("warn", 14), `That failed: ${live.error}`),
+      refill(this.live, el("p", { class: "because c-error" }, icon("warn", 14), `That failed: ${live.error}`),
         el("p", { class: "soft" }, live.remedy || "It is tried again by itself, until it works or is stopped."));
       return;
     }
     const text = live?.text ?? "";
     const words = text.length > PLAIN_CHARS ? el("pre", { class: "md" }, text) : markdown(text);
     const status = asks ? "waiting for you …" : live?.status ?? "";
-    fill(this.live, text && el("div", { class: "streaming", "aria-busy": "true" }, words, el("span", { class: "caret", "aria-hidden": "true" })),
+    refill(this.live, text && el("div", { class: "streaming", "aria-busy": "true" }, words, el("span", { class: "caret", "aria-hidden": "true" })),
       status && el("p", { class: "status soft" }, glyph(asks ? "you" : "running", 13), status));
   }
 
@@ -150,7 +145,7 @@ class Chat {
 
   #drawUnsent() {
     const words = { sending: "sending …", sent: "sent, not yet read", waiting: "not sent yet: waiting for the gateway" };
-    fill(this.unsent, this.transcript.unsent.map((message) => el("li", { class: "msg user", "data-role": "unsent", "data-state": message.state },
+    refill(this.unsent, this.transcript.unsent.map((message) => el("li", { class: "msg user", "data-role": "unsent", "data-state": message.state },
       el("div", { class: "bubble" }, markdown(message.text), message.files.map((file) => el("span", { class: "attach" }, icon("file", 13), file.name))),
       el("span", { class: "stamp" }, words[message.state]))));
   }
@@ -163,16 +158,16 @@ class Chat {
     const lost = below.filter((row) => row.phase === "completed_giveup").length;
     const late = conversation?.unanswered ?? "";
     this.late.hidden = late === "";
-    this.late.textContent = late && `${late}: it is tried again by itself`;
+    write(this.late, late && `${late}: it is tried again by itself`);
     const tokens = below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0);
     const waitsFor = isBusy ? "" : conversation?.waitsFor ?? "";
     const is = JSON.stringify([active, isBusy, waits, waitsFor, lost, tokens, conversation?.costBelowUsd]);
     if (is === this.activityIs) return;
     this.activityIs = is;
-    fill(this.activity,
+    refill(this.activity,
       active > 0 || isBusy ? [glyph("running", 13), el("span", null, active > 0 ? [el("b", null, String(active)), " at work"] : "answering")] : el("span", { class: "faint" }, "at rest"),
       waitsFor && el("span", { class: "faint" }, waitsFor),
-      waits > 0 && el("button", { type: "button", class: "seg s-you", on: { click: () => this.waiting.querySelector(".ask")?.focus() } }, glyph("you", 13), el("span", null, plural(waits, "waits", "wait"), " for you"), kbd("N")),
+      waits > 0 && el("button", { type: "button", class: "seg s-you", "data-key": "waits", on: { click: () => this.waiting.querySelector(".ask")?.focus() } }, glyph("you", 13), el("span", null, plural(waits, "waits", "wait"), " for you"), kbd("N")),
       lost > 0 && el("a", { class: "seg s-lost", href: "#/undelivered" }, glyph("giveup", 13), `${lost} undelivered`),
       el("span", { class: "grow" }),
       tokens > 0 && el("span", { class: "num faint nowrap" }, `${count(tokens)} tok${conversation?.costBelowUsd ? ` · ${usd(conversation.costBelowUsd)}` : ""}`));
@@ -206,7 +201,7 @@ class Chat {
     const fresh = this.log.querySelectorAll("[data-seq]");
     const number = new Set([...fresh].map((node) => Number(node.dataset.seq)).filter((seq) => seq > this.#seen)).size;
     this.newest.hidden = number === 0 && this.transcript.live === null;
-    this.newest.querySelector("span").textContent = number ? `Newest (${number})` : "Newest";
+    write(this.newest.querySelector("span"), number ? `Newest (${number})` : "Newest");
   }
 
   #markSeen() {

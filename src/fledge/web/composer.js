@@ -1,7 +1,7 @@
 // The box in which a person writes: it grows, `/` lists commands, Enter sends and Shift-Enter breaks the line, files are
 // attached by a button, by pasting or by dropping. What was typed stays, for each conversation, until it is sent.
 
-import { announce, button, el, fail, fill, icon } from "./dom.js";
+import { announce, button, el, fail, fill, icon, write } from "./dom.js";
 import { bytes } from "./format.js";
 import { call } from "./gateway.js";
 
@@ -125,7 +125,7 @@ export function composer(key, acts) {
       el("button", { type: "submit", class: "btn primary", "aria-label": "Send", title: "Send" }, icon("up")))));
   say.value = sessionStorage.getItem(DRAFT + key) ?? "";
   requestAnimationFrame(grow);
-  return { element, focus: () => say.focus(), put, isEmpty: () => say.value === "" && !attached.length, model: (words) => { model.querySelector("span").textContent = words; } };
+  return { element, focus: () => say.focus(), put, isEmpty: () => say.value === "" && !attached.length, model: (words) => write(model.querySelector("span"), words) };
 }
 
 function base64(file) {

@@ -1,7 +1,7 @@
 // What the quieter views share (For you, Undelivered, Agents, Health, Settings): a page with a head, facts, small bars,
-// empty states, and elements that are made anew only when what they show has changed.
+// empty states, and elements that change when what they show has changed.
 
-import { copyButton, el, svg, takeOver } from "./dom.js";
+import { copyButton, el, renew, svg } from "./dom.js";
 
 /** A view's page: its name, a line about it, what stands beside that, and its parts. */
 export const page = (name, about, { kind = "", beside = null } = {}, ...parts) => el("section", { class: `page ${kind}`.trim(), tabindex: "0", "aria-label": name },
@@ -31,16 +31,14 @@ export function bars(values, label, { width = 320, height = 64 } = {}) {
   }));
 }
 
-/** Elements by key, each made anew only if what it shows has changed: focus survives a redraw, and selection where nothing
- * has changed. Answers `keep(key, shown, make)`. */
+/** Elements by key, each the same for as long as it can be; it becomes what `make()` makes if what it shows has changed.
+ * Answers `keep(key, shown, make)`. */
 export function keeper() {
   const made = new Map();
   return (key, shown, make) => {
     const is = JSON.stringify(shown);
     const old = made.get(key);
-    if (old?.is !== is) made.set(key, { is, element: make() });
-    const { element } = made.get(key);
-    if (old && old.element !== element) takeOver(old.element, element);
-    return element;
+    if (old?.is !== is) made.set(key, { is, element: old ? renew(old.element, make()) : make() });
+    return made.get(key).element;
   };
 }

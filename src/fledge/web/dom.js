@@ -2,6 +2,8 @@
 // characters that act on a reader (escape codes, changes of writing direction) are made visible. Positions are set
 // through the CSSOM (`css`), because the page's policy forbids style attributes. This file knows nothing of fledge.
 
+import { whenReleased } from "./press.js";
+
 const ACTING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
 /** The text with every character that acts instead of showing replaced by one that shows. */
@@ -16,12 +18,21 @@ export function plain(text) {
 function filled(element, given, children) {
   for (const [name, value] of Object.entries(given ?? {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    if (name === "on") listen(element, value);
     else if (name === "css") for (const [property, one] of Object.entries(value)) element.style.setProperty(property, one);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   element.append(...nodes(children));
   return element;
+}
+
+const listeners = new WeakMap(); // by element: what it does, by event
+const hear = (event) => listeners.get(event.currentTarget)[event.type]?.(event);
+
+/** Have an element do this, and nothing else that it was made to do: so that it can be told anew what to do. */
+function listen(element, table) {
+  listeners.set(element, table);
+  for (const event of Object.keys(table)) element.addEventListener(event, hear);
 }
 
 /** Children as nodes: strings become text, nothing (null, undefined, false, "") is left out, arrays are flattened. */
@@ -133,14 +144,16 @@ export const kbd = (...keys) => el("span", { class: "keys", "aria-hidden": "true
 
 /** A button. `act` may be async: the button acts once at a time, and the person is shown what goes wrong. */
 export function button(words, { kind = "", ico, key, label, title, act, ...more } = {}) {
-  const made = el("button", { type: "button", class: `btn ${kind}`.trim(), "aria-label": label, title: title ?? (words ? null : label), "aria-keyshortcuts": key, ...more },
-    ico && icon(ico), words && el("span", null, words), key && kbd(key));
-  if (act) made.addEventListener("click", (event) => onceAtATime(made, () => act(event)));
-  return made;
+  return el("button", { type: "button", class: `btn ${kind}`.trim(), "aria-label": label, title: title ?? (words ? null : label), "aria-keyshortcuts": key, ...more,
+    on: act && { click: (event) => onceAtATime(event.currentTarget, () => act(event)) } },
+  ico && icon(ico), words && el("span", null, words), key && kbd(key));
 }
 
+const busy = new WeakSet(); // buttons that act
+
 async function onceAtATime(made, act) {
-  if (made.getAttribute("aria-disabled") === "true") return;
+  if (busy.has(made)) return;
+  busy.add(made);
   // Not `disabled`: a disabled button loses the focus.
   made.setAttribute("aria-disabled", "true");
   try {
@@ -148,6 +161,7 @@ async function onceAtATime(made, act) {
   } catch (error) {
     fail(error);
   } finally {
+    busy.delete(made);
     made.removeAttribute("aria-disabled");
   }
 }
@@ -158,13 +172,14 @@ export const copyButton = (text, label) => button("", { kind: "ghost tiny", ico:
   announce("copied");
 } });
 
-/** `draw` at the next frame, however often this is called until then. */
+/** `draw` at the next frame at which nothing is pressed, however often this is called until then. */
 export function oncePerFrame(draw) {
   let isDue = false;
+  const go = () => whenReleased(() => { isDue = false; draw(); });
   return () => {
     if (isDue) return;
     isDue = true;
-    requestAnimationFrame(() => { isDue = false; draw(); });
+    requestAnimationFrame(go);
   };
 }
 
@@ -190,43 +205,133 @@ export function coalesced(work) {
   };
 }
 
-/** Fill an element anew; what was open or focused inside stays so. */
+// ---- showing something else in the same elements
+//
+// What is shown changes while somebody is about to press it, has the focus on it or has selected its words. So elements
+// are not replaced: each becomes what it would be made as now. Two elements are the same if they are called the same
+// (`nameOf`); what can be pressed never becomes something of another name, because that may act otherwise. If what had
+// the focus is gone, the focus goes to what is called the same, else to what holds it all.
+
+const NAMED = "a[href], button, input, textarea, select";
+const STOPS = `${NAMED}, summary`;
+const isStop = (node) => node.nodeType === Node.ELEMENT_NODE && node.matches(STOPS);
+const spoken = (stop) => stop.dataset.key ?? stop.getAttribute("href") ?? stop.getAttribute("aria-label") ?? (stop.matches("summary") ? "" : stop.textContent);
+
+/** What a node is called: its `data-key`, else what the first thing in it is called that can be pressed. */
+function nameOf(node) {
+  if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeName;
+  const stop = isStop(node) ? node : node.querySelector(NAMED);
+  return `${node.nodeName} ${node.dataset.key ?? (stop ? spoken(stop) : "")}`;
+}
+
+const alone = new WeakSet();
+
+/** Have an element always take the place of the one before: something holds it, or it has a state of its own. */
+export function anew(element) {
+  alone.add(element);
+  return element;
+}
+
+const mayBecome = (old, made) => old.nodeName === made.nodeName && !alone.has(old) && !alone.has(made);
+
+/** Let an element show these children; those that are the same stay, and become what they are now. */
 export function refill(element, ...children) {
-  const give = held(element);
-  fill(element, children);
+  const give = focusOf(element);
+  becomeAll(element, nodes(children));
   give(element);
 }
 
-/** Let what is open or focused in an element stay so in the one that takes its place. */
-export function takeOver(old, made) {
-  const give = held(old);
-  requestAnimationFrame(() => give(made)); // it is in the document by then
+/** Let an element become another one that was made in its place. Answers the one that is in the document then. */
+export function renew(old, made) {
+  const give = focusOf(old);
+  const now = mayBecome(old, made) ? old : made;
+  if (now === old) become(old, made);
+  else old.replaceWith(made);
+  give(now);
+  return now;
 }
 
-const STOPS = "a[href], button, summary, input, textarea, select";
-const spoken = (stop) => stop.getAttribute("href") ?? stop.getAttribute("aria-label") ?? stop.textContent;
+function become(old, made) {
+  if (old.nodeType !== Node.ELEMENT_NODE) { say(old, made.data); return; }
+  // What is open stays open, and a button that acts does so once at a time.
+  const isOwn = (name) => name === "style" || name === "open" || (name === "aria-disabled" && busy.has(old));
+  for (const { name } of [...old.attributes]) if (!made.hasAttribute(name) && !isOwn(name)) old.removeAttribute(name);
+  for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value && !isOwn(name)) old.setAttribute(name, value);
+  if (old.style.cssText !== made.style.cssText) old.style.cssText = made.style.cssText;
+  if (listeners.has(old) || listeners.has(made)) listen(old, listeners.get(made) ?? {});
+  becomeAll(old, [...made.childNodes]);
+}
 
-/** What is open and what is focused in an element. Answers what gives it to another: the focus goes to what is called the
- * same, never to something else that may act; if there is nothing of that name, to what holds it all. */
-function held(element) {
-  const detailsOf = (one) => [...one.matches("details") ? [one] : [], ...one.querySelectorAll("details")];
-  const open = detailsOf(element).map((one) => one.open);
-  const focused = element.contains(document.activeElement) && document.activeElement !== element ? document.activeElement : null;
+function becomeAll(parent, wanted) {
+  const isWanted = new Set(wanted);
+  const free = [...parent.childNodes].filter((node) => !isWanted.has(node) && !alone.has(node));
+  const isFree = new Set(free);
+  const next = (named) => { const old = named?.shift(); isFree.delete(old); return old; };
+  const isThere = (node) => node.parentNode === parent || alone.has(node);
+  const byName = Map.groupBy(free, nameOf);
+  const same = wanted.map((node) => (isThere(node) ? undefined : next(byName.get(nameOf(node)))));
+  // What only holds others may hold something else now.
+  const holders = Map.groupBy(free.filter((node) => isFree.has(node) && !isStop(node)), (node) => node.nodeName);
+  place(parent, wanted.map((node, n) => {
+    const old = same[n] ?? (isThere(node) || isStop(node) ? undefined : next(holders.get(node.nodeName)));
+    if (old) become(old, node);
+    return old ?? node;
+  }));
+}
+
+/** Change a text; where words are only added, a selection stays. */
+function say(text, words) {
+  if (words.startsWith(text.data)) { if (words !== text.data) text.appendData(words.slice(text.data.length)); } else text.data = words;
+}
+
+/** Let an element say these words. It is not touched if it does. */
+export function write(element, words) {
+  if (element.textContent !== words) element.textContent = words;
+}
+
+/** What has the focus in an element. Answers what gives it back if that is gone, in the element or the one in its place. */
+function focusOf(element) {
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
   const around = focused && element.parentElement?.closest("[tabindex]");
-  return (other) => {
-    detailsOf(other).forEach((one, n) => { if (open[n]) one.open = true; });
-    if (focused && !focused.isConnected) ([...other.querySelectorAll(STOPS)].find((stop) => spoken(stop) === spoken(focused)) ?? around)?.focus({ preventScroll: true });
+  return (now) => {
+    if (!focused || focused.isConnected) return;
+    const found = focused === element ? now : [...now.querySelectorAll(STOPS)].find((stop) => spoken(stop) === spoken(focused)) ?? around;
+    found?.focus({ preventScroll: true });
   };
 }
 
 /** Let `parent` hold exactly the nodes of `wanted`, in this order. Nodes that stay are not touched, so that focus, text
  * selection and open details survive. */
 export function arrange(parent, wanted) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  place(parent, wanted);
+  if (focused && !focused.isConnected) parent.closest("[tabindex]")?.focus({ preventScroll: true });
+}
+
+function place(parent, wanted) {
   const kept = new Set(wanted);
   for (const child of [...parent.childNodes]) if (!kept.has(child)) child.remove();
+  const still = wanted.find((node) => node.parentNode === parent && node.contains(document.activeElement));
+  const select = selectionOf(parent);
   let next = parent.firstChild;
   for (const node of wanted) {
+    if (node === still && node !== next) {
+      // A node that is moved loses the focus, so the others go around it.
+      while (next !== still) {
+        const after = next.nextSibling;
+        parent.insertBefore(next, still.nextSibling);
+        next = after;
+      }
+    }
     if (node === next) next = next.nextSibling;
     else parent.insertBefore(node, next);
   }
+  select();
+}
+
+/** What is selected in an element. Answers what selects it again if it was lost on the way. */
+function selectionOf(element) {
+  const { anchorNode, anchorOffset, focusNode, focusOffset, isCollapsed } = getSelection();
+  if (isCollapsed || !element.contains(anchorNode)) return () => {};
+  return () => { if (getSelection().isCollapsed && anchorNode.isConnected && focusNode.isConnected) getSelection().setBaseAndExtent(anchorNode, anchorOffset, focusNode, focusOffset); };
 }

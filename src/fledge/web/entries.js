@@ -1,7 +1,7 @@
 // Entries of a transcript as elements: a person's words, the agent's prose, tool calls in one line each, subagents,
-// completions, lines about what was done to a run. An element is made anew only when what it shows has changed.
+// completions, lines about what was done to a run. An element changes only when what it shows has changed.
 
-import { arrange, button, el, fill, glyph, icon, takeOver } from "./dom.js";
+import { anew, arrange, button, el, fail, fill, glyph, icon, renew } from "./dom.js";
 import { bytes, clock, dayName, full, hm, short, span, usd } from "./format.js";
 import { download } from "./gateway.js";
 import { doneCard, spawnCard, toolIcon } from "./cards.js";
@@ -39,9 +39,7 @@ export class Stream {
     const used = new Map();
     const keep = (name, is, make) => {
       const old = this.#made.get(name);
-      // A card that is being pressed is not replaced under the finger: the next draw does it.
-      const kept = old && (old.is === is || old.node.matches(":active")) ? old : { is, node: make() };
-      if (old && kept !== old) takeOver(old.node, kept.node);
+      const kept = old?.is === is ? old : { is, node: old ? renew(old.node, make()) : make() };
       used.set(name, kept);
       return kept.node;
     };
@@ -94,7 +92,7 @@ export class Stream {
     const plain = calls.map((toolCall, n) => [toolCall, n]).filter(([toolCall]) => !toolCall.childSessionKey);
     if (plain.length) {
       const list = keep(`${name} calls`, "", () => item(entry, "calls", "calls", el("div", { class: "calllist" })));
-      arrange(list.firstChild, plain.map(([toolCall, n]) => keep(`${name} call ${n}`, JSON.stringify(toolCall), () => this.#call(toolCall))));
+      arrange(list.firstChild, plain.map(([toolCall, n]) => this.#call(toolCall, `${name} call ${n}`, keep)));
       parts.push(list);
     }
     calls.forEach((toolCall, n) => {
@@ -110,28 +108,34 @@ export class Stream {
       el("time", { class: "stamp", datetime: new Date(entry.at).toISOString(), title: `${full(entry.at)}${entry.model ? ` · ${entry.model}` : ""}${cost}` }, hm(entry.at)));
   }
 
-  #call(toolCall) {
-    const { name, status, startedAt, endedAt } = toolCall;
-    const sign = { ok: icon("check", 13), error: icon("x", 13), unknown: icon("warn", 13), asked: glyph("you", 13), running: glyph("running", 13) }[status];
-    const body = el("div", { class: "io" });
-    const details = el("details", { class: `call s-${status}`, "data-status": status, on: { toggle: () => { if (details.open && !body.childElementCount) this.#openCall(toolCall, body); } } },
-      el("summary", null, icon(toolIcon(name), 14), el("b", null, name), el("span", { class: "mono clip grow" }, shortArguments(toolCall.arguments)),
-        el("span", { class: "faint num", "data-since": status === "running" ? startedAt : null }, endedAt ? span(endedAt - startedAt) : status === "asked" ? "waits for you" : span(Date.now() - startedAt)),
-        sign, el("span", { class: "sr" }, status === "asked" ? "waits for you" : status)), body);
-    details.open = !isOn("fold");
-    return details;
+  #call(toolCall, key, keep) {
+    const isOpen = this.#made.get(key)?.node.open ?? !isOn("fold");
+    return keep(key, JSON.stringify(toolCall), () => {
+      const { name, status, startedAt, endedAt } = toolCall;
+      const sign = { ok: icon("check", 13), error: icon("x", 13), unknown: icon("warn", 13), asked: glyph("you", 13), running: glyph("running", 13) }[status];
+      const opened = ({ currentTarget: { open, lastChild: body } }) => { if (open && !body.childElementCount) fill(body, this.#inputAndOutput(toolCall)); };
+      return el("details", { class: `call s-${status}`, "data-status": status, open: isOpen, on: { toggle: opened } },
+        el("summary", null, icon(toolIcon(name), 14), el("b", null, name), el("span", { class: "mono clip grow" }, shortArguments(toolCall.arguments)),
+          el("span", { class: "faint num", "data-since": status === "running" ? startedAt : null }, endedAt ? span(endedAt - startedAt) : status === "asked" ? "waits for you" : span(Date.now() - startedAt)),
+          sign, el("span", { class: "sr" }, status === "asked" ? "waits for you" : status)),
+        el("div", { class: "io" }, isOpen && this.#inputAndOutput(toolCall)));
+    });
   }
 
-  async #openCall(toolCall, body) {
-    const result = toolCall.resultSeq ? this.transcript.entry(toolCall.resultSeq) : null;
-    fill(body, el("p", { class: "iolabel" }, "input"), output(toolCall.arguments, 0, null),
-      toolCall.question && el("p", { class: "iolabel" }, asked(toolCall.question)),
-      toolCall.resultSeq > 0 && [el("p", { class: "iolabel" }, toolCall.status === "ok" ? "output" : `output (${toolCall.status})`),
-        result ? output(result.text, result.size, async () => (await this.transcript.whole(toolCall.resultSeq)).text) : el("p", { class: "soft" }, "loading …")]);
-    if (toolCall.resultSeq && !result) {
-      const whole = await this.transcript.whole(toolCall.resultSeq);
-      body.lastChild.replaceWith(output(whole.text, 0, null));
-    }
+  #inputAndOutput(toolCall) {
+    const { question, resultSeq, status } = toolCall;
+    return [el("p", { class: "iolabel" }, "input"), output(toolCall.arguments, 0, null),
+      question && el("p", { class: "iolabel" }, asked(question)),
+      resultSeq > 0 && [el("p", { class: "iolabel" }, status === "ok" ? "output" : `output (${status})`), this.#output(resultSeq)]];
+  }
+
+  #output(seq) {
+    const result = this.transcript.entry(seq);
+    const whole = async () => (await this.transcript.whole(seq)).text;
+    if (result) return output(result.text, result.size, whole);
+    const loading = anew(el("p", { class: "soft" }, "loading …"));
+    whole().then((text) => loading.replaceWith(output(text, 0, null))).catch(fail);
+    return loading;
   }
 
   #spawn(entry, toolCall, name, keep) {
@@ -162,7 +166,7 @@ export class Stream {
 function wordsOf(transcript, entry) {
   const body = markdown(bareText(entry));
   if (!entry.size) return body;
-  const holder = el("div", null, body);
+  const holder = anew(el("div", null, body));
   holder.append(button(`Show all (${bytes(entry.size)})`, { kind: "link", act: async () => fill(holder, markdown((await transcript.whole(entry.seq)).text)) }));
   return holder;
 }
@@ -190,7 +194,7 @@ function output(text, size, whole) {
   const shown = el("pre", { tabindex: "0", dir: "auto" }, text || "(empty)");
   if (!size) return shown;
   const more = button(`Show all (${bytes(size)})`, { kind: "link", act: async () => { fill(shown, await whole()); more.remove(); } });
-  return el("div", null, shown, more);
+  return anew(el("div", null, shown, more));
 }
 
 function asked(question) {

@@ -2,6 +2,7 @@
 // else; this tab keeps it, and forgets it when it is closed or signed out. This file knows nothing of the page.
 
 import { coalesced } from "./dom.js";
+import { released } from "./press.js";
 
 const KEPT = "fledge.token";
 const CALL_MS = 30_000;
@@ -75,8 +76,17 @@ async function ask(path, given = {}) {
   return response;
 }
 
-/** The answer of a method, within so long. Throws Refusal, Unreachable or Unauthorised. */
+/** The answer of a method, within so long, once nothing is pressed: what follows from it may be drawn at once. Throws
+ * Refusal, Unreachable or Unauthorised. */
 export async function call(method, params = {}, patienceMs = CALL_MS) {
+  try {
+    return await answer(method, params, patienceMs);
+  } finally {
+    await released();
+  }
+}
+
+async function answer(method, params, patienceMs) {
   const body = JSON.stringify({ jsonrpc: "2.0", method, params, id: 1 });
   const headers = { "content-type": "application/json" };
   const response = await ask("/rpc", { method: "POST", headers, body, signal: AbortSignal.timeout(patienceMs) });

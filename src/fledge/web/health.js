@@ -2,7 +2,7 @@
 // was counted, and what went wrong lately. It is read every few seconds while it is seen.
 
 import { bars, block, facts, keeper, page } from "./desk.js";
-import { arrange, el, fill, glyph } from "./dom.js";
+import { arrange, el, fill, glyph, write } from "./dom.js";
 import { bytes, clock, full, hm, plural, span } from "./format.js";
 import { call, reading } from "./gateway.js";
 import { sessionLink } from "./names.js";
@@ -31,10 +31,10 @@ export function mount(root, params, { store }) {
   let health = null;
   const draw = () => {
     if (!health) return;
-    about.textContent = `fledge ${health.version} · up ${span(health.nowAt - health.startedAt)} · pid ${health.pid} · ${health.store.server || health.store.folder}`;
+    write(about, `fledge ${health.version} · up ${span(health.nowAt - health.startedAt)} · pid ${health.pid} · ${health.store.server || health.store.folder}`);
     const { words, tone } = judged(health);
     chip.className = `chip big c-${tone}`;
-    if (chip.textContent !== words) chip.textContent = words;
+    write(chip, words);
     const { lanes, steps, counters, errors } = health;
     const counted = [health.requests, health.rejections, health.subscriptions, health.drivers, counters.interrupts];
     arrange(grid, [

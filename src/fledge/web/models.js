@@ -1,6 +1,6 @@
 // Choosing the model of a conversation: the models that can be used now, with why and what they cost, or any other name.
 
-import { button, el, fail, fill, icon } from "./dom.js";
+import { button, el, fail, fill, icon, refill } from "./dom.js";
 import { count, usd } from "./format.js";
 import { call } from "./gateway.js";
 import * as layers from "./layers.js";
@@ -17,7 +17,7 @@ export function chooseModel(current, chosen) {
     const wanted = search.value.trim();
     const found = (models ?? []).filter((model) => model.name.toLowerCase().includes(wanted.toLowerCase())).slice(0, MOST);
     const isOther = wanted.includes("/") && !found.some((model) => model.name === wanted);
-    fill(list, !wanted && el("li", null, button("As configured", { kind: "ghost wide", ico: "gear", act: () => take("") })),
+    refill(list, !wanted && el("li", null, button("As configured", { kind: "ghost wide", ico: "gear", act: () => take("") })),
       found.map((model) => el("li", null, choice(model, model.name === current || model.name.endsWith(`/${current}`), take))),
       isOther && el("li", null, button(`Use ${wanted}`, { kind: "ghost wide", ico: "brain", act: () => take(wanted) })),
       models === null ? el("li", { class: "soft" }, "looking …") : !found.length && !isOther && el("li", { class: "soft" }, "No model that can be used is called that. A full name, provider/name, is taken as it is."));

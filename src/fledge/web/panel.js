@@ -1,7 +1,7 @@
 // Beside the chat: what the conversation has at work and has spent, its runs as a live tree, and what happened just now.
 
 import { keeper } from "./desk.js";
-import { arrange, el, fill, glyph } from "./dom.js";
+import { arrange, el, glyph, refill } from "./dom.js";
 import { clock, count, full, usd } from "./format.js";
 import { ageOf, doing } from "./cards.js";
 import { runPath } from "./names.js";
@@ -75,7 +75,7 @@ export function panel(key, shared) {
   const draw = () => {
     const below = store.below(key);
     const conversation = store.conversations.get(key);
-    fill(totals,
+    refill(totals,
       total(String(below.filter((row) => row.isActive).length), "active"),
       total(usd(conversation?.costBelowUsd), "spent"),
       total(count(below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0)), "tokens below"));
@@ -83,7 +83,7 @@ export function panel(key, shared) {
     empty.hidden = below.length > 0;
     const mine = happened.filter(({ row }) => row.root === key).slice(0, MOST_SHOWN);
     latest.hidden = mine.length === 0;
-    fill(ticker, mine.map(({ at, row, words }) => el("li", null, el("time", { class: "num faint", title: full(at) }, clock(at)), glyph(standing(row).tone, 12), el("span", { class: "clip" }, `${nameOf(row)} ${words}`))));
+    refill(ticker, mine.map(({ at, row, words }) => el("li", null, el("time", { class: "num faint", title: full(at) }, clock(at)), glyph(standing(row).tone, 12), el("span", { class: "clip" }, `${nameOf(row)} ${words}`))));
   };
 
   const element = el("aside", { class: "panel", id: "panel", tabindex: "0", "aria-label": "Runs of this conversation" },

@@ -5,7 +5,7 @@
 import * as actions from "./actions.js";
 import { waitingCards } from "./asks.js";
 import { ageOf, chip } from "./cards.js";
-import { arrange, button, el, fill, glyph, icon, oncePerFrame, refill } from "./dom.js";
+import { anew, arrange, button, el, fill, glyph, icon, oncePerFrame, refill, write } from "./dom.js";
 import { age, clock, count, full, plural, usd } from "./format.js";
 import { call, NOT_FOUND, reading, Refusal } from "./gateway.js";
 import { Stream } from "./entries.js";
@@ -77,8 +77,8 @@ class RunPage {
     this.stats = el("dl", { class: "stats" });
     this.tablist = el("div", { class: "tablist", role: "tablist", "aria-label": "About this run" });
     this.panel = el("div", { class: "tabpanel", role: "tabpanel", id: "run-panel", tabindex: "0" });
-    this.log = el("ol", { class: "log inrun", "aria-label": "What was said" });
-    this.older = button("Show earlier", { kind: "small", hidden: true, act: () => this.transcript.older() });
+    this.log = anew(el("ol", { class: "log inrun", "aria-label": "What was said" }));
+    this.older = anew(button("Show earlier", { kind: "small", hidden: true, act: () => this.transcript.older() }));
     this.aside = el("div", { class: "col" });
     this.body = el("div", { hidden: true }, this.crumbs, this.head, this.why, this.waiting, this.stats, this.timeline.element,
       el("div", { class: "cols" }, el("section", { class: "block" }, this.tablist, this.panel), this.aside));
@@ -111,7 +111,7 @@ class RunPage {
     } catch (error) {
       if (!(error instanceof Refusal && error.code === NOT_FOUND)) throw error;
       this.#story = null;
-      fill(this.none, el("h2", null, "There is no such run"), el("p", { class: "soft" }, "It may be of another folder, or its time to be kept is over."), el("a", { class: "btn", href: "#/runs" }, "All runs"));
+      refill(this.none, el("h2", null, "There is no such run"), el("p", { class: "soft" }, "It may be of another folder, or its time to be kept is over."), el("a", { class: "btn", href: "#/runs" }, "All runs"));
     }
     this.#readAt = performance.now();
     this.shared.retitle();
@@ -204,8 +204,7 @@ class RunPage {
     for (const { id, tab, number } of this.tabs) {
       tab.setAttribute("aria-selected", String(id === this.#tab));
       tab.tabIndex = id === this.#tab ? 0 : -1;
-      const words = numbers[id] ? ` ${numbers[id]}` : "";
-      if (number.textContent !== words) number.textContent = words;
+      write(number, numbers[id] ? ` ${numbers[id]}` : "");
     }
     this.panel.setAttribute("aria-labelledby", `tab-${this.#tab}`);
     switch (this.#tab) {

@@ -4,7 +4,7 @@
 import * as actions from "./actions.js";
 import { ticks } from "./axis.js";
 import { strip } from "./bars.js";
-import { announce, button, el, fill, glyph, icon, kbd, refill } from "./dom.js";
+import { announce, button, el, fill, glyph, icon, kbd, refill, write } from "./dom.js";
 import { age, clock, count, full, hm, plural } from "./format.js";
 import { call } from "./gateway.js";
 import { conversationName, runPath, shortKey } from "./names.js";
@@ -132,10 +132,9 @@ class RunTable {
   #draw() {
     const { list, state, store } = this;
     const { counts } = store;
-    const told = `${counts.active} active, ${counts.all.toLocaleString()} in all`;
-    if (this.told.textContent !== told) this.told.textContent = told;
+    write(this.told, `${counts.active} active, ${counts.all.toLocaleString()} in all`);
     for (const { id, pill, number } of this.pills) {
-      number.textContent = counts[id].toLocaleString();
+      write(number, counts[id].toLocaleString());
       pill.setAttribute("aria-pressed", String(state.filter === id));
       pill.classList.toggle("some", counts[id] > 0);
     }
@@ -415,10 +414,10 @@ class RunTable {
       for (const row of lost) await call(method, { target: row.sessionKey });
       this.#clearSelection();
     };
-    fill(this.chosenBar, el("b", { class: "grow" }, `${plural(rows.length, "run")} selected`),
+    refill(this.chosenBar, el("b", { class: "grow" }, `${plural(rows.length, "run")} selected`),
       lost.length > 0 && button("Deliver again", { kind: "small", ico: "retry", act: each("undelivered.retry") }),
       lost.length > 0 && button("Dismiss", { kind: "small", ico: "x", act: each("undelivered.dismiss") }),
-      live.length > 0 && button(live.length === 1 ? "Kill" : `Kill ${live.length}`, { kind: "small danger", ico: "kill", act: () => { this.grid.focus(); actions.kill(...live); } }), // the dialog gives the focus back to the table
+      live.length > 0 && button(live.length === 1 ? "Kill" : `Kill ${live.length}`, { kind: "small danger", ico: "kill", "data-key": "kill", act: () => { this.grid.focus(); actions.kill(...live); } }), // the dialog gives the focus back to the table
       button("Clear", { kind: "small ghost", act: () => this.#clearSelection() }));
   }
 }

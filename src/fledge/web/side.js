@@ -2,7 +2,7 @@
 // conversation's sign is the most urgent thing about it: waits for you, stuck, busy, unread, else the time.
 
 import { keeper } from "./desk.js";
-import { announce, arrange, button, el, fail, fill, glyph, icon } from "./dom.js";
+import { announce, arrange, button, el, fail, fill, glyph, icon, write } from "./dom.js";
 import { plural, when } from "./format.js";
 import { chatPath, conversationName, MAIN } from "./names.js";
 import { nextTheme, theme } from "./theme.js";
@@ -51,7 +51,7 @@ export function sidebar(store, acts) {
     for (const { id, link, badge, countOf } of links) {
       const number = countOf(store);
       badge.hidden = number === 0;
-      badge.textContent = String(number);
+      write(badge, String(number));
       if (isHere(id, view)) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
@@ -88,8 +88,7 @@ function drawConnection({ state, retryAt }, dot, words) {
   dot.className = `dot ${{ connected: "ok", waiting: "bad" }[state] ?? ""}`;
   words.dataset.state = state;
   const wait = Math.max(1, Math.ceil((retryAt - Date.now()) / 1000));
-  const text = { connected: "connected", connecting: "connecting …", waiting: `not connected · ${wait} s` }[state];
-  if (words.textContent !== text) words.textContent = text;
+  write(words, { connected: "connected", connecting: "connecting …", waiting: `not connected · ${wait} s` }[state]);
   words.title = location.host;
 }
 
@@ -112,7 +111,7 @@ function drawConversations(store, groups, list, wanted, others, chosen) {
   arrange(list, sections);
 }
 
-/** A project's conversations. An item is made anew only if what it shows has changed. */
+/** A project's conversations. */
 function section(project) {
   const keep = keeper();
   const list = el("ul");

@@ -2,6 +2,7 @@
 // views subscribe, and are asked to draw at most once a frame. It draws nothing itself.
 
 import { call, reading } from "./gateway.js";
+import { isPressed, whenReleased } from "./press.js";
 import { oldestFirst } from "./standing.js";
 
 const MOST_RUNS = 300;
@@ -53,7 +54,7 @@ export class Store {
 
   constructor() {
     this.readWaiting = reading(() => this.#readWaiting());
-    setInterval(() => { if (!document.hidden) for (const tick of this.#ticks) tick(); }, 1000);
+    setInterval(() => { if (!document.hidden && !isPressed()) for (const tick of this.#ticks) tick(); }, 1000);
     setInterval(() => { if (!document.hidden && this.connection.state === "connected") this.stale(); }, CHECK_MS); // not all that changes has an event
     this.everySecond(() => { if (performance.now() >= this.#sayAt) for (const key of this.#watched.keys()) this.#say(key); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.changed(); });
@@ -61,13 +62,13 @@ export class Store {
 
   // ---- views
 
-  /** Have `draw` called after each change, at most once a frame. Answers what ends that. */
+  /** Have `draw` called after each change, at most once a frame and while nothing is pressed. Answers what ends that. */
   subscribe(draw) {
     this.#draws.add(draw);
     return () => this.#draws.delete(draw);
   }
 
-  /** Have `tick` called every second while the page is seen, for ages. Answers what ends that. */
+  /** Have `tick` called every second while the page is seen and nothing is pressed, for ages. Answers what ends that. */
   everySecond(tick) {
     this.#ticks.add(tick);
     return () => this.#ticks.delete(tick);
@@ -102,10 +103,10 @@ export class Store {
   changed() {
     if (this.#isDue) return;
     this.#isDue = true;
-    const draw = () => {
+    const draw = () => whenReleased(() => {
       this.#isDue = false;
       for (const one of [...this.#draws]) one();
-    };
+    });
     if (document.hidden) setTimeout(draw, HIDDEN_MS);
     else requestAnimationFrame(draw);
   }

@@ -277,10 +277,9 @@ export class Timeline {
   #listen() {
     const { box, overview } = this;
     const under = (event) => this.#drawn[Number(event.target.closest?.("[data-n]")?.dataset.n ?? -1)];
-    // A redraw between press and release replaces what was pressed, so the span is remembered, not the element.
-    let held = null;
+    let held = null; // where a pointer went down
     let last = { name: "", at: -Infinity };
-    box.addEventListener("pointerdown", (event) => { held = { one: under(event), x: event.clientX, time: this.#time, hasMoved: false }; });
+    box.addEventListener("pointerdown", (event) => { held = { x: event.clientX, time: this.#time, hasMoved: false }; });
     box.addEventListener("pointermove", (event) => {
       if (held && event.buttons === 0) held = null;
       if (held && (held.hasMoved || Math.abs(event.clientX - held.x) > 4)) {
@@ -295,7 +294,8 @@ export class Timeline {
     });
     box.addEventListener("pointerleave", () => { this.tip.hidden = true; });
     box.addEventListener("click", (event) => {
-      const { one, hasMoved } = held ?? {};
+      const one = under(event);
+      const hasMoved = held?.hasMoved;
       held = null;
       if (!one || hasMoved) return;
       // The browser counts clicks on one place; a slow machine may tell the second one late.

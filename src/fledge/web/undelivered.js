@@ -4,7 +4,7 @@
 
 import { foldable } from "./cards.js";
 import { command, page } from "./desk.js";
-import { announce, arrange, button, el, fail, fill, glyph, icon } from "./dom.js";
+import { anew, announce, arrange, button, el, fail, fill, glyph, icon, refill, renew } from "./dom.js";
 import { age, full, plural, sentence, when } from "./format.js";
 import { call } from "./gateway.js";
 import * as layers from "./layers.js";
@@ -24,7 +24,9 @@ export function mount(root, params, { store }) {
   const draw = () => {
     for (const one of store.undelivered) {
       const known = made.get(one.key);
-      if (!known || known.hasLeft || known.tries !== one.tries) made.set(one.key, card(store, one)); // new, or back again
+      if (known && !known.hasLeft && known.tries === one.tries) continue;
+      made.set(one.key, card(store, one)); // new, or back again
+      if (known) renew(known.element, made.get(one.key).element);
     }
     const waiting = new Set(store.undelivered.map((one) => one.key));
     for (const [key, known] of made) if (!waiting.has(key)) known.gone();
@@ -43,6 +45,7 @@ function card(store, one) {
   const foot = el("footer", { class: "cardfoot acts" });
   const since = one.arrivedAt && el("time", { class: "soft nowrap", datetime: new Date(one.arrivedAt).toISOString(), title: full(one.arrivedAt) },
     el("span", { class: "num", "data-since": one.arrivedAt }, age(Date.now() - one.arrivedAt)), " ago");
+  let isBusy = false; // something is being done with it here
   let isDone = false;
   const done = (words, tone) => {
     if (isDone) return;
@@ -54,8 +57,13 @@ function card(store, one) {
     announce(words);
   };
   const act = (method, more, words, tone) => async () => {
-    await call(method, { target: one.key, ...more });
-    done(words, tone);
+    isBusy = true;
+    try {
+      await call(method, { target: one.key, ...more });
+      done(words, tone);
+    } finally {
+      isBusy = false;
+    }
     await store.readUndelivered();
   };
   const give = (to) => act("undelivered.retry", { to: to.key }, `Offered to ${conversationName(to)}.`, "announcing")();
@@ -66,14 +74,18 @@ function card(store, one) {
     el("span", { class: "grow" }),
     foldable(body, text),
     isRun(one.sessionKey) && el("a", { class: "runlink", href: runPath(one.sessionKey) }, "Trace"));
-  const element = el("article", { class: "card edge-giveup", tabindex: "-1", "data-run": one.sessionKey, "aria-label": `${isMessage ? "Message to" : "Result of"} ${one.label || one.key}` },
+  const element = anew(el("article", { class: "card edge-giveup", tabindex: "-1", "data-run": one.sessionKey, "aria-label": `${isMessage ? "Message to" : "Result of"} ${one.label || one.key}` },
     el("header", { class: "cardline" }, glyph("giveup"),
       isMessage ? el("b", { class: "grow" }, `message to ${one.label}`) : el("a", { class: "runlink strong clip grow", href: runPath(one.sessionKey) }, one.label || shortKey(one.key)), since),
     el("p", { class: "task" }, isMessage ? "from " : "was for ", isMessage ? sessionLink(store, one.sessionKey) : recipient(store, one)),
     el("p", { class: "because" }, icon("warn", 14), el("span", null, sentence(one.reason || "It is not known why it could not be delivered"), el("span", { class: "faint" }, ` ${plural(one.tries, "try", "tries")}.`, one.keptUntilAt && ` Kept until ${when(one.keptUntilAt)}.`))),
-    body, foot);
+    body, foot));
   const made = { element, tries: one.tries, hasLeft: false };
-  made.gone = () => { made.hasLeft = true; done("Dealt with elsewhere, or no longer kept.", "waiting"); };
+  made.gone = () => {
+    if (isBusy) return;
+    made.hasLeft = true;
+    done("Dealt with elsewhere, or no longer kept.", "waiting");
+  };
   return made;
 }
 
@@ -87,7 +99,7 @@ function recipient(store, { to }) {
 function chooseConversation(store, chosen) {
   const search = el("input", { type: "search", class: "field", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", "data-first": true });
   const list = el("ul", { class: "choices", "aria-label": "Conversations" });
-  const draw = (found) => fill(list, found.length
+  const draw = (found) => refill(list, found.length
     ? found.map((one) => el("li", null, button(conversationName(one), { kind: "ghost wide", ico: "chat", title: one.firstWords || null, act: async () => { await chosen(one); layers.close(); } })))
     : el("li", { class: "soft" }, "No conversation is called that."));
   let asked = 0;

@@ -3,7 +3,7 @@
 
 import { waitingCards } from "./asks.js";
 import { block, command, keeper, page, steps } from "./desk.js";
-import { announce, arrange, button, el, fill, glyph, icon, kbd } from "./dom.js";
+import { announce, arrange, button, el, fill, glyph, icon, kbd, refill, write } from "./dom.js";
 import { age, full, plural, when } from "./format.js";
 import { call, reading } from "./gateway.js";
 import { chatPath, conversationName, runLink, runPath } from "./names.js";
@@ -29,7 +29,7 @@ export function mount(root, params, shared) {
   let allowed = store.waiting;
   const draw = () => {
     arrange(cards, waitingCards(store.questions, store.plans, shared, asks, { keepsMs: Infinity, place: "you" }));
-    number.textContent = String(store.waiting);
+    write(number, String(store.waiting));
     waiting.hidden = cards.childElementCount === 0;
     number.hidden = store.waiting === 0;
     empty.hidden = cards.childElementCount > 0 || !store.isLoaded;
@@ -74,7 +74,7 @@ function rulesBlock() {
   const element = block("Allowed for good", el("span", { class: "soft" }, "commands that run without a question"), list);
   const read = reading(async () => {
     const rules = await call("permissions.list");
-    fill(list, rules.length ? rules.map((rule) => ruleItem(rule, read)) : el("li", { class: "soft" }, "Nothing yet. “Always …” on a question makes a rule, and it is listed here."));
+    refill(list, rules.length ? rules.map((rule) => ruleItem(rule, read)) : el("li", { class: "soft" }, "Nothing yet. “Always …” on a question makes a rule, and it is listed here."));
   });
   return { element, read };
 }
@@ -86,7 +86,7 @@ function ruleItem(rule, read) {
     announce(`${words} asks again`);
     await read();
   };
-  return el("li", { "data-rule": rule.id },
+  return el("li", { "data-key": rule.id },
     icon("check", 14),
     el("div", { class: "grow min" },
       el("code", null, `${words} …`),

@@ -1,0 +1,64 @@
+// While something is pressed, nothing that the page hears changes what is shown. A click counts only if the pointer goes
+// down and up on the same element: one that is made anew or moves between the two would lose it, or another one would
+// get it. So whatever draws because of news waits here for the release: draws of the store and of a view
+// (`oncePerFrame`), what happens every second, and answers of the gateway. What the person does is drawn at once.
+//
+// This file knows nothing of the page.
+
+const CLICK_MS = 350; // after a release: a finger's click may come so late
+const LONGEST_MS = 10_000; // not every release is told, and a page must not stand still for that
+
+let isPointerDown = false;
+let isHeld = false; // something is pressed, or its click may still come
+let ending = 0;
+const waiting = [];
+
+/** Act now, or once nothing is pressed any more. */
+export function whenReleased(act) {
+  if (isHeld) waiting.push(act);
+  else act();
+}
+
+/** Resolves once nothing is pressed. */
+export const released = () => new Promise((go) => { whenReleased(go); });
+
+/** True while something is pressed. */
+export const isPressed = () => isHeld;
+
+function press() {
+  isHeld = true;
+  end(LONGEST_MS);
+}
+
+/** A release was told, or missed. Its click may follow. */
+function release(afterMs = CLICK_MS) {
+  isPointerDown = false;
+  if (isHeld) end(afterMs);
+}
+
+function end(afterMs) {
+  clearTimeout(ending);
+  ending = setTimeout(() => {
+    isHeld = false;
+    for (const act of waiting.splice(0)) {
+      try { act(); } catch (error) { reportError(error); }
+    }
+  }, afterMs);
+}
+
+/** Keys press a button when they go up. */
+const isPressedByKey = (target) => Boolean(target.closest?.("button, summary, input[type=checkbox], input[type=radio]"));
+
+const listen = (name, hear) => addEventListener(name, hear, { capture: true, passive: true });
+// The list of a select is above the page and may take the release; no select is ever made anew.
+listen("pointerdown", (event) => {
+  if (!event.isPrimary || event.button > 1 || event.target.closest?.("select")) return;
+  isPointerDown = true;
+  press();
+});
+listen("pointerup", (event) => { if (event.isPrimary) release(); });
+listen("pointermove", (event) => { if (isPointerDown && event.isPrimary && event.buttons === 0) release(); });
+listen("keydown", (event) => { if (event.key === " " && isPressedByKey(event.target)) press(); });
+listen("keyup", (event) => { if (event.key === " ") release(); });
+for (const name of ["click", "auxclick", "pointercancel", "contextmenu"]) listen(name, () => release(0));
+listen("blur", (event) => { if (event.target === globalThis) release(0); });
