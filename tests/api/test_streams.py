@@ -219,9 +219,10 @@ def test_a_slow_reader_of_a_conversation_gets_every_reply_whole(door: str, tmp_p
 @DOORS
 @proves("4.code.17", "conversation.stream() leaves out earlier turns and turns for other messages")
 def test_a_stream_shows_the_answer_to_its_own_message_alone(door: str, mode: str, tmp_path: Path) -> None:
-    release = asyncio.Event()
+    asked, release = asyncio.Event(), asyncio.Event()
 
     async def script(request: Request) -> Answer:
+        asked.set()
         await release.wait()
         if isinstance(request.messages[-1], ToolMessage):
             return "It is three."
@@ -236,6 +237,7 @@ def test_a_stream_shows_the_answer_to_its_own_message_alone(door: str, mode: str
             other = await stack.enter_async_context(fledge.connect(tmp_path / "state")) if door == "guest" else fl
             chat = other.session("main")
             await chat.post("first")
+            await asked.wait()  # else one turn may read both
             streamed = asyncio.ensure_future(collected(chat.stream("second")))
             await fl.until(lambda tx: tx.inbox.unread(chat.key, 1) or None)
             if mode == "followup":
