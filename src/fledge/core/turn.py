@@ -15,10 +15,11 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
-from fledge.core import policy, reconcile
+from fledge.core import policy
 from fledge.core.effects import FreeDriver, Owes, SupersedeDriver
 from fledge.core.heartbeat import Cause
 from fledge.core.progress import Progress
+from fledge.core.reconcile import STOP_S
 from fledge.core.route import RouteSource
 from fledge.core.run import Instant
 from fledge.core.value import Value
@@ -408,7 +409,7 @@ def _stopped(turn: Turn, event: TurnStopped, facts: TurnFacts) -> TurnStep:
     close = CloseTurn(event.end, "nothing" if wait is None else "earlier")
     if turn.open is None:
         return _rest(Turn(turn.at, wait), facts, close, wishes=True)
-    cut = (CutCalls(event.end.told), close, SupersedeDriver(facts.at + reconcile.STOP_S))
+    cut = (CutCalls(event.end.told), close, SupersedeDriver(facts.at + STOP_S))
     return _rest(Turn(Idle(), wait), facts, *cut, wishes=True, paced=True)
 
 
