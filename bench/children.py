@@ -5,7 +5,8 @@ and one tool call; its answer is read by the conversation in turns of its own. S
 many children there may be and how many work at once. How long single things take is measured here too: a spawn, and the
 way of an answer from a child's last word into the transcript of a conversation that has nothing else to do.
 
-Usage: `python -m bench.children CHILDREN WIDTH`; prints one line of JSON behind the word RESULT.
+Usage: `python -m bench.children CHILDREN WIDTH [lag]`; prints one line of JSON behind the word RESULT. The lag of the
+event loop is measured in runs of its own: its ticks cost CPU, which the floor beside it does not pay.
 """
 
 import asyncio
@@ -43,6 +44,7 @@ TASK = SpawnParams(task="add two and three", label="add")
 CALL = Call("call_0", "add", '{"a":2,"b":3}')
 ANSWER = "done:5"
 TIMEOUT_S = 900
+LAG = "lag"
 
 OpenStore = Callable[[Path], ThreadedStore]
 """Opens the store of a folder."""
@@ -126,20 +128,27 @@ async def household(
         await profiles.close()
 
 
-def live(children: int, width: int, open_store: OpenStore = SqliteStore.open) -> Lives:
+def live(children: int, width: int, open_store: OpenStore = SqliteStore.open, with_lag: bool = False) -> Lives:
     """Let so many children live and be read, at most `width` at once."""
 
     async def main(folder: Path) -> Lives:
         async with household(folder, children, width, CannedModel(script), open_store) as home:
-            return await measured(home, children, width)
+            if not with_lag:
+                return await measured(home, children, width)
+            lags: list[tuple[float, float]] = []
+            ticking = asyncio.create_task(record_lags(lags))
+            found = await measured(home, children, width)
+            ticking.cancel()
+            return msgspec.structs.replace(found, lag_p99_ms=1000 * percentile([late for _, late in lags], 99))
 
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
         return asyncio.run(main(Path(folder)))
 
 
-def live_apart(children: int, width: int) -> Lives:
+def live_apart(children: int, width: int, with_lag: bool = False) -> Lives:
     """The same in a process of its own, as the floor is measured: no other part's heap is walked by its collector."""
-    return msgspec.convert(in_own_process("bench.children", children, width), Lives)
+    lag = [LAG] if with_lag else []
+    return msgspec.convert(in_own_process("bench.children", str(children), str(width), *lag), Lives)
 
 
 async def measured(home: Household, children: int, width: int) -> Lives:
@@ -153,18 +162,14 @@ async def measured(home: Household, children: int, width: int) -> Lives:
     home.engine.on_change(ended.add)
     home.engine.on_move(on_move)
     asked, reads, writes = home.store.asked, home.store.reads, home.inner.commits
-    lags: list[tuple[float, float]] = []
-    ticking = asyncio.create_task(record_lags(lags))
     with Meter() as m:
         await asyncio.gather(*(home.spawn() for _ in range(children)))
         while len(ended) < children or await home.inner.read(_at_work):
             await changed.wait()
             changed.clear()
-    ticking.cancel()
     asked, reads, writes = home.store.asked - asked, home.store.reads - reads, home.inner.commits - writes
     await home.inner.read(lambda tx: _check_all_read(tx, children))
-    lag_ms = 1000 * percentile([late for _, late in lags] or [0.0], 99)
-    return Lives(children, width, m.wall_s, m.cpu_s, asked, reads, writes, m.grown_mb, lag_ms)
+    return Lives(children, width, m.wall_s, m.cpu_s, asked, reads, writes, m.grown_mb)
 
 
 def _at_work(tx: Tx) -> bool:
@@ -235,9 +240,9 @@ async def _one_by_one(home: Household, times: int, said_at: list[float]) -> Late
 
 def main(arguments: list[str]) -> None:
     """Let a few children live, then so many; print what these took."""
-    children, width = map(int, arguments)
+    children, width = map(int, arguments[:2])
     live(WARMING, width)
-    print("RESULT " + json.dumps(msgspec.to_builtins(live(children, width))))
+    print("RESULT " + json.dumps(msgspec.to_builtins(live(children, width, with_lag=LAG in arguments))))
 
 
 if __name__ == "__main__":

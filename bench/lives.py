@@ -74,7 +74,7 @@ class Lives(msgspec.Struct, frozen=True):
     """To disk; many commits share one."""
     grown_mb: float = 0.0
     lag_p99_ms: float = 0.0
-    """Of the event loop meanwhile."""
+    """Of the event loop meanwhile; 0 where it was not watched."""
 
     @property
     def cpu_ms_a_child(self) -> float:
@@ -157,16 +157,16 @@ def _check_all_read(tx: Tx, children: int) -> None:
         raise RuntimeError(f"{read} of {children} results were read: the figures mean nothing")
 
 
-def in_own_process(module: str, *arguments: int) -> Any:
+def in_own_process(module: str, *arguments: str) -> Any:
     """What a program of the benchmark prints behind the word RESULT."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))[7:])
 
 
 def floor(children: int, width: int) -> Lives:
     """What the hand-written floor (`bench.floor`) takes for as many children at this width."""
-    found = in_own_process("bench.floor", children, width)
+    found = in_own_process("bench.floor", str(children), str(width))
     return Lives(
         children,
         width,
