@@ -21,6 +21,7 @@ from fledge.core.run import (
     CompletedGiveup,
     Delivered,
     Instant,
+    Phase,
     Run,
     Running,
     Skipped,
@@ -84,13 +85,13 @@ class Counters:
         if hints.replied_at is not None:
             self._step(hints.replied_at)
         for before, after, event in hints.moves:
-            if (wrong := _wrong(before, after, event)) is not None:
+            was, phase = None if before is None else before.phase, after.phase
+            if (wrong := _wrong(was, after, event)) is not None:
                 self.wrong.append(wrong)
-            phase = after.phase
-            if before is None or type(before.phase) is not type(phase):
+            if type(was) is not type(phase):
                 self.phases[phase.name] += 1
-            if before is not None and phase.ended is not None:
-                self._decided(before, after)
+            if was is not None and phase.ended is not None:
+                self._decided(was, phase)
         self.interrupts += len(hints.interrupted)
 
     def _step(self, at: Instant) -> None:
@@ -112,8 +113,7 @@ class Counters:
         took = sorted(self.commits)
         return round(took[int(part * (len(took) - 1))] * 1000, 3) if took else 0.0
 
-    def _decided(self, before: Run, after: Run) -> None:
-        phase, was = after.phase, before.phase
+    def _decided(self, was: Phase, phase: Phase) -> None:
         ended, delivery = phase.ended, phase.delivery
         if ended is not None and was.ended is None:
             self.outcomes[ended.outcome.status] += 1
@@ -125,7 +125,7 @@ class Counters:
                     self.deliveries["skipped", why] += 1
                 case Undelivered(error=error):
                     self.deliveries["undelivered", error] += 1
-        elif isinstance(phase, AnnounceDeferred):
+        elif type(phase) is AnnounceDeferred:
             self.deliveries["deferred", phase.reason] += 1
 
     def shown(self) -> dict[str, dict[str, int]]:
@@ -139,8 +139,8 @@ class Counters:
         }
 
 
-def _wrong(before: Run | None, after: Run, event: Event) -> Wrong | None:
-    """What went wrong with a run by this event; None if nothing did.
+def _wrong(was: Phase | None, after: Run, event: Event) -> Wrong | None:
+    """What went wrong with a run by this event; None if nothing did. `was`: its phase before; None: just born.
 
     Asked of every move, so by types: `isinstance` of a struct that does not fit takes as long as a call.
     """
@@ -149,11 +149,13 @@ def _wrong(before: Run | None, after: Run, event: Event) -> Wrong | None:
         return _told(after, event, "crashed", reason(event))
     if type(event) is Paused:
         return _told(after, event, "model", reason(event))
-    if type(phase) is CompletedGiveup and (before is None or type(before.phase) is not CompletedGiveup):
+    if ended is None:
+        if type(phase) is Running and phase.stuck_at == event.at:
+            return _told(after, event, "stuck", "nothing was committed for long")
+        return None
+    if type(phase) is CompletedGiveup and type(was) is not CompletedGiveup:
         return _told(after, event, "undelivered", phase.delivery.error)
-    if type(phase) is Running and phase.stuck_at == event.at:
-        return _told(after, event, "stuck", "nothing was committed for long")
-    if ended is not None and before is not None and before.phase.ended is None and ended.outcome.status in _FAILED:
+    if was is not None and was.ended is None and ended.outcome.status in _FAILED:
         return _told(after, event, "failed", ended.outcome.error or ended.outcome.status)
     return None
 

@@ -53,7 +53,7 @@ from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, outbox, transcripts
 from fledge.orchestrator.commit import Rules
-from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.engine import Changes, Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawn import SpawnRequest
 from fledge.orchestrator.spawn_params import NATIVE, Caller, attachment_limits
@@ -329,12 +329,13 @@ class ConfiguredProfiles:
         if self._tools_of is engine:
             return
         self._tools_of = engine
+        changes = Changes(engine)
         ours = (
             spawn_tool(self.spawner(engine)),
             yield_tool(),
             remove_tool(engine),
-            subagents_tool(engine),
-            send_tool(Messenger(engine, self._config)),
+            subagents_tool(engine, changes),
+            send_tool(Messenger(engine, self._config, changes)),
             *observing_tools(engine, self._config, self._window),
         )
         self.tool_choice.use_session_tools(ours)
