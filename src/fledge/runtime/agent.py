@@ -123,10 +123,8 @@ class _Answer(Struct, frozen=True):
     dropped: str
 
 
-def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
+def _with_cost(reply: Replied, earlier: Replied) -> Replied:
     """The reply, with the cost of an earlier one that was discarded added to it."""
-    if earlier is None:
-        return reply
     usage = Counter(earlier.usage) + Counter(reply.usage)
     costs = [cost for cost in (earlier.cost_usd, reply.cost_usd) if cost is not None]
     return replace(reply, usage=dict(usage), cost_usd=sum(costs) if costs else None)
@@ -334,7 +332,7 @@ class _Turn:
             request = await self._request()
         answer = await self._ask(request)
         # The provider's count is exact, ours is an estimate: shrink the context below the estimate.
-        if isinstance(answer, Broke) and answer.trouble == "overflow":
+        if type(answer) is Broke and answer.trouble == "overflow":
             length = context.length(request.system, request.messages)
             if await self._compact(min(self.profile.window, length)):
                 request = await self._request()
@@ -346,18 +344,20 @@ class _Turn:
         whose cost is added."""
         if answer is None:
             return False
-        if isinstance(answer, Broke):
+        if not isinstance(answer, _Answer):
             return await self._fail(answer)
-        await self._recover()
-        reply = _with_cost(answer.reply, earlier)
+        self.failed_at = None
+        if self.is_in_grace:
+            await self._recover()
+        reply = answer.reply if earlier is None else _with_cost(answer.reply, earlier)
         heard = asking.Heard(stop=answer.stop, text=reply.text, calls=len(reply.calls), dropped=answer.dropped)
         limits = (request.max_tokens, self.profile.max_tokens, self.profile.most_tokens)
         match asking.after_reply(heard, follows_cut(self.lines), *limits):
             case asking.Keep(is_cut=is_cut, notice=notice) if reply.calls:
-                await self._call(replace(reply, cut=is_cut), notice)
+                await self._call(replace(reply, cut=True) if is_cut else reply, notice)
                 return True
             case asking.Keep(is_cut=is_cut):
-                return await self._finish(replace(reply, cut=is_cut))
+                return await self._finish(replace(reply, cut=True) if is_cut else reply)
             case asking.GoOn(words=words, kind=kind):
                 self.lines += await self.commit(steps.cut, reply, words, kind, self.last, self.ran)
                 self.ran = None
@@ -429,13 +429,6 @@ class _Turn:
 
     async def _listen(self, request: Request, aloud: bool) -> _Answer | Broke:
         """The complete reply. Pieces of a failed try are discarded, and a `retry` event says so."""
-
-        def start_over(retry: RetryTold) -> None:
-            self._note_failure()
-            cause = retry.broke.message
-            words = f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s"
-            self.tell("retry", words, cause=cause, retry_in_s=retry.pause_s)
-
         model = self.profile.model
         if not isinstance(model, Retrying):
             return await self._hear(model.stream(request), aloud)
@@ -444,9 +437,16 @@ class _Turn:
             heard = await self._hear(tries.stream(), aloud)
             if isinstance(heard, _Answer):
                 return heard
-            broke = await tries.after(heard, start_over)
+            broke = await tries.after(heard, self._start_over)
             if broke is not None:
                 return broke
+
+    def _start_over(self, retry: RetryTold) -> None:
+        """The model broke and is asked again."""
+        self._note_failure()
+        cause = retry.broke.message
+        words = f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s"
+        self.tell("retry", words, cause=cause, retry_in_s=retry.pause_s)
 
     async def _hear(self, stream: AsyncIterator[ModelEvent], aloud: bool) -> _Answer | Broke:
         """The reply that this stream brings, or why it brings none."""
@@ -457,27 +457,28 @@ class _Turn:
         usage = Usage()
         try:
             async for event in stream:
-                match event:  # the most frequent events first: a case that does not match costs as much as a call
-                    case Text(text=text):
-                        texts.append(text)
-                        if aloud and not self.drive.heartbeat:
-                            self.tell("assistant:text", text, entry=self.last)
-                    case Thought(text=text):
-                        thoughts.append(text)
-                    case Call():
-                        calls.append(event)
-                    case Usage():
-                        usage = event
-                    case ReplyEnded(stop=stop, model=answered, dropped=dropped):
-                        if aloud:
-                            self._tell_held("".join(texts), bool(calls))
-                        reply = self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
-                        self._tell_usage(usage, reply.cost_usd)
-                        return _Answer(reply, stop, dropped)
-                    case Opaque(data=data):
-                        opaque.append(data)
-                    case Broke():
-                        return event
+                # By type: `isinstance` of a struct that does not fit takes as long as a call.
+                if type(event) is Text:
+                    texts.append(event.text)
+                    if aloud and not self.drive.heartbeat:
+                        self.tell("assistant:text", event.text, entry=self.last)
+                elif type(event) is Thought:
+                    thoughts.append(event.text)
+                elif type(event) is Call:
+                    calls.append(event)
+                elif type(event) is Usage:
+                    usage = event
+                elif type(event) is ReplyEnded:
+                    text = "".join(texts)
+                    if aloud and self.drive.heartbeat:
+                        self._tell_held(text, bool(calls))
+                    reply = self._reply(text, thoughts, opaque, calls, usage, event.model)
+                    self._tell_usage(usage, reply.cost_usd)
+                    return _Answer(reply, event.stop, event.dropped)
+                elif type(event) is Opaque:
+                    opaque.append(event.data)
+                elif type(event) is Broke:
+                    return event
             return NO_END
         finally:
             await close_stream(stream)
@@ -498,9 +499,7 @@ class _Turn:
 
     def _tell_held(self, text: str, has_calls: bool) -> None:
         """Emit the text of a heartbeat reply, once it is complete: it may be the word for silence."""
-        if not self.drive.heartbeat or not text:
-            return
-        if has_calls or not is_silence(text, self.engine.rules.heartbeat.ack_chars):
+        if text and (has_calls or not is_silence(text, self.engine.rules.heartbeat.ack_chars)):
             self.tell("assistant:text", text if has_calls else self._spoken(text), entry=self.last)
 
     def _spoken(self, text: str) -> str:
@@ -608,11 +607,9 @@ class _Turn:
         return self.failed_at
 
     async def _recover(self) -> None:
-        """The model has answered: clear the errors of this step."""
-        self.failed_at = None
-        if self.is_in_grace:
-            self.is_in_grace = False
-            await self.commit(turns.recovered)
+        """The model has answered within the grace period: clear the provisional error."""
+        self.is_in_grace = False
+        await self.commit(turns.recovered)
 
     async def _look_at_handover(self, finally_: bool = False) -> Handover | None:
         """The current handover; None if it is stored already."""
