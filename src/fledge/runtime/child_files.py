@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -74,7 +75,7 @@ class ChildFiles:
         if run is None or not facts.artifacts:
             return None
         folder = f"{facts.cwd}/{facts.artifacts}" if facts.cwd else facts.artifacts
-        return lambda thorough: self.places.handover(run.terms.leaves, workspace, folder, thorough)
+        return partial(self.places.handover, run.terms.leaves, workspace, folder)
 
     def attachments(self, session: Session, spec: Spec) -> str:
         """The folder with the files attached to the child's spawn; empty if there are none."""
