@@ -179,7 +179,7 @@ class Registry:
     def choose(self, primary: str, fallbacks: Iterable[str]) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
         model, name = self.open(primary)
-        return Retrying(model, tuple([self.open(other) for other in fallbacks])), name
+        return Retrying(model, tuple([self.open(other) for other in fallbacks]) if fallbacks else ()), name
 
     async def close(self) -> None:
         """Let go of all connections, of the user's own models too."""

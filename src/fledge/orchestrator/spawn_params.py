@@ -346,6 +346,8 @@ def params_of(spec: Spec, requester: str) -> SpawnParams:
 
 def tools_needed(spec: Spec) -> tuple[str, ...]:
     """The functions of a program that a run was given as tools, by name."""
+    if not spec.needs:
+        return ()
     return tuple(need.removeprefix("tool:") for need in spec.needs if need.startswith("tool:"))
 
 

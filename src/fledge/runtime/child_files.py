@@ -67,7 +67,8 @@ class ChildFiles:
             children = await engine.store.read(
                 lambda tx: [tx.runs.load(key) for key in tx.runs.with_leaves(session, READABLE_CHILDREN)]
             )
-        return tuple(self.places.folder(name) for name in readable_child_files(snapshot.run, children))
+        names = readable_child_files(snapshot.run, children)
+        return tuple([self.places.folder(name) for name in names]) if names else ()
 
     def handover(self, session: Session, run: Run | None, workspace: Path) -> HandoverLook | None:
         """Reads the files that a child hands over; None for a session that hands over none."""

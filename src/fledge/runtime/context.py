@@ -101,7 +101,10 @@ def tokens_of(text: str) -> int:
 
 def length(system: str, found: Sequence[ModelMessage]) -> int:
     """Estimated tokens of a request."""
-    return tokens_of(system) + sum([_message_tokens(message) for message in found])
+    tokens = tokens_of(system)
+    for message in found:
+        tokens += _message_tokens(message)
+    return tokens
 
 
 def _message_tokens(message: ModelMessage) -> int:
