@@ -177,11 +177,17 @@ class Tool(Struct, frozen=True, kw_only=True):
 
         A plain function runs in a thread; one that is stopped or out of time is left to finish there, unheard.
         """
-        clock = asyncio.timeout(self.timeout_s)
+        clock, loop = asyncio.timeout(None), asyncio.get_running_loop()
+        ends_at = None if self.timeout_s is None else loop.time() + self.timeout_s
         try:
             arguments = self.read_arguments(raw_arguments)
             async with clock:
-                value = await self._run(self._with(arguments, context))
+                # A call that waits for nothing is over before the loop turns: it needs no timer.
+                timer = loop.call_soon(clock.reschedule, ends_at)
+                try:
+                    value = await self._run(self._with(arguments, context))
+                finally:
+                    timer.cancel()
             if isinstance(value, str):
                 return ToolResult(capped(_clean(value), self.max_chars))
             value = _with_images(value)
