@@ -98,11 +98,7 @@ class Ends(Feed):
         self._missing = turns
         self.errors: list[str] = []
         self.over = asyncio.Event()
-
-    @property
-    def is_heard(self) -> bool:
-        """Always: it listens itself."""
-        return True
+        self.is_heard = True  # always: it listens itself
 
     def emit(self, event: TurnEvent) -> None:
         """Count it."""

@@ -51,7 +51,7 @@ REMEMBERED = 256
 """For how many agents a choice is remembered."""
 
 
-def _remembered(choose: Callable[[Config, str], _P]) -> Callable[[Config, str], _P]:
+def remembered(choose: Callable[[Config, str], _P]) -> Callable[[Config, str], _P]:
     """The same choice, made once for each agent while the same configuration is asked about: those do not change."""
     latest: tuple[Config | None, dict[str, _P]] = (None, {})
 
@@ -59,24 +59,25 @@ def _remembered(choose: Callable[[Config, str], _P]) -> Callable[[Config, str], 
     def chosen(config: Config, agent_id: str) -> _P:
         nonlocal latest
         known_of, known = latest
+        if known_of is config and agent_id in known:
+            return known[agent_id]
         if known_of is not config or len(known) >= REMEMBERED:
             known = {}
             latest = (config, known)
-        if agent_id not in known:
-            known[agent_id] = choose(config, agent_id)
-        return known[agent_id]
+        found = known[agent_id] = choose(config, agent_id)
+        return found
 
     return chosen
 
 
-@_remembered
+@remembered
 def agent(config: Config, agent_id: str) -> AgentBlock:
     """The agent's entry, or an empty one if it has none. Refused: what cannot be an agent's id."""
     wanted = check_agent_id(agent_id)
     return next((one for one in config.agents.list if one.id == wanted), AgentBlock(id=wanted))
 
 
-@_remembered
+@remembered
 def subagent_limits(config: Config, agent_id: str) -> Subagents:
     """Limits and defaults of the children this agent spawns: its own where it sets them, else those for all."""
     defaults, own = config.agents.defaults.subagents, agent(config, agent_id).subagents
@@ -89,7 +90,7 @@ def lane_for(config: Config, agent_id: str) -> str:
     return "subagent" if own.subagents.max_concurrent is None else f"subagent:{own.id}"
 
 
-@_remembered
+@remembered
 def sandbox_for(config: Config, agent_id: str) -> SandboxBlock:
     """Where this agent's tools run: as it says itself, else as said for all."""
     return _overlaid(config.agents.defaults.sandbox, agent(config, agent_id).sandbox)
@@ -155,7 +156,7 @@ def model_for_child(config: Config, requested: str | None, target_agent: str) ->
     return _model_for_children(config, target_agent)
 
 
-@_remembered
+@remembered
 def _model_for_children(config: Config, agent_id: str) -> Chosen | None:
     own = agent(config, agent_id)
     order = (
@@ -165,7 +166,7 @@ def _model_for_children(config: Config, agent_id: str) -> Chosen | None:
     return _first_model(order) or model_for_conversation(config, agent_id)
 
 
-@_remembered
+@remembered
 def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:
     """The model of the agent's own sessions: the agent's, else the defaults'; None if neither is set."""
     own = agent(config, agent_id)
@@ -192,7 +193,12 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
         if requested not in get_args(Thinking):
             raise BadInput("thinking", f"must be one of {', '.join(get_args(Thinking))}", requested)
         return Chosen(requested, "thinking")
-    own = agent(config, target_agent)
+    return _thinking_for_children(config, target_agent)
+
+
+@remembered
+def _thinking_for_children(config: Config, agent_id: str) -> Chosen | None:
+    own = agent(config, agent_id)
     order = (
         (own.subagents.thinking, f"agents.list.{own.id}.subagents.thinking"),
         (config.agents.defaults.subagents.thinking, "agents.defaults.subagents.thinking"),

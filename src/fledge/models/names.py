@@ -8,6 +8,7 @@ the catalogue's default, else one that a server of the user's own has. It does n
 import asyncio
 import os
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fledge.egress import Environment, is_loopback
@@ -42,6 +43,8 @@ from fledge.models.retry import Retrying
 from fledge.models.scripted import ScriptedModel, echo
 
 SCRIPTED = "scripted"
+REMEMBERED = 256
+"""The size of the cache of names."""
 _ADAPTERS: Mapping[WireName, type[HttpModel]] = {
     "anthropic": AnthropicModel,
     "openai-responses": ResponsesModel,
@@ -65,6 +68,8 @@ class Registry:
         self._providers = dict(BUILT_IN)
         self._models: dict[str, Model] = {f"{SCRIPTED}/echo": ScriptedModel(echo)}
         self._opened: dict[tuple[str, WireName], Model] = {}
+        self._named = lru_cache(REMEMBERED)(self._find)
+        """What serves a name, cached: each turn asks."""
 
     def add_provider(self, provider: Provider) -> None:
         """Names `provider/…` are served by it from now on. A built-in one of that name is replaced."""
@@ -75,36 +80,40 @@ class Registry:
         if any(provider.name == opened for opened, _ in self._opened):
             raise BadInput("provider.name", "is in use; add it before a model of it is opened", provider.name)
         self._providers[provider.name] = provider
+        self._named.cache_clear()
 
     def add_model(self, name: str, model: Model) -> None:
         """`name` is this model from now on: `provider/name` for itself alone, `provider` for all names below it."""
         if not name.strip("/") or not name.isprintable():
             raise BadInput("model", "must be named like provider/name", name)
         self._models[name.strip("/")] = model
+        self._named.cache_clear()
 
     def open(self, name: str) -> tuple[Model, str]:
         """The model a name stands for, and its provider's name for it. An unknown name is refused with its nearest."""
         if not name or not name.isprintable() or name != name.strip():
             raise BadInput("model", "must be a name like provider/name", name)
-        found, own = self._named(name)
-        if not isinstance(found, Provider):
-            return found, own
-        api = api_of(found, self._catalog.find(f"{found.name}/{own}"), self._env)
-        if (found.name, api) not in self._opened:
-            self._opened[found.name, api] = self._adapter(found, api)
-        return self._opened[found.name, api], own
+        model, provider, own = self._named(name)
+        if model is not None:
+            return model, own
+        assert provider is not None
+        api = api_of(provider, self._catalog.find(f"{provider.name}/{own}"), self._env)
+        if (provider.name, api) not in self._opened:
+            self._opened[provider.name, api] = self._adapter(provider, api)
+        return self._opened[provider.name, api], own
 
-    def _named(self, name: str) -> tuple[Model | Provider, str]:
-        """What serves this name, and its own name for the model."""
+    def _find(self, name: str) -> tuple[Model | None, Provider | None, str]:
+        """What serves this name, a model that was added as an object or a provider, and its own name for the model."""
         if name in self._models:
-            return self._models[name], name.partition("/")[2] or name
+            return self._models[name], None, name.partition("/")[2] or name
         prefix, slash, rest = name.partition("/")
         if not slash:
-            return self._named(self._full(name))
-        found = self._models.get(prefix, self._providers.get(prefix))
-        if found is None or not rest:
-            raise self._unknown(name)
-        return found, rest
+            return self._find(self._full(name))
+        if rest and prefix in self._models:
+            return self._models[prefix], None, rest
+        if rest and prefix in self._providers:
+            return None, self._providers[prefix], rest
+        raise self._unknown(name)
 
     def standings(self, configured: Collection[str]) -> list[ServiceStanding]:
         """Whether each service can be used now: those of `ORDER` first, then the other vendors, then servers that
@@ -170,7 +179,7 @@ class Registry:
     def choose(self, primary: str, fallbacks: Iterable[str]) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
         model, name = self.open(primary)
-        return Retrying(model, [self.open(other) for other in fallbacks]), name
+        return Retrying(model, tuple([self.open(other) for other in fallbacks]) if fallbacks else ()), name
 
     async def close(self) -> None:
         """Let go of all connections, of the user's own models too."""
@@ -179,8 +188,7 @@ class Registry:
 
     def provider_of(self, name: str) -> Provider | None:
         """The provider that serves this name; None of a model that was added as an object. Refused: no such name."""
-        found, _ = self._named(name)
-        return found if isinstance(found, Provider) else None
+        return self._named(name)[1]
 
     def takes_images(self, name: str) -> bool:
         """Whether a model is given images: its card says so, or it was added as an object, which may pass them over."""

@@ -55,28 +55,28 @@ class Retrying(Struct, frozen=True):
 class Tries:
     """The tries at one request. `stream` asks the model whose turn it is; `after` says whether to ask again."""
 
-    __slots__ = ("_failed", "_models", "_place", "_request", "_retrying", "_tries")
+    __slots__ = ("_failed", "_place", "_request", "_retrying", "_tries")
 
     def __init__(self, retrying: Retrying, request: Request) -> None:
         self._retrying, self._request = retrying, request
-        self._models = [(retrying.model, request.model), *retrying.fallbacks]
         self._place = self._tries = 0
-        self._failed: list[str] = []
+        self._failed: tuple[str, ...] = ()
         """A line for each model that gave way to the next."""
 
     def stream(self) -> AsyncIterator[ModelEvent]:
         """Ask the model whose turn it is. The stream is to be closed before the next one is asked for."""
         self._tries += 1
-        model, name = self._models[self._place]
-        if self._place:
-            return model.stream(msgspec.structs.replace(self._request, model=name))
-        return model.stream(self._request)
+        if not self._place:
+            return self._retrying.model.stream(self._request)
+        model, name = self._retrying.fallbacks[self._place - 1]
+        return model.stream(msgspec.structs.replace(self._request, model=name))
 
     async def after(self, broke: Broke, on_retry: Callable[[RetryTold], None]) -> Broke | None:
         """What to report after a stream that broke; None, after the pause, if the request is to be asked again: then
         `on_retry` was called, and whatever came of the reply must be forgotten."""
-        name, tries = self._models[self._place][1], self._tries
-        following = self._models[self._place + 1][1] if self._place + 1 < len(self._models) else None
+        names, tries = [self._request.model, *[name for _, name in self._retrying.fallbacks]], self._tries
+        name, *others = names[self._place :]
+        following = others[0] if others else None
         retries, chance = self._retrying.retries, self._retrying.chance()
         match after_try(broke.trouble, broke.retry_after_s, tries, following is not None, retries, chance):
             case RetryNow(pause_s=pause_s):
@@ -84,7 +84,7 @@ class Tries:
                 await self._retrying.sleep(pause_s)
             case FallBack():
                 on_retry(RetryTold(broke, following or name, 0.0))
-                self._failed.append(_line(broke, name, tries))
+                self._failed = (*self._failed, _line(broke, name, tries))
                 self._place, self._tries = self._place + 1, 0
             case Report():
                 return _told(broke, name, tries, self._failed)
@@ -108,7 +108,7 @@ def _line(broke: Broke, name: str, tries: int) -> str:
     return f"{name}: {broke.message}" + (f" (tried {tries} times)" if tries > 1 else "")
 
 
-def _told(broke: Broke, name: str, tries: int, failed: list[str]) -> Broke:
+def _told(broke: Broke, name: str, tries: int, failed: Sequence[str]) -> Broke:
     """The last trouble, with a line for every model that was asked before it."""
     if tries == 1 and not failed:
         return broke

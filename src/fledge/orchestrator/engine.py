@@ -730,6 +730,8 @@ class Changes:
 
     def _moved(self, key: str) -> None:
         waiting = self._waiting
+        if not waiting:
+            return
         places = (waiting.get(key, ()), waiting.get(None, ())) if key else waiting.values()
         for place in places:
             for event in place:

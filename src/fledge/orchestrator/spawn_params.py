@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -25,6 +26,7 @@ from fledge.config import (
     known_agents,
     lane_for,
     model_for_child,
+    remembered,
     sandbox_for,
     subagent_limits,
     thinking_for_child,
@@ -231,29 +233,20 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
                 functions | frozenset(caller.brings),
                 params.runtime if params.runtime in host.program_runtimes else None,
             ),
-            attachments=receipts(place.files),
-            images=tuple(entry for _, entry in images_among(place.files)),
+            attachments=receipts(place.files) if place.files else (),
+            images=tuple([entry for _, entry in images_among(place.files)]) if place.files else (),
             asked=_besides(params),
         ),
-        terms=Terms(
+        terms=replace(
+            _configured_terms(config, own),
             parent=caller.session,
-            lane=lane_for(config, own),
             mode=mode,
             cleanup=params.cleanup,
             expects=params.expects_completion_message,
             plan=params.plan_mode,
             leaves=place.leaves,
-            retains=config.tools.sessions_spawn.attachments.retain_on_session_keep,
             wakeable=params.runtime == NATIVE,
             timeout_s=float(math.ceil(timeout_s)),  # a fraction must not become 0, which is no limit
-            queue_timeout_s=float(limits.queue_timeout_seconds),
-            stuck_after_s=float(limits.stuck_after_seconds),
-            approval_s=config.plan.approval_hours * 3600.0,
-            archive_after_s=limits.archive_after_minutes * 60.0,
-            max_retries=config.announce.max_retries,
-            undelivered_s=config.undelivered.retention_days * 86400.0,
-            kept_s=config.retention.kept_days * 86400.0,
-            timeline_s=config.retention.timeline_days * 86400.0,
         ),
         facts=SessionFacts(
             agent_id=target,
@@ -268,7 +261,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
         ),
         limits=limits_in(config, own, caller.is_program),
         budget=_budget(params.budget, configured(subagent_limits(config, target).budget)),
-        cap_of=lambda agent_id: limits_in(config, agent_id).max_children,
+        cap_of=partial(_max_children, config),
         generations=caller.generations,
         lease=caller.lease,
         key=params.idempotency_key or caller.key,
@@ -285,11 +278,39 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     )
 
 
+@remembered
+def _configured_terms(config: Config, own: str) -> Terms:
+    """The terms of children that this agent spawns, as far as the settings alone say them."""
+    limits = subagent_limits(config, own)
+    return Terms(
+        parent="",
+        lane=lane_for(config, own),
+        retains=config.tools.sessions_spawn.attachments.retain_on_session_keep,
+        queue_timeout_s=float(limits.queue_timeout_seconds),
+        stuck_after_s=float(limits.stuck_after_seconds),
+        approval_s=config.plan.approval_hours * 3600.0,
+        archive_after_s=limits.archive_after_minutes * 60.0,
+        max_retries=config.announce.max_retries,
+        undelivered_s=config.undelivered.retention_days * 86400.0,
+        kept_s=config.retention.kept_days * 86400.0,
+        timeline_s=config.retention.timeline_days * 86400.0,
+    )
+
+
+@remembered
+def _configured_limits(config: Config, agent_id: str) -> Limits:
+    found = subagent_limits(config, agent_id)
+    return Limits(found.max_spawn_depth, found.max_children_per_agent, found.max_retained)
+
+
 def limits_in(config: Config, agent_id: str, is_program: bool = False) -> Limits:
     """The limits of a session of this agent; a program decides itself how many children it has."""
-    found = subagent_limits(config, agent_id)
-    most = sys.maxsize if is_program else found.max_children_per_agent
-    return Limits(found.max_spawn_depth, most, found.max_retained)
+    limits = _configured_limits(config, agent_id)
+    return replace(limits, max_children=sys.maxsize) if is_program else limits
+
+
+def _max_children(config: Config, agent_id: str) -> int:
+    return _configured_limits(config, agent_id).max_children
 
 
 _IN_SPEC = (
@@ -300,7 +321,7 @@ _IN_SPEC = (
 
 
 def _besides(params: SpawnParams) -> dict[str, Any]:
-    given = to_builtins(replace(params, attachments=()))
+    given = to_builtins(replace(params, attachments=()) if params.attachments else params)
     return {name: value for name, value in given.items() if name not in _IN_SPEC}
 
 
@@ -325,12 +346,16 @@ def params_of(spec: Spec, requester: str) -> SpawnParams:
 
 def tools_needed(spec: Spec) -> tuple[str, ...]:
     """The functions of a program that a run was given as tools, by name."""
+    if not spec.needs:
+        return ()
     return tuple(need.removeprefix("tool:") for need in spec.needs if need.startswith("tool:"))
 
 
 def _needs(agent_id: str | None, functions: frozenset[str], runtime: str | None) -> tuple[str, ...]:
     """What only a program can bring to a run: its agent, if that was given as a value, these functions, and its
     runtime, if that is in no settings."""
+    if agent_id is None and not functions and runtime is None:
+        return ()
     agents, runtimes = ([] if one is None else [one] for one in (agent_id, runtime))
     kinds = {"agent": agents, "tool": sorted(functions), "runtime": runtimes}
     return tuple(f"{kind}:{name}" for kind, names in kinds.items() for name in names)
@@ -403,7 +428,7 @@ class _Place(Struct, frozen=True):
 def _place(
     config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str, own: str, target: str
 ) -> _Place:
-    if os.path.isabs(params.cwd) or ".." in params.cwd.split("/"):
+    if params.cwd and (os.path.isabs(params.cwd) or ".." in params.cwd.split("/")):
         raise BadInput("cwd", "must be a folder inside the workspace, relative to it", params.cwd)
     # The caller's folder, unless another agent is spawned that has one of its own.
     elsewhere = target != own and agent(config, target).workspace is not None
@@ -477,7 +502,7 @@ def _objection(
         refusal = refuse_target(own, target, known_agents(config, own), allowed, caller.is_model)
     if refusal is None:
         refusal = _refuse_outside_sandbox(config, params, caller)
-    if refusal is None and not host.has_sandbox and (params.sandbox == "require" or caller.boxed):
+    if refusal is None and (params.sandbox == "require" or caller.boxed) and not host.has_sandbox:
         why = "sandbox: require" if params.sandbox == "require" else "its parent is sandboxed"
         refusal = Refusal("forbidden", f"{why}, but bubblewrap does not work here: install it")
     if refusal is None and params.runtime != NATIVE and caller.tools is not None and "exec" not in caller.tools:

@@ -20,7 +20,7 @@ from fledge.cancellation import Leavable, end_tasks
 from fledge.clock import pause
 from fledge.core import asking
 from fledge.core.access import AsksBecause, tool_name, why_asked
-from fledge.core.attachments import text_of
+from fledge.core.attachments import FileEntry, text_of
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.handover import Handover
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
@@ -123,13 +123,18 @@ class _Answer(Struct, frozen=True):
     dropped: str
 
 
-def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
+def _with_cost(reply: Replied, earlier: Replied) -> Replied:
     """The reply, with the cost of an earlier one that was discarded added to it."""
-    if earlier is None:
-        return reply
     usage = Counter(earlier.usage) + Counter(reply.usage)
     costs = [cost for cost in (earlier.cost_usd, reply.cost_usd) if cost is not None]
     return replace(reply, usage=dict(usage), cost_usd=sum(costs) if costs else None)
+
+
+def _check_cancelled() -> None:
+    """Raise `CancelledError` if this task was cancelled and a tool that it ran swallowed that."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 class AgentLoop:
@@ -190,7 +195,7 @@ class _Turn:
         self.ran: TurnRan | None = TurnRan(
             profile.model_name,
             profile.thinking,
-            tuple(sorted(profile.tools.names)),
+            profile.tools.sorted_names,
             profile.boxed,
             str(profile.workspace),
         )
@@ -267,8 +272,8 @@ class _Turn:
         self.tell("retry", str(error), cause=str(error), retry_in_s=DISK_S)
         await pause(self.engine.clock, DISK_S)
 
-    @property
     def last(self) -> int:
+        """The number of the newest entry. Often asked for, so no property: those cost more than a call."""
         return self.lines[-1].seq if self.lines else 0
 
     async def run(self) -> None:
@@ -280,7 +285,7 @@ class _Turn:
             else:
                 self.lines = list(known)
                 await asyncio.sleep(0)  # a cancellation during `profile` takes effect before the first model call
-            self.tell("start", entry=self.last)
+            self.tell("start", entry=self.last())
             while await self._go_on():
                 pass
 
@@ -290,7 +295,7 @@ class _Turn:
         Raises for a superseded driver: its session may be gone, or driven by another.
         """
         self.called_off = False
-        session, epoch, last = self.drive.session, self.drive.epoch, self.last
+        session, epoch, last = self.drive.session, self.drive.epoch, self.last()
 
         def look(tx: Tx) -> tuple[list[Line], int]:
             interrupts = tx.drivers.fence(session, epoch).interrupts
@@ -323,7 +328,7 @@ class _Turn:
 
     async def _think(self) -> bool:
         """Run one model step; False if the turn is over."""
-        self.tell("model:start", entry=self.last)
+        self.tell("model:start", entry=self.last())
         if self.profile.compacts and not self.has_compacted:
             self.has_compacted = True
             await self._compact(0)
@@ -334,7 +339,7 @@ class _Turn:
             request = await self._request()
         answer = await self._ask(request)
         # The provider's count is exact, ours is an estimate: shrink the context below the estimate.
-        if isinstance(answer, Broke) and answer.trouble == "overflow":
+        if type(answer) is Broke and answer.trouble == "overflow":
             length = context.length(request.system, request.messages)
             if await self._compact(min(self.profile.window, length)):
                 request = await self._request()
@@ -346,20 +351,22 @@ class _Turn:
         whose cost is added."""
         if answer is None:
             return False
-        if isinstance(answer, Broke):
+        if not isinstance(answer, _Answer):
             return await self._fail(answer)
-        await self._recover()
-        reply = _with_cost(answer.reply, earlier)
+        self.failed_at = None
+        if self.is_in_grace:
+            await self._recover()
+        reply = answer.reply if earlier is None else _with_cost(answer.reply, earlier)
         heard = asking.Heard(stop=answer.stop, text=reply.text, calls=len(reply.calls), dropped=answer.dropped)
         limits = (request.max_tokens, self.profile.max_tokens, self.profile.most_tokens)
         match asking.after_reply(heard, follows_cut(self.lines), *limits):
             case asking.Keep(is_cut=is_cut, notice=notice) if reply.calls:
-                await self._call(replace(reply, cut=is_cut), notice)
+                await self._call(replace(reply, cut=True) if is_cut else reply, notice)
                 return True
             case asking.Keep(is_cut=is_cut):
-                return await self._finish(replace(reply, cut=is_cut))
+                return await self._finish(replace(reply, cut=True) if is_cut else reply)
             case asking.GoOn(words=words, kind=kind):
-                self.lines += await self.commit(steps.cut, reply, words, kind, self.last, self.ran)
+                self.lines += await self.commit(steps.cut, reply, words, kind, self.last(), self.ran)
                 self.ran = None
                 return True
             case asking.AskAgain(max_tokens=limit):
@@ -378,13 +385,14 @@ class _Turn:
         """Commit a reply without calls; False if the turn is over."""
         handover = await self._look_at_handover(finally_=True)
         begun = begun_text(self.lines)
-        goes = await self.commit(steps.finish, reply, self.last, self.ran, handover, begun)
+        goes = await self.commit(steps.finish, reply, self.last(), self.ran, handover, begun)
         self.ran = None
         return self._goes_on(goes, self._spoken(begun + reply.text))
 
     async def _request(self) -> Request:
         profile = self.profile
-        messages = context.messages(self.lines, profile.task_head, await self._files_shown())
+        files = self._attached_files()
+        messages = context.messages(self.lines, profile.task_head, await self._files_shown(files) if files else None)
         images: Mapping[str, bytes] = {}
         if not profile.sees:
             messages = context.in_words(messages)
@@ -403,12 +411,13 @@ class _Turn:
             max_tokens=profile.max_tokens,
         )
 
-    async def _files_shown(self) -> FilesShown | None:
+    def _attached_files(self) -> list[tuple[FileEntry, ...]]:
+        """The files of each message that has some."""
+        return [files for line in self.lines if (files := files_of(line.body))]
+
+    async def _files_shown(self, messages: list[tuple[FileEntry, ...]]) -> FilesShown:
         """How attached files are shown to the model: as paths if it has a reading tool, else small texts whole."""
-        messages = [files for line in self.lines if (files := files_of(line.body))]
         kept = self.profile.images
-        if not messages:
-            return None
         if self.profile.tools.names & READING_TOOLS:
             return FilesShown(folder=str(kept.attached_to(self.drive.session)))
         wanted = [file for files in messages for file in inline_files(files) if file.name not in self.file_texts]
@@ -429,13 +438,6 @@ class _Turn:
 
     async def _listen(self, request: Request, aloud: bool) -> _Answer | Broke:
         """The complete reply. Pieces of a failed try are discarded, and a `retry` event says so."""
-
-        def start_over(retry: RetryTold) -> None:
-            self._note_failure()
-            cause = retry.broke.message
-            words = f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s"
-            self.tell("retry", words, cause=cause, retry_in_s=retry.pause_s)
-
         model = self.profile.model
         if not isinstance(model, Retrying):
             return await self._hear(model.stream(request), aloud)
@@ -444,9 +446,16 @@ class _Turn:
             heard = await self._hear(tries.stream(), aloud)
             if isinstance(heard, _Answer):
                 return heard
-            broke = await tries.after(heard, start_over)
+            broke = await tries.after(heard, self._start_over)
             if broke is not None:
                 return broke
+
+    def _start_over(self, retry: RetryTold) -> None:
+        """The model broke and is asked again."""
+        self._note_failure()
+        cause = retry.broke.message
+        words = f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s"
+        self.tell("retry", words, cause=cause, retry_in_s=retry.pause_s)
 
     async def _hear(self, stream: AsyncIterator[ModelEvent], aloud: bool) -> _Answer | Broke:
         """The reply that this stream brings, or why it brings none."""
@@ -457,27 +466,28 @@ class _Turn:
         usage = Usage()
         try:
             async for event in stream:
-                match event:  # the most frequent events first: a case that does not match costs as much as a call
-                    case Text(text=text):
-                        texts.append(text)
-                        if aloud and not self.drive.heartbeat:
-                            self.tell("assistant:text", text, entry=self.last)
-                    case Thought(text=text):
-                        thoughts.append(text)
-                    case Call():
-                        calls.append(event)
-                    case Usage():
-                        usage = event
-                    case ReplyEnded(stop=stop, model=answered, dropped=dropped):
-                        if aloud:
-                            self._tell_held("".join(texts), bool(calls))
-                        reply = self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
-                        self._tell_usage(usage, reply.cost_usd)
-                        return _Answer(reply, stop, dropped)
-                    case Opaque(data=data):
-                        opaque.append(data)
-                    case Broke():
-                        return event
+                # By type: `isinstance` of a struct that does not fit takes as long as a call.
+                if type(event) is Text:
+                    texts.append(event.text)
+                    if aloud and not self.drive.heartbeat:
+                        self.tell("assistant:text", event.text, entry=self.last())
+                elif type(event) is Thought:
+                    thoughts.append(event.text)
+                elif type(event) is Call:
+                    calls.append(event)
+                elif type(event) is Usage:
+                    usage = event
+                elif type(event) is ReplyEnded:
+                    text = "".join(texts)
+                    if aloud and self.drive.heartbeat:
+                        self._tell_held(text, bool(calls))
+                    reply = self._reply(text, thoughts, opaque, calls, usage, event.model)
+                    self._tell_usage(usage, reply.cost_usd)
+                    return _Answer(reply, event.stop, event.dropped)
+                elif type(event) is Opaque:
+                    opaque.append(event.data)
+                elif type(event) is Broke:
+                    return event
             return NO_END
         finally:
             await close_stream(stream)
@@ -498,10 +508,8 @@ class _Turn:
 
     def _tell_held(self, text: str, has_calls: bool) -> None:
         """Emit the text of a heartbeat reply, once it is complete: it may be the word for silence."""
-        if not self.drive.heartbeat or not text:
-            return
-        if has_calls or not is_silence(text, self.engine.rules.heartbeat.ack_chars):
-            self.tell("assistant:text", text if has_calls else self._spoken(text), entry=self.last)
+        if text and (has_calls or not is_silence(text, self.engine.rules.heartbeat.ack_chars)):
+            self.tell("assistant:text", text if has_calls else self._spoken(text), entry=self.last())
 
     def _spoken(self, text: str) -> str:
         return spoken(text, self.engine.rules.heartbeat.ack_chars) if self.drive.heartbeat else text
@@ -554,7 +562,7 @@ class _Turn:
         in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
         rules, whys = self._questions(reply.calls)
         self.lines += await self.commit(
-            steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules, whys
+            steps.replied, reply, self.last(), wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules, whys
         )
         self.ran = None
         entry = last_step(self.lines)[0]
@@ -608,11 +616,9 @@ class _Turn:
         return self.failed_at
 
     async def _recover(self) -> None:
-        """The model has answered: clear the errors of this step."""
-        self.failed_at = None
-        if self.is_in_grace:
-            self.is_in_grace = False
-            await self.commit(turns.recovered)
+        """The model has answered within the grace period: clear the provisional error."""
+        self.is_in_grace = False
+        await self.commit(turns.recovered)
 
     async def _look_at_handover(self, finally_: bool = False) -> Handover | None:
         """The current handover; None if it is stored already."""
@@ -624,7 +630,8 @@ class _Turn:
 
     async def _compact(self, window: int) -> bool:
         """Replace old entries by a summary, in a model step of its own; False if nothing was replaced."""
-        cut = context.cut(self.lines, window, await self._files_shown())
+        files = self._attached_files()
+        cut = context.cut(self.lines, window, await self._files_shown(files) if files else None)
         if cut is None:
             return False
         asked: tuple[ModelMessage, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
@@ -632,7 +639,7 @@ class _Turn:
         answer = await self._ask(request, aloud=False)
         if not isinstance(answer, _Answer) or answer.stop == "refused" or not answer.reply.text.strip():
             return False
-        self.lines += await self.commit(steps.noted, answer.reply, cut.covers, self.last)
+        self.lines += await self.commit(steps.noted, answer.reply, cut.covers, self.last())
         return True
 
     # ---- working
@@ -648,7 +655,9 @@ class _Turn:
         if allowed or not self.own.issuperset([(call.entry, call.index) for call in ready]):
             await self.commit(steps.started, allowed, until_at, self._works_in())
         if len(calls) == len(ready) == 1:  # a single call needs no task
-            return await self._append([await self._alone(ready[0], answers)], True, 0.0)
+            result = await self._run(ready[0], answers)
+            _check_cancelled()
+            return await self._append([result], True, 0.0)
         goes_on = await self._run_all(ready, answers, len(calls), until_at)
         if is_asking:
             await self.commit(steps.ask)
@@ -700,9 +709,9 @@ class _Turn:
     async def _yield(self, calls: list[OpenCall], terms: YieldTerms) -> bool:
         """End the turn to wait for children; True if it goes on instead."""
         for call in calls:
-            self.tell("tool:start", call.call.name, call.call.id, self.last, call.call.arguments)
+            self.tell("tool:start", call.call.name, call.call.id, self.last(), call.call.arguments)
         handover = await self._look_at_handover()
-        goes = await self.commit(steps.wait, calls, terms, self.last, self._step_end(), handover)
+        goes = await self.commit(steps.wait, calls, terms, self.last(), self._step_end(), handover)
         for call in calls:
             self.tell("tool:end", goes.text, call.call.id)
         return self._goes_on(goes, terms.message)
@@ -715,16 +724,8 @@ class _Turn:
         """Add the lines of a commit; False if the turn is over, with an event that says so."""
         self.lines += goes.lines
         if goes.over:
-            self.tell("error" if goes.error else "end", goes.error or last_words, entry=goes.last or self.last)
+            self.tell("error" if goes.error else "end", goes.error or last_words, entry=goes.last or self.last())
         return not goes.over
-
-    async def _alone(self, call: OpenCall, answers: ApprovalsByCall) -> Resulted:
-        """The result of a call that runs alone. If its tool swallowed a cancellation, the turn is cancelled here."""
-        result = await self._run(call, answers)
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
-        return result
 
     def _longest(self, calls: Iterable[CallEntry]) -> float:
         """The longest timeout among the tools of these calls; 0 if none has one."""
@@ -742,7 +743,7 @@ class _Turn:
         end = self._step_end() if complete else None
         wrote = steps.Wrote(self.profile.place, self.wrote) if self.wrote else None
         self.wrote = {}
-        goes = await self.commit(steps.resulted, results, self.last, end, until_at, handover, in_doubt, wrote)
+        goes = await self.commit(steps.resulted, results, self.last(), end, until_at, handover, in_doubt, wrote)
         return self._goes_on(goes, "")
 
     def _works_in(self) -> str:
@@ -756,17 +757,15 @@ class _Turn:
 
     async def _run(self, call: OpenCall, answers: ApprovalsByCall) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)
-        self.tell("tool:start", name, call.call.id, self.last, call.call.arguments)
+        self.tell("tool:start", name, call.call.id, self.last(), call.call.arguments)
         result = await self._result(call, answers.get(place))
         unknown = result is UNKNOWN_OUTCOME
-        text, images = await self._keep_images(result)
+        text, images = await self._keep_images(result) if result.images else (result.text, ())
         self.tell("tool:end", text, call.call.id, is_error=result.is_error)
         return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
 
     async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:
         """The text of a result, and its images, whose files are written first."""
-        if not result.images:
-            return result.text, ()
         try:
             return result.text, await self.hold.keep(result.images)
         except OSError as error:

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -66,7 +67,8 @@ class ChildFiles:
             children = await engine.store.read(
                 lambda tx: [tx.runs.load(key) for key in tx.runs.with_leaves(session, READABLE_CHILDREN)]
             )
-        return tuple(self.places.folder(name) for name in readable_child_files(snapshot.run, children))
+        names = readable_child_files(snapshot.run, children)
+        return tuple([self.places.folder(name) for name in names]) if names else ()
 
     def handover(self, session: Session, run: Run | None, workspace: Path) -> HandoverLook | None:
         """Reads the files that a child hands over; None for a session that hands over none."""
@@ -74,7 +76,7 @@ class ChildFiles:
         if run is None or not facts.artifacts:
             return None
         folder = f"{facts.cwd}/{facts.artifacts}" if facts.cwd else facts.artifacts
-        return lambda thorough: self.places.handover(run.terms.leaves, workspace, folder, thorough)
+        return partial(self.places.handover, run.terms.leaves, workspace, folder)
 
     def attachments(self, session: Session, spec: Spec) -> str:
         """The folder with the files attached to the child's spawn; empty if there are none."""

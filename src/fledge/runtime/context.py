@@ -32,23 +32,23 @@ def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | Non
     attached files appear; without it only their names do."""
     found: list[ModelMessage] = []
     for line in in_order(lines):
-        match line.body:  # the most frequent bodies first: a case that does not match costs as much as a call
-            case Replied() as reply:
-                calls = tuple([Call(call.id, call.name, shown_arguments(call)) for call in reply.calls])
-                found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.opaque))
-            case Resulted() as result:
-                found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error, result.images))
-            case Spoken(text=text, kind="task", images=images):
-                found.append(UserMessage(first_message(task_head, text), images))
-            case Spoken(text=text, images=images, files=files):
-                words = text if shown is None or not files else with_files(text, files, shown)
-                found.append(UserMessage(words, images))
-            case Told(text=text):
-                found.append(UserMessage(text))
-            case Noted(text=text, covers=covers) if covers:
-                found.append(UserMessage(f"[Notes on the conversation so far]\n{text}"))
-            case Noted():
-                continue
+        body = line.body  # told by type: `isinstance` of a struct that does not fit takes as long as a call
+        if type(body) is Replied:
+            calls = tuple([Call(call.id, call.name, shown_arguments(call)) for call in body.calls])
+            found.append(AssistantMessage(body.text, calls, body.thinking, body.opaque))
+        elif type(body) is Resulted:
+            found.append(ToolMessage(body.call_id, body.name, body.text, body.is_error, body.images))
+        elif type(body) is Spoken:
+            words = body.text
+            if body.kind == "task":
+                words = first_message(task_head, words)
+            elif shown is not None and body.files:
+                words = with_files(words, body.files, shown)
+            found.append(UserMessage(words, body.images))
+        elif type(body) is Told:
+            found.append(UserMessage(body.text))
+        elif type(body) is Noted and body.covers:
+            found.append(UserMessage(f"[Notes on the conversation so far]\n{body.text}"))
     return tuple(found)
 
 
@@ -101,19 +101,22 @@ def tokens_of(text: str) -> int:
 
 def length(system: str, found: Sequence[ModelMessage]) -> int:
     """Estimated tokens of a request."""
-    return tokens_of(system) + sum([_message_tokens(message) for message in found])
+    tokens = tokens_of(system)
+    for message in found:
+        tokens += _message_tokens(message)
+    return tokens
 
 
 def _message_tokens(message: ModelMessage) -> int:
     tokens = tokens_of(message.text)
-    if isinstance(message, AssistantMessage):
+    if type(message) is UserMessage or type(message) is ToolMessage:
+        for image in message.images:
+            tokens += image.tokens
+    elif isinstance(message, AssistantMessage):
         # Opaque data contains the same thinking, encrypted: the longer of the two counts.
         tokens += tokens_of(max(message.thinking, message.opaque, key=len))
         for call in message.calls:
             tokens += tokens_of(call.name + call.arguments)
-    else:
-        for image in message.images:
-            tokens += image.tokens
     return tokens
 
 

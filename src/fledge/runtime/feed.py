@@ -75,8 +75,9 @@ class Feed:
     def __init__(self) -> None:
         self._listeners: list[Subscription] = []
         self._watched: Counter[str] = Counter()
-        self.relay: Callable[[TurnEvent], None] | None = None
-        """Gets the events of this process for clients of others, while these watch anything."""
+        self._relay: Callable[[TurnEvent], None] | None = None
+        self.is_heard = False
+        """True if there are listeners; otherwise no event need be made. A turn asks often, so it is no property."""
         self.on_watch: Callable[[], None] = _nothing
         """Called when a session is watched that was not, or is watched no more."""
 
@@ -85,6 +86,7 @@ class Feed:
         turns that another process drives come for sessions that a listener here names by `session`."""
         subscription = Subscription(self, size, poke, session)
         self._listeners.append(subscription)
+        self.is_heard = True
         if session:
             self._watched[session] += 1
             self.on_watch()
@@ -94,6 +96,7 @@ class Feed:
         """Remove a subscription."""
         if subscription in self._listeners:
             self._listeners.remove(subscription)
+            self.is_heard = bool(self._listeners) or self._relay is not None
             if subscription.session:
                 self._watched[subscription.session] -= 1
                 self._watched = +self._watched
@@ -105,15 +108,20 @@ class Feed:
         return frozenset(self._watched)
 
     @property
-    def is_heard(self) -> bool:
-        """True if there are listeners; otherwise no event need be made."""
-        return bool(self._listeners) or self.relay is not None
+    def relay(self) -> Callable[[TurnEvent], None] | None:
+        """Gets the events of this process for clients of others, while these watch anything."""
+        return self._relay
+
+    @relay.setter
+    def relay(self, relay: Callable[[TurnEvent], None] | None) -> None:
+        self._relay = relay
+        self.is_heard = bool(self._listeners) or relay is not None
 
     def emit(self, event: TurnEvent) -> None:
         """Give an event of this process to all listeners, here and in other processes."""
         self.receive(event)
-        if self.relay is not None:
-            self.relay(event)
+        if self._relay is not None:
+            self._relay(event)
 
     def receive(self, event: TurnEvent) -> None:
         """Give an event to the listeners of this process."""

@@ -7,11 +7,12 @@ catalogue.
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from fledge.channels.base import Channel
 from fledge.config import (
@@ -53,7 +54,7 @@ from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, outbox, transcripts
 from fledge.orchestrator.commit import Rules
-from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.engine import Changes, Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawn import SpawnRequest
 from fledge.orchestrator.spawn_params import NATIVE, Caller, attachment_limits
@@ -73,6 +74,7 @@ from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
+from fledge.tools.registry import ToolSet
 from fledge.tools.search import configured_search, hosted_search_tool, is_search, search_tool
 from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
@@ -87,10 +89,6 @@ MAIN_PROMPT = (
     "You are a capable assistant. You work in the folder {workspace} with the tools you are given; use them rather than"
     " guess, and say plainly what you did and what you could not do."
 )
-MAKING_TOOLS = frozenset({"write", "edit", "exec"})
-"""Tools that can create files."""
-
-
 CHECKLIST = "HEARTBEAT.md"
 """The document of a workspace that lists the duties of heartbeats."""
 USUAL_TOKENS = 8192
@@ -192,6 +190,8 @@ class ConfiguredProfiles:
         self._tools_of: Engine | None = None
         """The engine for which the session tools were made."""
         self._found_workspace = lru_cache(POSITIONS)(self._find_workspace)
+        self._settings_for = lru_cache(POSITIONS)(self._find_settings)
+        self._rules_for = lru_cache(POSITIONS)(self._find_rules)
         self._bare = BareFolders()
         self._looked_at: dict[Path, tuple[str, bool]] = {}
         """Cache of `_look_at_place`, for one iteration of the event loop."""
@@ -248,61 +248,81 @@ class ConfiguredProfiles:
         if spec is not None and spec.needs:
             self.check_needs(spec)
         facts, agent_id = session.facts, session.facts.agent_id
-        own_wishes = Wishes(model=facts.model, thinking=facts.thinking)  # what a person has set for all turns
-        choice, thinking = self._choice(agent_id, spec, [own_wishes, *snapshot.wishes])
+        wishes = snapshot.wishes
+        if facts.model or facts.thinking:  # a person has set these for all turns
+            wishes = [Wishes(model=facts.model, thinking=facts.thinking), *wishes]
+        choice, thinking = self._choice(agent_id, spec, wishes)
         try:
-            model, name = self._registry.choose(choice.name, choice.fallbacks)
+            model, model_name = self._registry.choose(choice.name, choice.fallbacks)
         except BadInput as error:
             raise Refused("error", str(error)) from error
-        known = self._catalog.find(choice.name)
-        card = known or Card()
         workspace = self._folder(session)
         place, is_bare = self._look_at_place(workspace)
         self._check_place(place)
         box = self.tool_choice.box(session)
-        held = self.tool_choice.tools_in(position_of(session, snapshot.run, box, card.search, spec))
-        tools = held.tools
-        makes_files = bool(tools.names & MAKING_TOOLS)
+        searches = self._catalog.card(choice.name).search
+        held = self.tool_choice.tools_in(position_of(session, snapshot.run, box, searches, spec))
+        makes_files = bool(held.making)
         brief = None if spec is None or snapshot.run is None else self._brief(session, snapshot.run, spec, makes_files)
-        own = self._system(session, spec, brief, workspace)
+        parts = [self._system(session, spec, brief, workspace)]
+        if not is_bare:
+            parts += await self._documents(engine, session, snapshot.run, place)
+        checklist: str | None = None
+        if drive.heartbeat and snapshot.run is None:
+            for name, found in read_documents(workspace, [CHECKLIST]).items():
+                checklist = found.text
+                parts.append(_document(name, found.text))
+        if snapshot.has_children or snapshot.wishes:
+            parts += await self._besides(engine, snapshot)
         begins = _real(workspace / facts.cwd) if facts.cwd else place
-        asker = Asker(begins, agent_id, session.kind not in ("main", "named"))
-        papers = [] if is_bare else await self._documents(engine, session, snapshot.run, place)
-        duties = read_documents(workspace, [CHECKLIST]) if drive.heartbeat and snapshot.run is None else {}
-        look_after = [_document(name, found.text) for name, found in duties.items()]
-        return Profile(
+        return replace(
+            self._settings_for(agent_id, choice.name, thinking, box),
             model=model,
-            model_name=name,
-            system="\n\n".join([own, *papers, *look_after, *await self._besides(engine, snapshot)]),
+            model_name=model_name,
+            system="\n\n".join(parts),
             task_head="" if brief is None else task_head(brief),
-            checklist=next((found.text for found in duties.values()), None),
-            tools=tools,
+            checklist=checklist,
+            tools=held.tools,
             workspace=workspace,
             cwd=facts.cwd,
             readable=await self._files.readable(engine, snapshot),
-            handover=self.handover(session, drive.run) if makes_files else None,
+            handover=self._files.handover(session, drive.run, workspace) if makes_files else None,
+            asks=held.asks,
+            rule_for=self._rules_for(begins, agent_id, session.kind not in ("main", "named")),
+            compacts=bool(wishes) and any(wish.compact for wish in wishes),
+            unasked=held.unasked,
+            is_budgeted=snapshot.is_budgeted,
+            sees=self._registry.takes_images(choice.name) or any(map(self._registry.takes_images, choice.fallbacks)),
+            place=place,
+            works_in=_works_in(place, held.making, box),
+            accepts=snapshot.run is None and snapshot.by_person,
+        )
+
+    def _find_settings(self, agent_id: str, name: str, thinking: Thinking, box: Box) -> Profile:
+        """A profile with the values that agent, model, thinking level and sandbox decide: they do not change while a
+        folder is open. Each turn sets the others."""
+        config, known = self._config, self._catalog.find(name)
+        card = known or Card()
+        model, model_name = self._registry.choose(name, ())
+        return Profile(
+            model=model,
+            model_name=model_name,
+            system="",
+            tools=ToolSet(),
+            workspace=self._workspace,
             thinking=thinking if card.thinks or known is None else "off",
             max_tokens=self._max_tokens(agent_id, known),
             most_tokens=0 if known is None else known.max_output,
             window=card.window,
-            asks=held.asks,
-            rule_for=partial(self._rule_for, asker),
-            step_limits=step_limits(self._config),
-            patience_s=self._config.models.patience_seconds,
-            approval_s=self._config.plan.approval_hours * 3600.0,
-            compacts=any(wish.compact for wish in snapshot.wishes),
-            unasked=held.unasked,
+            step_limits=step_limits(config),
+            patience_s=config.models.patience_seconds,
+            approval_s=config.plan.approval_hours * 3600.0,
             boxed=box != "plain",
             offline=box == "none",
-            is_budgeted=snapshot.is_budgeted,
             images=self.images,
-            sees=any(self._registry.takes_images(one) for one in (choice.name, *choice.fallbacks)),
             protected=self.protected,
             env=self._command_env,
-            place=place,
-            works_in=_works_in(place, tools.names, box),
-            accepts=snapshot.run is None and snapshot.by_person,
-            cost_usd=lambda answered, usage: self._cost(choice.name, answered, usage),
+            cost_usd=partial(self._cost, name),
         )
 
     @property
@@ -329,12 +349,13 @@ class ConfiguredProfiles:
         if self._tools_of is engine:
             return
         self._tools_of = engine
+        changes = Changes(engine)
         ours = (
             spawn_tool(self.spawner(engine)),
             yield_tool(),
             remove_tool(engine),
-            subagents_tool(engine),
-            send_tool(Messenger(engine, self._config)),
+            subagents_tool(engine, changes),
+            send_tool(Messenger(engine, self._config, changes)),
             *observing_tools(engine, self._config, self._window),
         )
         self.tool_choice.use_session_tools(ours)
@@ -440,15 +461,16 @@ class ConfiguredProfiles:
         """The settings that commits need, and the hooks that listen in this process."""
         rules = rules_of(self._config)
         outlet = self._outlet
-        return msgspec.structs.replace(rules, hooks=outlet.listeners, context_engine=outlet.has_context_engine)
+        return replace(rules, hooks=outlet.listeners, context_engine=outlet.has_context_engine)
 
     def _choice(self, agent_id: str, spec: Spec | None, wishes: Sequence[Wishes] = ()) -> tuple[Chosen, Thinking]:
         """Model and thinking level of a turn: the last wish, else the settings. Raises `Refused` without a model."""
-        wished = [wish.model for wish in wishes if wish.model]
-        levels = ["" if spec is None else spec.thinking, *(wish.thinking for wish in wishes if wish.thinking)]
-        thinking = _thinking(levels[-1])
+        wished, level = "", "" if spec is None else spec.thinking
+        for wish in wishes:
+            wished, level = wish.model or wished, wish.thinking or level
+        thinking = _thinking(level)
         if wished:
-            return Chosen(wished[-1], "model"), thinking
+            return Chosen(wished, "model"), thinking
         if spec is None:
             chosen = model_for_conversation(self._config, agent_id)
         else:
@@ -465,6 +487,10 @@ class ConfiguredProfiles:
         """Raise `Refused` for a workspace that contains the home folder and that no person has confirmed."""
         if is_broad(real, self.protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
+
+    def _find_rules(self, begins: str, agent_id: str, is_child: bool) -> Callable[[str], Permission | Offer | None]:
+        """`_rule_for` for turns of this agent that begin in this folder."""
+        return partial(self._rule_for, Asker(begins, agent_id, is_child))
 
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """The rule that covers a command, else the rule that *always* would add. Rules are read each time, so that a
@@ -490,7 +516,7 @@ class ConfiguredProfiles:
             else "",
             artifacts=session.facts.artifacts if makes_files else "",
             attachments=self._files.attachments(session, spec),
-            attached=tuple(one.name for one in spec.attachments),
+            attached=tuple([one.name for one in spec.attachments]) if spec.attachments else (),
             branch=self._files.places.branch(run.terms.leaves),
         )
 
@@ -588,9 +614,8 @@ def _real(workspace: Path) -> str:
     return os.path.realpath(workspace)
 
 
-def _works_in(place: str, tools: Iterable[str], box: Box) -> str:
-    """The folder in which tools can write: without a sandbox a command can write anywhere."""
-    making = MAKING_TOOLS & frozenset(tools)
+def _works_in(place: str, making: frozenset[str], box: Box) -> str:
+    """The folder in which these tools can write: without a sandbox a command can write anywhere."""
     if "exec" in making and box == "plain":
         return "/"
     return place if making else ""

@@ -26,6 +26,10 @@ ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need approval by default, without a sandbox."""
 
 
+MAKING_TOOLS = frozenset({"write", "edit", "exec"})
+"""Tools that can create files."""
+
+
 POSITIONS = 256
 """The size of the cache."""
 
@@ -35,11 +39,13 @@ Box = Literal["plain", "shared", "none"]
 
 
 class HeldTools(Struct, frozen=True):
-    """The tools of a session; those that need approval; and those that never ask a person."""
+    """The tools of a session; those that need approval; those that never ask a person; and those that can create
+    files."""
 
     tools: ToolSet
     asks: frozenset[str]
     unasked: frozenset[str]
+    making: frozenset[str]
 
 
 class Position(Struct, frozen=True):
@@ -194,7 +200,7 @@ class ToolChoice:
         left_out = every.hosted & asks if position.searches else every.hosted
         tools = every.only(names - left_out, denied)
         unasked = frozenset(name for name in tools.names if approval_for(config, agent_id, name) == "never")
-        return HeldTools(tools, frozenset(asks - left_out), unasked)
+        return HeldTools(tools, frozenset(asks - left_out), unasked, tools.names & MAKING_TOOLS)
 
     def tools_with(self, box: Box) -> ToolSet:
         if box not in self._tools:

@@ -87,12 +87,14 @@ class SqliteStore(ThreadedStore):
             turns = self._turns[job.loop] = TurnTaking(job.loop, self._put)
         turns.add(job)
 
-    def _put(self, job: Job) -> None:
-        if self._closed:  # by another event loop
-            job.error = StoreError(CLOSED)
-            job.settle()
-        else:
-            self._jobs.put(job)
+    def _put(self, jobs: list[Job]) -> None:
+        is_closed = self._closed  # by another event loop
+        for job in jobs:
+            if is_closed:
+                job.error = StoreError(CLOSED)
+                job.settle()
+            else:
+                self._jobs.put(job)
 
     # ---- the reader threads
 

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
+
 from fledge.clock import hold_time
 from fledge.errors import StoreError
 from fledge.store.base import Cluster, Tx
@@ -42,18 +44,17 @@ class StoreConnection(Database, Protocol):
     def in_transaction(self) -> bool: ...
 
 
-class Job:
+class Job(Struct):
     """One job, the event loop that waits for it, and its result or error."""
 
-    __slots__ = ("error", "future", "loop", "release", "result", "run", "turns")
-
-    def __init__(self, run: Callable[[Tx], Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.run, self.loop = run, loop
-        self.turns: TurnTaking | None = None
-        self.release = hold_time(loop)
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.result: Any = None
-        self.error: BaseException | None = None
+    run: Callable[[Tx], Any]
+    loop: asyncio.AbstractEventLoop
+    release: Callable[[], None]
+    """Lets virtual time go on."""
+    future: "asyncio.Future[Any]"
+    turns: "TurnTaking | None" = None
+    result: Any = None
+    error: BaseException | None = None
 
     def settle(self) -> None:
         """Give the result to the waiting coroutine; runs in its loop."""
@@ -77,7 +78,7 @@ class TurnTaking:
 
     __slots__ = ("_is_under_way", "_put", "_waiting", "loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, put: Callable[[Job], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, put: Callable[[list[Job]], None]) -> None:
         self.loop, self._put = loop, put
         self._waiting: list[Job] = []
         self._is_under_way = False
@@ -95,8 +96,7 @@ class TurnTaking:
         """Give the waiting jobs to the writer."""
         jobs, self._waiting = self._waiting, []
         self._is_under_way = bool(jobs)
-        for job in jobs:
-            self._put(job)
+        self._put(jobs)
 
     def answered(self) -> None:
         """The writer has answered jobs: the next ones follow, with those of the coroutines that go on now."""
@@ -130,22 +130,25 @@ class ThreadedStore(ABC):
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
         """Run the job in one transaction; returns once it is durable."""
-        result: T = await self._submit(self._queue, job)
+        entry = self._entry(job)
+        self._queue(entry)
+        result: T = await entry.future
         return result
 
     async def read(self, job: Callable[[Tx], T]) -> T:
         """Run a job on a reader connection, beside the writer."""
-        result: T = await self._submit(self._views.put, job)
+        entry = self._entry(job)
+        self._views.put(entry)
+        result: T = await entry.future
         return result
 
-    def _submit(self, put: Callable[["Job"], None], job: Callable[[Tx], Any]) -> "asyncio.Future[Any]":
+    def _entry(self, job: Callable[[Tx], Any]) -> Job:
         if self._closed:
             raise StoreError(CLOSED)
-        entry = Job(job, asyncio.get_running_loop())
-        put(entry)
-        return entry.future
+        loop = asyncio.get_running_loop()
+        return Job(job, loop, hold_time(loop), loop.create_future())
 
-    def _queue(self, job: "Job") -> None:
+    def _queue(self, job: Job) -> None:
         """Give a job to the writer, now or soon."""
         self._jobs.put(job)
 

@@ -177,11 +177,19 @@ class Tool(Struct, frozen=True, kw_only=True):
 
         A plain function runs in a thread; one that is stopped or out of time is left to finish there, unheard.
         """
-        clock = asyncio.timeout(self.timeout_s)
+        clock, loop = asyncio.timeout(None), asyncio.get_running_loop()
+        ends_at = None if self.timeout_s is None else loop.time() + self.timeout_s
         try:
             arguments = self.read_arguments(raw_arguments)
             async with clock:
-                value = await self._run(self._with(arguments, context))
+                # A call that waits for nothing is over before the loop turns: it needs no timer.
+                timer = loop.call_soon(clock.reschedule, ends_at)
+                try:
+                    value = await self._run(self._with(arguments, context))
+                finally:
+                    timer.cancel()
+            if isinstance(value, str):
+                return ToolResult(capped(_clean(value), self.max_chars))
             value = _with_images(value)
             if isinstance(value, ToolResult) and value.images:
                 return await asyncio.to_thread(self._told, value)  # digests of megabytes take their time
@@ -225,8 +233,6 @@ class Tool(Struct, frozen=True, kw_only=True):
         if isinstance(value, ToolResult):
             text = capped(_clean(value.text), self.max_chars)
             return ToolResult(told(text, read_images(value.images)), value.is_error, value.images)
-        if isinstance(value, str):
-            return ToolResult(capped(_clean(value), self.max_chars))
         try:
             text = msgspec.json.encode(value).decode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -377,8 +383,6 @@ def answering_json(made: Tool) -> Tool:
 
 def _with_images(value: Any) -> Any:
     """A result of images, or of words and images in a list; any other value as it is."""
-    if isinstance(value, str):
-        return value
     parts = value if isinstance(value, list | tuple) else [value]
     images = tuple(part for part in parts if isinstance(part, Image))
     words = [part for part in parts if not isinstance(part, Image)]

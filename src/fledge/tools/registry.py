@@ -39,6 +39,11 @@ class ToolSet:
         """The one name of each. Every step reads them."""
         return frozenset(self._tools)
 
+    @cached_property
+    def sorted_names(self) -> tuple[str, ...]:
+        """The same in order. Every turn stores them."""
+        return tuple(sorted(self._tools))
+
     @property
     def read_only(self) -> frozenset[str]:
         """Those that change nothing."""

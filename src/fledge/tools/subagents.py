@@ -37,9 +37,9 @@ MessageParam = Annotated[str, Meta(description="for steer: the new direction; fo
 Minutes = Annotated[int, Meta(ge=1, le=1440, description="for list: how long ago those listed as recent have ended")]
 
 
-def subagents_tool(engine: Engine) -> Tool:
+def subagents_tool(engine: Engine, changes: Changes | None = None) -> Tool:
     """The tool `subagents` for sessions of this engine."""
-    changes = Changes(engine)
+    watch = changes or Changes(engine)
 
     @tool(name="subagents", repeatable=True, max_chars=100_000)
     async def subagents(
@@ -56,7 +56,7 @@ def subagents_tool(engine: Engine) -> Tool:
                 now = engine.clock.now()
                 return await as_json(engine.store.read(lambda tx: _listed(tx, session, now, recent_minutes)))
             case "kill":
-                return await as_json(_kill(engine, changes, context, target))
+                return await as_json(_kill(engine, watch, context, target))
             case "steer":
                 return await answered(engine, context, lambda c: _steer(c, session, key, target, message))
             case _:

@@ -27,7 +27,7 @@ DIGEST_CHARS: Final = 16
 
 def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Protected = UNPROTECTED) -> Handover:
     """The files beneath `folder` of a workspace, by name; nothing if it is not there, hidden, or leads out of it."""
-    if not os.path.lexists(f"{workspace}/{folder}"):
+    if not os.access(f"{workspace}/{folder}", os.F_OK):
         return Handover()  # most children hand over words only; this looks no further than that
     found: list[Artifact] = []
     room = DIGEST_BYTES if digests else -1  # no file is so small
