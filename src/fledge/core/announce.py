@@ -73,14 +73,15 @@ class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_fi
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        for name in _TEXTS:
-            if not getattr(self, name).isascii():
+        is_plain = self.result.isascii() and self.task.isascii() and self.label.isascii()
+        if not (is_plain and self.child_session_key.isascii() and self.run_id.isascii()):
+            for name in _TEXTS:
                 force_setattr(self, name, to_valid_utf8(getattr(self, name)))
-        if self.handover != _NOTHING:
+        if self.handover is not _NOTHING and self.handover != _NOTHING:
             force_setattr(self, "handover", self.handover.with_valid_utf8())
         if self.schema_error is not None:
             force_setattr(self, "schema_error", to_valid_utf8(self.schema_error))
-        if isinstance(self.outcome, Failed):
+        if type(self.outcome) is Failed:
             force_setattr(self, "outcome", Failed(to_valid_utf8(self.outcome.error)))
 
 
@@ -214,10 +215,11 @@ def collect(
     ]
     for at in large:
         beginning = _beginning(completions[at], at + 1, nonce, sizes[at] - extras[at] + left // len(large))
-        told |= {} if beginning is None else {at: beginning}
+        if beginning is not None:
+            told[at], sizes[at] = beginning, _size(beginning)
     text = _joined([told.get(at, line) for at, line in enumerate(lines)], completions, nonce)
-    summarised = tuple(at for at in range(len(completions)) if at not in told)
-    return Collected(text, summarised, sum(map(_size, told.values())))
+    summarised = tuple([at for at in range(len(completions)) if at not in told])
+    return Collected(text, summarised, sum([sizes[at] for at in told]))
 
 
 def whole_bytes(completion: Completion, style: Style, inline_chars: int = INLINE_CHARS) -> int:
@@ -336,10 +338,12 @@ def _tells_whole(completion: Completion, style: Style, inline_chars: int) -> boo
 def _told(completion: Completion, style: Style, nonce: str, inline_chars: int, chars: int | None = None) -> str:
     """The text of one completion. `chars`: of its result only the first so many characters."""
     lines = [headline(completion), f"session: {_key(completion)}"]
-    lines += ["note: this came after its outcome had been told"] if completion.kind == "late" else []
+    if completion.kind == "late":
+        lines.append("note: this came after its outcome had been told")
     if style != "compact":
-        lines += [f"run: {_field(completion.run_id, LABEL_CHARS)}"]
-        lines += [f"task: {task}"] if (task := _field(completion.task, LINE_CHARS)) else []
+        lines.append(f"run: {_field(completion.run_id, LABEL_CHARS)}")
+        if task := _field(completion.task, LINE_CHARS):
+            lines.append(f"task: {task}")
     is_summary = chars is None and not _tells_whole(completion, style, inline_chars)
     shown = f"Summary: {_summary(completion)}" if is_summary else guarded(_shown(completion.result[:chars]))
     lines += ["", _fenced(shown or "(no output)", nonce)]
@@ -450,13 +454,13 @@ def _shown(text: str) -> str:
 
 
 def _field(text: str, limit: int) -> str:
-    # Bounded before, so that a huge field costs little, and after, because guarding adds characters.
-    return _guarded_line(one_line(text, limit), limit)
+    # Bounded before, so that a huge field costs little and is not kept, and after, because guarding adds characters.
+    return _guarded_line(text if len(text) <= limit else one_line(text, limit), limit)
 
 
 @lru_cache(maxsize=512)  # a title, a task and a key stand in several places of one text
-def _guarded_line(line: str, limit: int) -> str:
-    return one_line(guarded(line), limit)
+def _guarded_line(text: str, limit: int) -> str:
+    return one_line(guarded(one_line(text, limit)), limit)
 
 
 def _key(completion: Completion) -> str:
@@ -464,13 +468,10 @@ def _key(completion: Completion) -> str:
 
 
 def _title(completion: Completion) -> str:
-    return _quoted_name(completion.label, completion.task, completion.child_session_key)
-
-
-@lru_cache(maxsize=512)
-def _quoted_name(*names: str) -> str:
-    fields = (_field(name, LABEL_CHARS).replace('"', "'") for name in names)
-    return f'"{next((field for field in fields if field), "?")}"'
+    for name in (completion.label, completion.task, completion.child_session_key):
+        if line := _field(name, LABEL_CHARS):
+            return '"' + line.replace('"', "'") + '"'
+    return '"?"'
 
 
 def _summary(completion: Completion) -> str:

@@ -94,7 +94,7 @@ def partial(tool_calls: int, fragments: Iterable[str]) -> str:
 def summary(text: str) -> str:
     """One line for the whole text: what follows its last `SUMMARY:` at the start of a line, else its last
     `TAIL_CHARS` characters. A marker with nothing behind it does not count. Empty only if the text is."""
-    for line in reversed(text.splitlines()):
+    for line in reversed(text.splitlines()) if "summary" in text.casefold() else ():
         if (found := _SUMMARY.fullmatch(line)) and (words := _unwrapped(found)):
             return one_line(words, SUMMARY_CHARS)
     return _flat(text)[-TAIL_CHARS:].lstrip()
