@@ -71,7 +71,7 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
     run = step.run
     if not isinstance(run.phase, Gone):
         c.tx.runs.save(before, run, event)
-    c.hints.moves.append((before, run, event))
+    c.moved_run(before, run, event)
     if run.due_at is not None:
         c.hints.look = True
     queue, waiting = c.queue, len(c.queue)
@@ -89,9 +89,10 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
 def settle(c: Commit) -> None:
     """Apply the events in the queue, and those that follow from them, until none is left."""
     while c.queue or c.settled:
-        if c.queue:
-            _take_up(c, *c.queue.popleft())
-        else:
+        taken, c.queue = c.queue, []
+        for key, event in taken:
+            _take_up(c, key, event)
+        if not c.queue and c.settled:
             parent = next(iter(c.settled))
             _children_settled(c, parent, c.settled.pop(parent))
 
@@ -139,7 +140,7 @@ def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = 
         _apply_turn_effect(c, session, effect)
     _save_place(c, session, before, after)
     if after != before:
-        c.hints.moved.append(session)
+        c.moved(session)
     return after
 
 

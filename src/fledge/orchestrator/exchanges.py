@@ -87,4 +87,4 @@ def drop_begun(c: Commit, session: str, why: str) -> None:
 def drop(c: Commit, exchange: Exchange, why: str) -> None:
     """End an exchange without an answer, for this reason."""
     c.tx.exchanges.save(dropped(exchange, why), c.at)
-    c.hints.moved.append(exchange.target)
+    c.moved(exchange.target)

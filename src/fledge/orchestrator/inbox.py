@@ -51,7 +51,7 @@ from fledge.core.turn import Arrived, Looked, OpenTurn, RowsLeft, TurnEnd, TurnF
 from fledge.core.value import Value
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import exchanges, outbox, transcripts
-from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.commit import Commit, added
 from fledge.store.base import InboxRow, InboxRowKind
 
 # ---- into the inbox --------------------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def put_message(
             c.tx.inbox.drop(old, None if queue.drop == "summarize" else c.at)
             exchanges.drop_row(c, old, f"it gave way to newer messages to {session}: messages.queue.cap")
             c.tx.requests.end(old, TurnEnd("dropped"), c.at)
-            c.hints.moved.append(session)
+            c.moved(session)
     return True
 
 
@@ -494,7 +494,7 @@ def interrupt(c: Commit, session: str) -> bool:
     transcripts.close_calls(c, session, "interrupted")
     c.tx.drivers.interrupt(session)
     consume_waiting(c, session, at_boundary=True)
-    c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))
+    c.hints.interrupted = added(c.hints.interrupted, (session, driver.epoch, driver.interrupts + 1))
     return True
 
 
