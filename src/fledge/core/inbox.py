@@ -14,7 +14,7 @@ from fledge.core.policy import doubled_s
 from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
 from fledge.core.transcript import BEGINS
-from fledge.core.turn import AskingPerson, Driven, Due, Turn, Wait
+from fledge.core.turn import Due, Idle, Turn
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -80,17 +80,12 @@ def standing_of_run(run: Run) -> RequesterState:
 
 def standing_of_turn(turn: Turn | None) -> RequesterState:
     """How a session that takes turns stands towards a completion for it; None: a program, which takes none."""
-    match turn:
-        case None:
-            return "program"
-        case Turn(wait=Wait()):
-            return "waiting"
-        case Turn(at=Driven() | AskingPerson()):
-            return "busy"
-        case Turn(at=Due(from_at=from_at)) if from_at is not None:
-            return "busy"
-        case _:
-            return "idle"
+    if turn is None:
+        return "program"
+    if turn.wait is not None:
+        return "waiting"
+    at = turn.at
+    return "idle" if type(at) is Idle or (type(at) is Due and at.from_at is None) else "busy"
 
 
 def path_to(requester: RequesterState, mode: QueueMode) -> Path:

@@ -241,5 +241,11 @@ class Lease(Value):
 def check_lease(c: Commit, session: str, lease: Lease | None) -> None:
     """Raises StaleWrite if a newer driver has taken over, Interrupted if the step was called off. None holds always:
     a person or a program, who has no driver."""
-    if lease is not None and c.tx.drivers.fence(session, lease.epoch).interrupts != lease.interrupts:
+    if lease is not None:
+        check_driver(c, session, lease.epoch, lease.interrupts)
+
+
+def check_driver(c: Commit, session: str, epoch: int, interrupts: int) -> None:
+    """As `check_lease`, for the driver with this lease."""
+    if c.tx.drivers.fence(session, epoch).interrupts != interrupts:
         raise Interrupted(f"a step of {session} was cancelled")

@@ -256,6 +256,11 @@ def spawning_event(tx: Tx, run: Run) -> SubagentSpawning:
     return _at(event, place)
 
 
+def has_listeners(c: Commit, hook: HookName) -> bool:
+    """True if functions listen to this hook."""
+    return hook in c.rules.hooks
+
+
 def call_spawned_hooks(c: Commit, run: Run) -> None:
     """Tell that a child was accepted."""
     if "subagent_spawned" not in c.rules.hooks:

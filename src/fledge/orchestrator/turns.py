@@ -55,7 +55,7 @@ from fledge.core.turn import (
 from fledge.core.value import Value
 from fledge.errors import NotFound, Refused, Stopped
 from fledge.orchestrator import budget, effects, exchanges, heartbeat, inbox, messages, outbox, transcripts
-from fledge.orchestrator.commit import Commit, Lease, check_lease
+from fledge.orchestrator.commit import Commit, Lease, check_driver
 from fledge.orchestrator.inbox import ConversationInbox, RunInbox
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, QueuePlace, Session, Spec, Tx, Wishes
@@ -216,9 +216,9 @@ def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
 
 def fence(c: Commit, drive: Drive) -> None:
     """The driver may open and write a step. StaleWrite: superseded, or interrupted; Stopped: its run was killed."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     run = c.find(drive.session)
-    if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
+    if run is not None and type(run.phase) is Ending and isinstance(run.phase.cause, Stopping):
         raise Stopped(f"{drive.session} was killed: no further step")
 
 
@@ -239,7 +239,7 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     `result` is the text to freeze where it differs from the reply's; `begun` is the text of the cut reply that this one
     continues.
     """
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     reply = Replied(to_valid_utf8(reply)) if isinstance(reply, str) else reply
     return kind_of(c, drive.session).finish(c, drive, reply, result, begun)
 
@@ -252,7 +252,7 @@ def fail(
 
     At the end of a budget or limit a run hands over partial work, and a conversation's turn is closed with a notice.
     """
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     return kind_of(c, drive.session).fail(c, drive, error, cause, wait_s)
 
 
@@ -319,7 +319,7 @@ def lost(c: Commit, driver: Driver, crashed: bool) -> None:
 
 def let_go(c: Commit, drive: Drive) -> None:
     """End a heartbeat's turn that has nothing to do, without asking its model."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     heartbeat.hide(c, drive.session)
     _close(c, drive, TurnEnd("nothing", "nothing to look after"))
 
@@ -377,8 +377,8 @@ class Attempt:
     @staticmethod
     def fitted(c: Commit, session: str, text: str) -> Fit | None:
         """The text of a final reply held against the output schema; None if there is none, or this is no result."""
-        run, schema = c.run(session), c.tx.runs.spec(session).output_schema
-        if schema is None or run.plan == "planning" or classify_reply(text) in ("silent", "skip"):
+        schema = c.tx.runs.spec(session).output_schema
+        if schema is None or c.run(session).plan == "planning" or classify_reply(text) in ("silent", "skip"):
             return None
         return None if RunInbox.is_aside(c, session) else fit(schema, text)
 
@@ -513,7 +513,7 @@ def falter(
     c: Commit, drive: Drive, error: str, aborted: bool = False, cause: Literal["error", "limit"] = "error"
 ) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     run = c.run(drive.session)
     event = ev.AttemptFaltered(
         at=c.at,
@@ -528,7 +528,7 @@ def falter(
 
 def recovered(c: Commit, drive: Drive) -> None:
     """The executor goes on after a provisional error."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     run = c.run(drive.session)
     effects.apply(c, drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
 
@@ -693,7 +693,7 @@ class Talk:
 
 def kind_of(c: Commit, session: str) -> type[Attempt] | type[Talk]:
     """The kind of the session's turns, for the driver."""
-    return Attempt if inbox.inbox_of(c, session) is RunInbox else Talk
+    return Talk if c.live_run(session) is None else Attempt
 
 
 def _close(c: Commit, drive: Drive, end: TurnEnd) -> TurnContinues:
