@@ -192,17 +192,20 @@ def collect(
         raise BadInput("completions", "must hold at least one")
     if len(completions) == 1 and _size(alone := render(completions[0], style, nonce, inline_chars)) <= byte_limit:
         return Collected(alone, (), _size(alone))
-    _checked(nonce)
+    around = _size(_joined([], completions, _checked(nonce)))
+    sections: list[str] = []
+    sizes: list[int] = []
+    if byte_limit > around:
+        sections = [_section(one, number, style, nonce, inline_chars) for number, one in enumerate(completions, 1)]
+        sizes = [*map(_size, sections)]
+        if around + _together(sizes) <= min(byte_limit, TURN_BYTES):
+            return Collected(_joined(sections, completions, nonce), (), sum(sizes))
     lines = [_pointer(number, completion) for number, completion in enumerate(completions, 1)]
-    as_lines = _joined(lines, completions, nonce)
-    room = byte_limit - _size(as_lines)
+    line_sizes = [*map(_size, lines)]
+    room = byte_limit - around - _together(line_sizes)
     if room <= 0:  # a section takes more room than its line
-        return Collected(as_lines, tuple(range(len(completions))), 0)
-    sections = [
-        _section(completion, number, style, nonce, inline_chars) for number, completion in enumerate(completions, 1)
-    ]
-    sizes = [*map(_size, sections)]
-    extras = [size - _size(line) for size, line in zip(sizes, lines, strict=True)]
+        return Collected(_joined(lines, completions, nonce), tuple(range(len(completions))), 0)
+    extras = [size - line_size for size, line_size in zip(sizes, line_sizes, strict=True)]
     whole = _newest_that_fit(extras, room)
     told = {at: sections[at] for at in whole}
     left = room - sum(extras[at] for at in whole)
@@ -269,6 +272,11 @@ def _joined(parts: list[str], completions: Sequence[Completion], nonce: str) -> 
     return "\n\n".join([title, *parts, _instruction(completions, nonce)])
 
 
+def _together(sizes: list[int]) -> int:
+    """The size of parts of these sizes in a text, each with what parts it from the one before."""
+    return sum(sizes) + 2 * len(sizes)
+
+
 def _section(completion: Completion, number: int, style: Style, nonce: str, inline_chars: int) -> str:
     return f"{_heading(number, completion)}\n{_body(completion, style, nonce, inline_chars)}"
 
@@ -309,8 +317,9 @@ def _body(completion: Completion, style: Style, nonce: str, inline_chars: int) -
 
 
 def _is_plan(completion: Completion) -> bool:
-    planning = completion.plan == "planning" and not isinstance(completion.outcome, Ok)
-    return completion.kind in ("plan", "expired") or (completion.kind == "outcome" and planning)
+    if completion.kind == "outcome":
+        return completion.plan == "planning" and not isinstance(completion.outcome, Ok)
+    return completion.kind in ("plan", "expired")
 
 
 def _asks(completion: Completion) -> bool:
@@ -414,7 +423,10 @@ _NONCE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def guarded(text: str) -> str:
     """The same text, except that marker words in any spelling, spacing or script are marked `(quoted)` and lose their
     angle brackets: no part of it reads as the start or end of a block. Guarding twice changes nothing more."""
-    plain = text if text.isascii() else _folded(text)
+    is_ascii = text.isascii()
+    if is_ascii and not _may_be_marked(text.lower()):
+        return text
+    plain = text if is_ascii else _folded(text)
     markers = list(_MARKER_WORDS.finditer(plain))
     if not markers:
         return text
@@ -424,6 +436,11 @@ def guarded(text: str) -> str:
             letters[at] = {"<": "[", ">": "]"}.get(plain[at], letters[at])
         letters[found.end("first") - 1] += " (quoted) "
     return "".join(letters)
+
+
+def _may_be_marked(lower: str) -> bool:
+    """False of a text that lacks a letter of the marker words, as keys and ids do: it need not be searched."""
+    return "r" in lower and "l" in lower and "h" in lower and "u" in lower
 
 
 def _folded(text: str) -> str:
@@ -460,7 +477,9 @@ def _field(text: str, limit: int) -> str:
 
 @lru_cache(maxsize=512)  # a title, a task and a key stand in several places of one text
 def _guarded_line(text: str, limit: int) -> str:
-    return one_line(guarded(one_line(text, limit)), limit)
+    line = one_line(text, limit)
+    safe = guarded(line)
+    return line if safe is line else one_line(safe, limit)
 
 
 def _key(completion: Completion) -> str:

@@ -124,6 +124,8 @@ def _unwrapped(found: re.Match[str]) -> str:
 def capped(text: str, most: int, note: Callable[[int], str]) -> str:
     """The text in at most so many bytes of UTF-8: whole, or its beginning and the note that is made of its size in
     KB."""
+    if len(text) <= most and text.isascii():
+        return text
     whole = text.encode("utf-8", "replace")
     if len(whole) <= most:
         return whole.decode()
