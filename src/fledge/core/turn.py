@@ -367,11 +367,12 @@ def transition_turn(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
 
 
 def _arrived(turn: Turn, event: Arrived, facts: TurnFacts) -> TurnStep:
-    if turn.open is None:
+    opened = turn.at.open
+    if opened is None:
         wishes = event.quiet and turn.wait is None
         return TurnStep(turn, (WishHeartbeat(),)) if wishes else _rest(turn, facts)
     if event.hurries and isinstance(turn.at, Due):
-        return TurnStep(replace(turn, at=Due(None, turn.open)))
+        return TurnStep(replace(turn, at=Due(None, opened)))
     return TurnStep(turn)
 
 

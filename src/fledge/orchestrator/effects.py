@@ -74,13 +74,14 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
     if type(run.phase) is not Gone:
         c.tx.runs.save(before, run, event)
     c.moved_run(before, run, event)
-    if run.due_at is not None:
+    if not c.hints.look and run.due_at is not None:
         c.hints.look = True
     queue, waiting = c.queue, len(c.queue)
     for effect in step.effects:
         APPLIED_BY[type(effect)](c, run, effect)
     if len(queue) > waiting:
-        follows = [queue.pop() for _ in range(len(queue) - waiting)][::-1]
+        follows = queue[waiting:]
+        del queue[waiting:]
         queue.extend([one for one in follows if one[0] != key])
         for own, event_after in follows:
             if own == key:
@@ -129,10 +130,11 @@ def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = 
         return None
     step = transition_turn(before, event, _turn_facts(c, session, before, event))
     after = step.turn
-    if after.open is not None and after.open is not before.open:
-        if before.open is None:
-            c.tx.turns.open(session, after.open.generations, c.at)
-        c.tx.turns.save(after.open)
+    opened, known = after.at.open, before.at.open
+    if opened is not None and opened is not known:
+        if known is None:
+            c.tx.turns.open(session, opened.generations, c.at)
+        c.tx.turns.save(opened)
     if after.wait is not before.wait:
         c.tx.turns.save_wait(session, after.wait)
     for effect in step.effects:

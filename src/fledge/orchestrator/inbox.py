@@ -53,7 +53,7 @@ from fledge.core.value import Value
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import exchanges, outbox, transcripts
 from fledge.orchestrator.commit import Commit, added
-from fledge.store.base import InboxRow, InboxRowKind
+from fledge.store.base import COMPLETIONS, InboxRow, InboxRowKind
 
 # ---- into the inbox --------------------------------------------------------------------------------------------------
 
@@ -642,7 +642,7 @@ def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, be
     completions: list[InboxRow] = []
     messages: list[InboxRow] = []
     for row in rows:
-        (completions if row.announces else messages).append(row)
+        (completions if row.kind in COMPLETIONS else messages).append(row)
     bodies: list[Body] = []
     summarised: set[str] = set()
     told_bytes = 0
