@@ -74,7 +74,7 @@ class TurnSnapshot(Value, kw_only=True):
     is_budgeted: bool
     """It, or something above it, has a budget account."""
     has_children: bool
-    wishes: list[Wishes]
+    wishes: tuple[Wishes, ...]
     """The wishes of the requests that its turn answers."""
     by_person: bool = False
     """Its turn began with a message of a person or a program."""
@@ -92,11 +92,13 @@ def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | 
         spec=None if run is None else tx.runs.spec(key),
         is_budgeted=tx.budgets.any() and any(tx.budgets.get(above.key) for above in tx.sessions.lineage(key)),
         has_children=tx.sessions.counts(key).spawned > 0,
-        wishes=[
-            asked.wishes
-            for asked in tx.requests.of(key)
-            if answers_all or (turn is not None and asked.turn == turn.turn)
-        ],
+        wishes=tuple(
+            [
+                asked.wishes
+                for asked in tx.requests.of(key)
+                if answers_all or (turn is not None and asked.turn == turn.turn)
+            ]
+        ),
         by_person=turn is not None and turn.by_person,
         lines=lines,
     )
@@ -105,7 +107,7 @@ def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | 
 # ---- claim, step, end ------------------------------------------------------------------------------------------------
 
 
-class Drive(Struct, frozen=True):
+class Drive(Value):
     """A driver's hold on a session."""
 
     session: str
@@ -226,11 +228,21 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
     """A step, or a part of one, is committed: the counts of crashes and pauses are reset, and its driver is no suspect
     any more."""
     at_work(c, session, tools_s)
-    kind_of(c, session).progressed(c, session)
+    run = c.live_run(session)
+    if run is None:
+        _talk_progressed(c, session)
+    elif (run.crashes or run.failing is not None) and isinstance(run.phase, Running):
+        effects.apply(c, session, ev.Progressed(at=c.at))
     driver = c.tx.drivers.get(session)
     if driver is not None and driver.suspect:
         c.tx.drivers.trust(session)
         c.hints.look = True
+
+
+def _talk_progressed(c: Commit, session: str) -> None:
+    turn = c.tx.turns.get(session)
+    if turn is not None and turn.crashes:
+        effects.move_turn(c, session, TurnProgressed())
 
 
 def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> TurnContinues:
@@ -381,12 +393,6 @@ class Attempt:
         if schema is None or c.run(session).plan == "planning" or classify_reply(text) in ("silent", "skip"):
             return None
         return None if RunInbox.is_aside(c, session) else fit(schema, text)
-
-    @staticmethod
-    def progressed(c: Commit, session: str) -> None:
-        run = c.run(session)
-        if (run.crashes or run.failing) and isinstance(run.phase, Running):
-            effects.apply(c, session, ev.Progressed(at=c.at))
 
     @staticmethod
     def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
@@ -599,12 +605,6 @@ class Talk:
     @staticmethod
     def fitted(c: Commit, session: str, text: str) -> Fit | None:
         return None
-
-    @staticmethod
-    def progressed(c: Commit, session: str) -> None:
-        turn = c.tx.turns.get(session)
-        if turn is not None and turn.crashes:
-            effects.move_turn(c, session, TurnProgressed())
 
     @staticmethod
     def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
