@@ -125,9 +125,14 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     if not items:
         raise BadInput("items", "must hold at least one waiting row")
     lead = _lead(items)
-    if lead.kind in BEGINS or any(item.mode != "collect" for item in items):
+    if lead.kind in BEGINS:
         return now
-    arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
+    arrivals = []
+    for item in items:
+        if item.mode != "collect":
+            return now
+        if item.origin == lead.origin:
+            arrivals.append(item.arrived_at)
     return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + MAX_DEBOUNCE_S))
 
 
@@ -173,7 +178,10 @@ def _turn_rows(items: Sequence[WaitingItem]) -> list[WaitingItem]:
 
 
 def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
-    return next((item for item in items if item.kind in BEGINS), items[0])
+    for item in items:
+        if item.kind in BEGINS:
+            return item
+    return items[0]
 
 
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------

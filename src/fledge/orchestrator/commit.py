@@ -184,13 +184,9 @@ class Commit:
         run = born(event)
         self.tx.runs.create(run, spec, event)
         self.tx.sessions.child_admitted(event.terms.parent)
-        self.moved_run(None, run, event)
+        self.hints.moves = added(self.hints.moves, (None, run, event))
         self.hints.look = True
         return run
-
-    def moved_run(self, before: Run | None, after: Run, event: ev.Event) -> None:
-        """A run has changed by this event."""
-        self.hints.moves = added(self.hints.moves, (before, after, event))
 
     def moved(self, session: str) -> None:
         """The turn of this session has changed, or something else that callers may wait for."""

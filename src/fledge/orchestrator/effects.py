@@ -53,7 +53,7 @@ from fledge.core.turn import (
     transition_turn,
 )
 from fledge.orchestrator import bindings, budget, exchanges, heartbeat, inbox, outbox, transcripts
-from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.commit import Commit, added
 
 
 def apply(c: Commit, key: str, event: ev.Event) -> Step:
@@ -73,9 +73,10 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
     run = step.run
     if type(run.phase) is not Gone:
         c.tx.runs.save(before, run, event)
-    c.moved_run(before, run, event)
-    if not c.hints.look and run.due_at is not None:
-        c.hints.look = True
+    hints = c.hints
+    hints.moves = added(hints.moves, (before, run, event))
+    if not hints.look and run.due_at is not None:
+        hints.look = True
     queue, waiting = c.queue, len(c.queue)
     for effect in step.effects:
         APPLIED_BY[type(effect)](c, run, effect)
