@@ -324,7 +324,7 @@ def test_news_of_an_interrupt_that_its_driver_has_read_already_calls_off_nothing
         late = (MAIN, driver.epoch, 1)
 
         def tell_again(c: Commit) -> None:
-            c.hints.interrupted.append(late)
+            c.hints.interrupted = [late]
 
         await desk.engine.commit(tell_again)
         await at_rest(desk, MAIN)

@@ -73,14 +73,15 @@ class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_fi
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        for name in _TEXTS:
-            if not getattr(self, name).isascii():
+        is_plain = self.result.isascii() and self.task.isascii() and self.label.isascii()
+        if not (is_plain and self.child_session_key.isascii() and self.run_id.isascii()):
+            for name in _TEXTS:
                 force_setattr(self, name, to_valid_utf8(getattr(self, name)))
-        if self.handover != _NOTHING:
+        if self.handover is not _NOTHING and self.handover != _NOTHING:
             force_setattr(self, "handover", self.handover.with_valid_utf8())
         if self.schema_error is not None:
             force_setattr(self, "schema_error", to_valid_utf8(self.schema_error))
-        if isinstance(self.outcome, Failed):
+        if type(self.outcome) is Failed:
             force_setattr(self, "outcome", Failed(to_valid_utf8(self.outcome.error)))
 
 
@@ -191,17 +192,20 @@ def collect(
         raise BadInput("completions", "must hold at least one")
     if len(completions) == 1 and _size(alone := render(completions[0], style, nonce, inline_chars)) <= byte_limit:
         return Collected(alone, (), _size(alone))
-    _checked(nonce)
+    around = _size(_joined([], completions, _checked(nonce)))
+    sections: list[str] = []
+    sizes: list[int] = []
+    if byte_limit > around:
+        sections = [_section(one, number, style, nonce, inline_chars) for number, one in enumerate(completions, 1)]
+        sizes = [*map(_size, sections)]
+        if around + _together(sizes) <= min(byte_limit, TURN_BYTES):
+            return Collected(_joined(sections, completions, nonce), (), sum(sizes))
     lines = [_pointer(number, completion) for number, completion in enumerate(completions, 1)]
-    as_lines = _joined(lines, completions, nonce)
-    room = byte_limit - _size(as_lines)
+    line_sizes = [*map(_size, lines)]
+    room = byte_limit - around - _together(line_sizes)
     if room <= 0:  # a section takes more room than its line
-        return Collected(as_lines, tuple(range(len(completions))), 0)
-    sections = [
-        _section(completion, number, style, nonce, inline_chars) for number, completion in enumerate(completions, 1)
-    ]
-    sizes = [*map(_size, sections)]
-    extras = [size - _size(line) for size, line in zip(sizes, lines, strict=True)]
+        return Collected(_joined(lines, completions, nonce), tuple(range(len(completions))), 0)
+    extras = [size - line_size for size, line_size in zip(sizes, line_sizes, strict=True)]
     whole = _newest_that_fit(extras, room)
     told = {at: sections[at] for at in whole}
     left = room - sum(extras[at] for at in whole)
@@ -214,10 +218,11 @@ def collect(
     ]
     for at in large:
         beginning = _beginning(completions[at], at + 1, nonce, sizes[at] - extras[at] + left // len(large))
-        told |= {} if beginning is None else {at: beginning}
+        if beginning is not None:
+            told[at], sizes[at] = beginning, _size(beginning)
     text = _joined([told.get(at, line) for at, line in enumerate(lines)], completions, nonce)
-    summarised = tuple(at for at in range(len(completions)) if at not in told)
-    return Collected(text, summarised, sum(map(_size, told.values())))
+    summarised = tuple([at for at in range(len(completions)) if at not in told])
+    return Collected(text, summarised, sum([sizes[at] for at in told]))
 
 
 def whole_bytes(completion: Completion, style: Style, inline_chars: int = INLINE_CHARS) -> int:
@@ -267,6 +272,11 @@ def _joined(parts: list[str], completions: Sequence[Completion], nonce: str) -> 
     return "\n\n".join([title, *parts, _instruction(completions, nonce)])
 
 
+def _together(sizes: list[int]) -> int:
+    """The size of parts of these sizes in a text, each with what parts it from the one before."""
+    return sum(sizes) + 2 * len(sizes)
+
+
 def _section(completion: Completion, number: int, style: Style, nonce: str, inline_chars: int) -> str:
     return f"{_heading(number, completion)}\n{_body(completion, style, nonce, inline_chars)}"
 
@@ -307,8 +317,9 @@ def _body(completion: Completion, style: Style, nonce: str, inline_chars: int) -
 
 
 def _is_plan(completion: Completion) -> bool:
-    planning = completion.plan == "planning" and not isinstance(completion.outcome, Ok)
-    return completion.kind in ("plan", "expired") or (completion.kind == "outcome" and planning)
+    if completion.kind == "outcome":
+        return completion.plan == "planning" and not isinstance(completion.outcome, Ok)
+    return completion.kind in ("plan", "expired")
 
 
 def _asks(completion: Completion) -> bool:
@@ -336,10 +347,12 @@ def _tells_whole(completion: Completion, style: Style, inline_chars: int) -> boo
 def _told(completion: Completion, style: Style, nonce: str, inline_chars: int, chars: int | None = None) -> str:
     """The text of one completion. `chars`: of its result only the first so many characters."""
     lines = [headline(completion), f"session: {_key(completion)}"]
-    lines += ["note: this came after its outcome had been told"] if completion.kind == "late" else []
+    if completion.kind == "late":
+        lines.append("note: this came after its outcome had been told")
     if style != "compact":
-        lines += [f"run: {_field(completion.run_id, LABEL_CHARS)}"]
-        lines += [f"task: {task}"] if (task := _field(completion.task, LINE_CHARS)) else []
+        lines.append(f"run: {_field(completion.run_id, LABEL_CHARS)}")
+        if task := _field(completion.task, LINE_CHARS):
+            lines.append(f"task: {task}")
     is_summary = chars is None and not _tells_whole(completion, style, inline_chars)
     shown = f"Summary: {_summary(completion)}" if is_summary else guarded(_shown(completion.result[:chars]))
     lines += ["", _fenced(shown or "(no output)", nonce)]
@@ -410,7 +423,10 @@ _NONCE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def guarded(text: str) -> str:
     """The same text, except that marker words in any spelling, spacing or script are marked `(quoted)` and lose their
     angle brackets: no part of it reads as the start or end of a block. Guarding twice changes nothing more."""
-    plain = text if text.isascii() else _folded(text)
+    is_ascii = text.isascii()
+    if is_ascii and not _may_be_marked(text.lower()):
+        return text
+    plain = text if is_ascii else _folded(text)
     markers = list(_MARKER_WORDS.finditer(plain))
     if not markers:
         return text
@@ -420,6 +436,11 @@ def guarded(text: str) -> str:
             letters[at] = {"<": "[", ">": "]"}.get(plain[at], letters[at])
         letters[found.end("first") - 1] += " (quoted) "
     return "".join(letters)
+
+
+def _may_be_marked(lower: str) -> bool:
+    """False of a text that lacks a letter of the marker words, as keys and ids do: it need not be searched."""
+    return "r" in lower and "l" in lower and "h" in lower and "u" in lower
 
 
 def _folded(text: str) -> str:
@@ -450,13 +471,15 @@ def _shown(text: str) -> str:
 
 
 def _field(text: str, limit: int) -> str:
-    # Bounded before, so that a huge field costs little, and after, because guarding adds characters.
-    return _guarded_line(one_line(text, limit), limit)
+    # Bounded before, so that a huge field costs little and is not kept, and after, because guarding adds characters.
+    return _guarded_line(text if len(text) <= limit else one_line(text, limit), limit)
 
 
 @lru_cache(maxsize=512)  # a title, a task and a key stand in several places of one text
-def _guarded_line(line: str, limit: int) -> str:
-    return one_line(guarded(line), limit)
+def _guarded_line(text: str, limit: int) -> str:
+    line = one_line(text, limit)
+    safe = guarded(line)
+    return line if safe is line else one_line(safe, limit)
 
 
 def _key(completion: Completion) -> str:
@@ -464,13 +487,10 @@ def _key(completion: Completion) -> str:
 
 
 def _title(completion: Completion) -> str:
-    return _quoted_name(completion.label, completion.task, completion.child_session_key)
-
-
-@lru_cache(maxsize=512)
-def _quoted_name(*names: str) -> str:
-    fields = (_field(name, LABEL_CHARS).replace('"', "'") for name in names)
-    return f'"{next((field for field in fields if field), "?")}"'
+    for name in (completion.label, completion.task, completion.child_session_key):
+        if line := _field(name, LABEL_CHARS):
+            return '"' + line.replace('"', "'") + '"'
+    return '"?"'
 
 
 def _summary(completion: Completion) -> str:

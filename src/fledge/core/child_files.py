@@ -30,7 +30,7 @@ def child_file(kind: ChildFileKind, session: str) -> str:
 def files_to_remove_at(run: Run, moment: RemovalMoment) -> tuple[str, ...]:
     """The files of the run that are removed at this moment. Earlier ones may be named again: removing one twice is
     fine."""
-    if moment == "end":
+    if moment == "end" or not run.terms.leaves:
         return run.terms.leaves
     if run.terms.mode == "session" and not _is_killed(run):
         return ()  # its session goes on in its thread

@@ -211,22 +211,20 @@ def try_again(run: Run, phase: AnnounceDeferred, event: ev.CameDue) -> Step:
 
 def clean(run: Run, ended: Ended, delivery: Delivery, at: Instant, *effects: fx.Effect) -> Step:
     """The delivery is decided; hooks and cleanup remain."""
-    killed = isinstance(ended.outcome, Killed)
-    hooks = (fx.CallHook("subagent_ended"),) if run.terms.mode == "run" or killed else ()
+    calls = run.terms.mode == "run" or isinstance(ended.outcome, Killed)
+    hooks = (fx.CallHook("subagent_ended"),) if calls else ()
     phase = CleanupPending(ended=ended, delivery=delivery, tries=0, due_at=at)
     return move(run, phase, *effects, *hooks, fx.CleanUp())
 
 
 def cleaned_up(run: Run, event: ev.CleanedUp) -> Step:
     """Nothing remains: settled for good."""
-    match run.phase:
-        case CleanupPending(ended=ended, delivery=Undelivered() as delivery):
-            due_at = event.at + run.terms.undelivered_s
-            return move(run, CompletedGiveup(ended, delivery, event.at, due_at))
-        case CleanupPending(ended=ended, delivery=delivery):
-            return move(run, completed(run, ended, delivery, event.at))
-        case _:
-            return ignore(run, "already cleaned up")
+    if not isinstance(run.phase, CleanupPending):
+        return ignore(run, "already cleaned up")
+    ended, delivery = run.phase.ended, run.phase.delivery
+    if type(delivery) is Undelivered:
+        return move(run, CompletedGiveup(ended, delivery, event.at, event.at + run.terms.undelivered_s))
+    return move(run, completed(run, ended, delivery, event.at))
 
 
 def completed(run: Run, ended: Ended, delivery: Delivery, at: Instant) -> Completed:

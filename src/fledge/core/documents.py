@@ -5,6 +5,7 @@ at work in the workspace, or if the conversation itself wrote it in a turn that 
 so. This file knows neither files nor stores; *spans* are times at work, as a store remembers them.
 """
 
+from bisect import insort
 from collections.abc import Iterable
 from typing import Final, Literal
 
@@ -58,7 +59,8 @@ class Workspace(Value, omit_defaults=True):
     def with_span(self, span: WorkSpan) -> "Workspace":
         """This workspace with one more span of work. Of too many spans, the older half become one that covers them
         all."""
-        spans = sorted((*self.spans, span))
+        spans = [*self.spans]
+        insort(spans, span)
         if len(spans) > MOST_SPANS:
             older, newer = spans[: MOST_SPANS // 2], spans[MOST_SPANS // 2 :]
             spans = [(older[0][0], max(end for _, end in older)), *newer]

@@ -94,7 +94,7 @@ def partial(tool_calls: int, fragments: Iterable[str]) -> str:
 def summary(text: str) -> str:
     """One line for the whole text: what follows its last `SUMMARY:` at the start of a line, else its last
     `TAIL_CHARS` characters. A marker with nothing behind it does not count. Empty only if the text is."""
-    for line in reversed(text.splitlines()):
+    for line in reversed(text.splitlines()) if "summary" in text.casefold() else ():
         if (found := _SUMMARY.fullmatch(line)) and (words := _unwrapped(found)):
             return one_line(words, SUMMARY_CHARS)
     return _flat(text)[-TAIL_CHARS:].lstrip()
@@ -124,6 +124,8 @@ def _unwrapped(found: re.Match[str]) -> str:
 def capped(text: str, most: int, note: Callable[[int], str]) -> str:
     """The text in at most so many bytes of UTF-8: whole, or its beginning and the note that is made of its size in
     KB."""
+    if len(text) <= most and text.isascii():
+        return text
     whole = text.encode("utf-8", "replace")
     if len(whole) <= most:
         return whole.decode()

@@ -14,7 +14,7 @@ from fledge.core.policy import doubled_s
 from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Ending, Grace, Instant, Path, Queued, Retry, Run, Running
 from fledge.core.transcript import BEGINS
-from fledge.core.turn import AskingPerson, Driven, Due, Turn, Wait
+from fledge.core.turn import Due, Idle, Turn
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -80,17 +80,12 @@ def standing_of_run(run: Run) -> RequesterState:
 
 def standing_of_turn(turn: Turn | None) -> RequesterState:
     """How a session that takes turns stands towards a completion for it; None: a program, which takes none."""
-    match turn:
-        case None:
-            return "program"
-        case Turn(wait=Wait()):
-            return "waiting"
-        case Turn(at=Driven() | AskingPerson()):
-            return "busy"
-        case Turn(at=Due(from_at=from_at)) if from_at is not None:
-            return "busy"
-        case _:
-            return "idle"
+    if turn is None:
+        return "program"
+    if turn.wait is not None:
+        return "waiting"
+    at = turn.at
+    return "idle" if type(at) is Idle or (type(at) is Due and at.from_at is None) else "busy"
 
 
 def path_to(requester: RequesterState, mode: QueueMode) -> Path:
@@ -130,9 +125,14 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
     if not items:
         raise BadInput("items", "must hold at least one waiting row")
     lead = _lead(items)
-    if lead.kind in BEGINS or any(item.mode != "collect" for item in items):
+    if lead.kind in BEGINS:
         return now
-    arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
+    arrivals = []
+    for item in items:
+        if item.mode != "collect":
+            return now
+        if item.origin == lead.origin:
+            arrivals.append(item.arrived_at)
     return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + MAX_DEBOUNCE_S))
 
 
@@ -178,7 +178,10 @@ def _turn_rows(items: Sequence[WaitingItem]) -> list[WaitingItem]:
 
 
 def _lead(items: Sequence[WaitingItem]) -> WaitingItem:
-    return next((item for item in items if item.kind in BEGINS), items[0])
+    for item in items:
+        if item.kind in BEGINS:
+            return item
+    return items[0]
 
 
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------

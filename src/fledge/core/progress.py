@@ -23,6 +23,8 @@ TELL_AT: Final = 30
 SLOW_S: Final = 30.0
 """A step that takes longer repeats nothing."""
 
+_decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _DIGITS: Final = re.compile(r"\d+")
 
 
@@ -59,13 +61,13 @@ def step_digest(calls: Sequence[CallEntry], results: Sequence[Resulted]) -> str:
         [result.index, result.is_error, _DIGITS.sub("#", result.text), *[image.sha256 for image in result.images]]
         for result in results
     ]
-    return hashlib.sha256(msgspec.json.encode([asked, sorted(got)])).hexdigest()[:16]
+    return hashlib.blake2b(_encode([asked, sorted(got)]), digest_size=8).hexdigest()
 
 
 def _canonical(arguments: str) -> str:
     """The arguments with keys in order and no space between; as they are if they are not JSON."""
     try:
-        return msgspec.json.encode(msgspec.json.decode(arguments.strip() or "{}"), order="sorted").decode()
+        return _encode(_decode(arguments.strip() or "{}")).decode()
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return arguments
 
@@ -76,7 +78,7 @@ def advance(before: Progress, digest: str, begun_at: Instant, at: Instant) -> Pr
     if at - (begun_at if before.at is None else before.at) > SLOW_S:
         return Progress(before.steps + 1, at=at)
     repeats = tuple(
-        count + 1 if before.recent[back : back + 1] == (digest,) else 0 for back, count in enumerate(before.repeats)
+        [count + 1 if before.recent[back : back + 1] == (digest,) else 0 for back, count in enumerate(before.repeats)]
     )
     return Progress(before.steps + 1, (digest, *before.recent)[:LONGEST_CYCLE], repeats, at)
 

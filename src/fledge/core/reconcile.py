@@ -136,7 +136,8 @@ def _over(run: Run, driven: Running, event: ev.Signal, end: ev.End) -> Step:
     run. It is a committed step, so the counts of crashes and pauses are reset."""
     if not isinstance(end, ev.Finished):
         return closing.break_off(run, event.at, end, event.unsettled, fx.ReleaseDriver())
-    run = replace(run, crashes=0, failing=None)
+    if run.crashes or run.failing is not None:
+        run = replace(run, crashes=0, failing=None)
     if driven.serving is not None:
         # What a send's turn says is neither result nor fallback; the waiting period goes on.
         return wait(run, driven.serving, event, "earlier")

@@ -403,6 +403,8 @@ ENDED = (Announcing, AnnounceDeferred, CleanupPending, Completed, CompletedGiveu
 """Phases in which the outcome is fixed."""
 UNREAD = (Announcing, AnnounceDeferred)
 """Phases in which the outcome's row may still be unread."""
+SERVING = (Running, Queued, Asking)
+"""Phases in which a turn may answer a message in the middle of a wait."""
 TIMED = (Queued, Running, Waiting)
 """Phases in which the run's own deadline counts, besides a grace."""
 

@@ -160,7 +160,9 @@ def carried_body(carried: Carried) -> str:
 
 def from_carried_body(text: str) -> Carried:
     """Images and files of the message in an inbox row."""
-    found = _carried.decode(text) if text else ()
+    if not text:
+        return NOTHING_CARRIED
+    found = _carried.decode(text)
     return found if isinstance(found, Carried) else Carried(found)
 
 

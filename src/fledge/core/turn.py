@@ -11,7 +11,7 @@ answer four questions: what the state means, what ends it, what a crash leaves, 
 generated from them.
 """
 
-from typing import Literal, assert_never
+from typing import ClassVar, Literal, assert_never
 
 from msgspec.structs import replace
 
@@ -64,7 +64,7 @@ class TurnEnd(Value, omit_defaults=True):
         return self.words or self.kind
 
 
-REPLIED, FORWARDED, YIELDED = TurnEnd("replied"), TurnEnd("forwarded"), TurnEnd("yielded")
+REPLIED, FORWARDED, YIELDED, OVER = TurnEnd("replied"), TurnEnd("forwarded"), TurnEnd("yielded"), TurnEnd("over")
 
 
 class OpenTurn(Value, omit_defaults=True):
@@ -127,6 +127,8 @@ class Idle(Value):
     Kept: until there is something to do.
     """
 
+    open: ClassVar[OpenTurn | None] = None
+
 
 class Due(Value):
     """Means: a driver may claim it: to open a turn, or to go on with the open one.
@@ -173,7 +175,7 @@ class Turn(Value):
     @property
     def open(self) -> OpenTurn | None:
         """The open turn, if there is one."""
-        return None if isinstance(self.at, Idle) else self.at.open
+        return self.at.open
 
 
 # ---- what can happen -------------------------------------------------------------------------------------------------
@@ -365,15 +367,13 @@ def transition_turn(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
 
 
 def _arrived(turn: Turn, event: Arrived, facts: TurnFacts) -> TurnStep:
-    match turn.at:
-        case Due(open=OpenTurn() as opened) if event.hurries:
-            return TurnStep(replace(turn, at=Due(None, opened)))
-        case Due(open=OpenTurn()) | Driven() | AskingPerson():
-            return TurnStep(turn)
-        case _ if event.quiet and turn.wait is None:
-            return TurnStep(turn, (WishHeartbeat(),))
-        case _:
-            return _rest(turn, facts)
+    opened = turn.at.open
+    if opened is None:
+        wishes = event.quiet and turn.wait is None
+        return TurnStep(turn, (WishHeartbeat(),)) if wishes else _rest(turn, facts)
+    if event.hurries and isinstance(turn.at, Due):
+        return TurnStep(replace(turn, at=Due(None, opened)))
+    return TurnStep(turn)
 
 
 def _wait_passed(turn: Turn, facts: TurnFacts) -> TurnStep:

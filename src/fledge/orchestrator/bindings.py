@@ -85,13 +85,15 @@ def run_ended(c: Commit, run: Run) -> None:
     """The run is over: call the hooks that listen for that. Its session leaves the thread that was made for it; it
     keeps an address that a person focused on it, unless it was killed."""
     route = c.tx.routes.get(run.key)
-    ended = run.ended
-    killed = ended is not None and isinstance(ended.outcome, Killed)
-    if route is not None and route.kind == "bound" and (route.made_by == "spawn" or killed):
+    if route is not None and route.kind == "bound" and (route.made_by == "spawn" or _is_killed(run)):
         outbox.call_ended_hooks(c, run, route.address)
         c.tx.routes.drop(run.key)
     else:
         outbox.call_ended_hooks(c, run)
+
+
+def _is_killed(run: Run) -> bool:
+    return run.ended is not None and isinstance(run.ended.outcome, Killed)
 
 
 def come_due(c: Commit, session: str) -> bool:

@@ -7,9 +7,8 @@ nothing, for the rows say the same. A driver's lease is checked here too: every 
 it runs begins with that check.
 """
 
-from collections import deque
-from collections.abc import Mapping
-from typing import Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -30,6 +29,7 @@ from fledge.errors import Interrupted, NotFound
 from fledge.ids import Ids
 from fledge.store.base import Session, Spec, Tx
 
+T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -88,23 +88,24 @@ class Facts(TypedDict):
     messages: int
 
 
-class Hints(Struct):
-    """What the engine may want to do next. Only ever a shortcut to asking the rows."""
+class Hints(Struct, gc=False):
+    """What the engine may want to do next. Only ever a shortcut to asking the rows. Most commits have few kinds of
+    hints, so the first of a kind makes its list (`added`)."""
 
     look: bool = False
     """Something became due or claimable, or a slot or result became free."""
-    stop: list[tuple[str, int]] = []
+    stop: Sequence[tuple[str, int]] = ()
     """Sessions whose drivers, up to this epoch, should stop now."""
-    interrupted: list[tuple[str, int, int]] = []
+    interrupted: Sequence[tuple[str, int, int]] = ()
     """Sessions and epochs whose driver should leave its step and read on, with the count of its cancelled steps: a
     driver that knows this count has left that step already."""
-    released: list[tuple[str, int]] = []
+    released: Sequence[tuple[str, int]] = ()
     """Sessions and epochs whose driver is done."""
-    moved: list[str] = []
+    moved: Sequence[str] = ()
     """Sessions whose turn has changed, and others that callers may wait for; those of `moves` are not repeated."""
-    moves: list[tuple[Run | None, Run, ev.Event]] = []
+    moves: Sequence[tuple[Run | None, Run, ev.Event]] = ()
     """Changes of runs: the run before (None: just born), the run after, and the event."""
-    tries: list[DeliveryTrace] = []
+    tries: Sequence[DeliveryTrace] = ()
     """Tries at a delivery, with their results."""
     was_missed: bool = False
     """The others had counted this engine as dead. It is one of them again."""
@@ -126,16 +127,26 @@ class Hints(Struct):
         return ended, moved
 
 
+def added(hints: Sequence[T], one: T) -> Sequence[T]:
+    """These hints with one more, in the same list if there is one."""
+    if type(hints) is not list:
+        return [*hints, one]
+    hints.append(one)
+    return hints
+
+
 def news_of(hints: Hints) -> News | None:
     """What the engines of other processes should know of these; None if nothing."""
     ended, moved = hints.changed()
     if not (hints.look or hints.interrupted or moved):
         return None
-    return News(hints.look, hints.stop, hints.interrupted, ended, list(moved))
+    return News(hints.look, list(hints.stop), list(hints.interrupted), ended, list(moved))
 
 
 class Commit:
     """One job's view of the world while it decides."""
+
+    __slots__ = ("at", "find", "hints", "ids", "owner", "queue", "rules", "run", "settled", "tx", "words", "written")
 
     def __init__(self, tx: Tx, at: Instant, ids: Ids, rules: Rules, owner: str = "") -> None:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
@@ -145,7 +156,7 @@ class Commit:
         """The run of a session; NotFound if there is none."""
         self.owner = owner
         """The engine that commits this, where several share the store."""
-        self.queue: deque[tuple[str, ev.Event | TurnInput]] = deque()
+        self.queue: list[tuple[str, ev.Event | TurnInput]] = []
         """What follows from events so far, for which sessions."""
         self.settled: dict[str, str] = {}
         """Sessions of which a child has settled, in order, and the last such child. Each learns of it once, after the
@@ -173,9 +184,13 @@ class Commit:
         run = born(event)
         self.tx.runs.create(run, spec, event)
         self.tx.sessions.child_admitted(event.terms.parent)
-        self.hints.moves.append((None, run, event))
+        self.hints.moves = added(self.hints.moves, (None, run, event))
         self.hints.look = True
         return run
+
+    def moved(self, session: str) -> None:
+        """The turn of this session has changed, or something else that callers may wait for."""
+        self.hints.moved = added(self.hints.moved, session)
 
     def then(self, key: str, event: ev.Event | TurnInput) -> None:
         """Let this event be taken up in this commit: after the effects of the event under way, and behind what was put
@@ -185,7 +200,7 @@ class Commit:
     def trace(self, run: str, trace: DeliveryTrace) -> None:
         """Record a try at delivering a row of this run."""
         self.tx.deliveries.note(trace.key, run, self.at, _encode(trace).decode())
-        self.hints.tries.append(trace)
+        self.hints.tries = added(self.hints.tries, trace)
 
     def release(self, session: str, epoch: int) -> None:
         """The driver with this epoch is done: its slot is free, and it writes nowhere any more."""
@@ -193,14 +208,14 @@ class Commit:
         if driver is not None and driver.works_in is not None and driver.works_since is not None:
             workspace = self.tx.workspaces.get(driver.works_in) or Workspace(driver.works_in)
             self.tx.workspaces.put(driver.works_in, workspace.with_span((driver.works_since, self.at)))
-        self.hints.released.append((session, epoch))
-        self.hints.moved.append(session)
+        self.hints.released = added(self.hints.released, (session, epoch))
+        self.moved(session)
         self.hints.look = True
 
     def stop(self, session: str) -> None:
         """Let the drivers that this session has had until now stop."""
         known = self.tx.sessions.get(session)
-        self.hints.stop.append((session, 0 if known is None else known.epoch))
+        self.hints.stop = added(self.hints.stop, (session, 0 if known is None else known.epoch))
 
     def facts(self, key: str) -> Facts:
         """Children and unread rows of this session, as they stand in this commit."""
@@ -222,5 +237,11 @@ class Lease(Value):
 def check_lease(c: Commit, session: str, lease: Lease | None) -> None:
     """Raises StaleWrite if a newer driver has taken over, Interrupted if the step was called off. None holds always:
     a person or a program, who has no driver."""
-    if lease is not None and c.tx.drivers.fence(session, lease.epoch).interrupts != lease.interrupts:
+    if lease is not None:
+        check_driver(c, session, lease.epoch, lease.interrupts)
+
+
+def check_driver(c: Commit, session: str, epoch: int, interrupts: int) -> None:
+    """As `check_lease`, for the driver with this lease."""
+    if c.tx.drivers.fence(session, epoch).interrupts != interrupts:
         raise Interrupted(f"a step of {session} was cancelled")

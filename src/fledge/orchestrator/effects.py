@@ -3,11 +3,12 @@
 `apply` is how a command changes a run: the event is decided by `core.lifecycle` and recorded, its effects are carried
 out, and then all that follows from them, in two fixed orders. A session's events to itself come at once: an outcome and
 the closing of its own turn are one decision. All else waits until everything that the command orders is done (all kills
-of a tree before any parent hears that its children have settled), first in, first out. One `match`, one line a case
-where possible; the doing itself lives with its noun.
+of a tree before any parent hears that its children have settled), first in, first out. `APPLIED_BY` names the function
+of each effect; where it is more than a line, the doing itself lives with its noun.
 """
 
-from typing import Final, TypeGuard, cast, get_args
+from collections.abc import Callable
+from typing import Any, Final, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +27,7 @@ from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wa
 from fledge.core.run import CleanupPending, Ending, Gone, Instant, Queued, Run, Waiting
 from fledge.core.transcript import Carried, carried_body
 from fledge.core.turn import (
+    OVER,
     YIELDED,
     Arrived,
     AskingPerson,
@@ -51,7 +53,7 @@ from fledge.core.turn import (
     transition_turn,
 )
 from fledge.orchestrator import bindings, budget, exchanges, heartbeat, inbox, outbox, transcripts
-from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.commit import Commit, added
 
 
 def apply(c: Commit, key: str, event: ev.Event) -> Step:
@@ -69,16 +71,18 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
     if step.ignored is not None:
         return step
     run = step.run
-    if not isinstance(run.phase, Gone):
+    if type(run.phase) is not Gone:
         c.tx.runs.save(before, run, event)
-    c.hints.moves.append((before, run, event))
-    if run.due_at is not None:
-        c.hints.look = True
+    hints = c.hints
+    hints.moves = added(hints.moves, (before, run, event))
+    if not hints.look and run.due_at is not None:
+        hints.look = True
     queue, waiting = c.queue, len(c.queue)
     for effect in step.effects:
-        _apply_effect(c, run, effect)
+        APPLIED_BY[type(effect)](c, run, effect)
     if len(queue) > waiting:
-        follows = [queue.pop() for _ in range(len(queue) - waiting)][::-1]
+        follows = queue[waiting:]
+        del queue[waiting:]
         queue.extend([one for one in follows if one[0] != key])
         for own, event_after in follows:
             if own == key:
@@ -89,26 +93,23 @@ def order(c: Commit, key: str, event: ev.Event) -> Step:
 def settle(c: Commit) -> None:
     """Apply the events in the queue, and those that follow from them, until none is left."""
     while c.queue or c.settled:
-        if c.queue:
-            _take_up(c, *c.queue.popleft())
-        else:
+        taken, c.queue = c.queue, []
+        for key, event in taken:
+            _take_up(c, key, event)
+        if not c.queue and c.settled:
             parent = next(iter(c.settled))
             _children_settled(c, parent, c.settled.pop(parent))
-
-
-def _take_up(c: Commit, key: str, event: ev.Event | TurnInput) -> None:
-    if _is_of_turn(event):
-        order_turn(c, key, event)
-    elif c.find(key) is not None:
-        order(c, key, cast(ev.Event, event))
 
 
 _OF_TURNS: Final = frozenset(get_args(TurnInput))
 
 
-def _is_of_turn(event: ev.Event | TurnInput) -> TypeGuard[TurnInput]:
-    """By its type alone: to ask for each of many types in a row costs more than all the rest."""
-    return type(event) in _OF_TURNS
+def _take_up(c: Commit, key: str, event: ev.Event | TurnInput) -> None:
+    # By its type alone: to ask for each of many types in a row costs more than all the rest.
+    if type(event) in _OF_TURNS:
+        order_turn(c, key, cast(TurnInput, event))
+    elif c.find(key) is not None:
+        order(c, key, cast(ev.Event, event))
 
 
 # ---- turns -----------------------------------------------------------------------------------------------------------
@@ -130,25 +131,30 @@ def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = 
         return None
     step = transition_turn(before, event, _turn_facts(c, session, before, event))
     after = step.turn
-    if after.open is not None and after.open is not before.open:
-        if before.open is None:
-            c.tx.turns.open(session, after.open.generations, c.at)
-        c.tx.turns.save(after.open)
-    c.tx.turns.save_wait(session, after.wait)
+    opened, known = after.at.open, before.at.open
+    if opened is not None and opened is not known:
+        if known is None:
+            c.tx.turns.open(session, opened.generations, c.at)
+        c.tx.turns.save(opened)
+    if after.wait is not before.wait:
+        c.tx.turns.save_wait(session, after.wait)
     for effect in step.effects:
         _apply_turn_effect(c, session, effect)
     _save_place(c, session, before, after)
-    if after != before:
-        c.hints.moved.append(session)
+    if after is not before and after != before:
+        c.moved(session)
     return after
+
+
+_ENDS: Final = frozenset([TurnOver, TurnYielded, TurnLost, TurnStopped])
 
 
 def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnInput) -> TurnFacts:
     """What the decision needs to know; as little is read as that takes, for this happens in every commit."""
-    ends = isinstance(event, TurnOver | TurnYielded | TurnLost | TurnStopped)
-    if turn.open is not None and not ends:
+    at = turn.at
+    if at.open is not None and type(event) not in _ENDS:
         return TurnFacts(at=c.at)
-    if isinstance(event, Arrived) and turn.wait is None and (isinstance(turn.at, Idle) or turn.at == Due()):
+    if type(event) is Arrived and turn.wait is None and (type(at) is Idle or at == Due()):
         return TurnFacts(at=c.at, rows_at=c.at)
     counts, wish = c.tx.sessions.counts(session), heartbeat.is_wanted(c, session)
     unread = inbox.unread_facts(c, session)
@@ -158,10 +164,10 @@ def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnInput) -> TurnFa
 def _save_place(c: Commit, session: str, before: Turn, after: Turn) -> None:
     """Queue the session as its state says, or not at all."""
     match after.at:
-        case Idle():
-            c.tx.queue.remove(session)
         case Driven():
             return
+        case Idle():
+            c.tx.queue.remove(session)
         case Due(from_at=due_at) | AskingPerson(due_at=due_at):
             if after.at != before.at:
                 is_suspect = after.open is not None and policy.is_suspect(after.open.crashes)
@@ -192,105 +198,88 @@ def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
 # ---- effects ---------------------------------------------------------------------------------------------------------
 
 
-def _apply_effect(c: Commit, run: Run, effect: fx.Effect) -> None:
-    """Carry out one effect of a decision on rows; what must happen outside becomes a hint, and stays readable from
-    rows."""
-    key = run.key
-    match effect:  # the effects of every life first: a case that does not fit costs as much as a call
-        case fx.CallHook(hook="subagent_spawned"):
-            outbox.call_spawned_hooks(c, run)
-        case fx.CallHook():
-            bindings.run_ended(c, run)
-        case fx.Post(kind=kind):
-            _post(c, run, kind)
-        case fx.Enqueue(due_at=due_at):
-            _enqueue(c, run, due_at)
-        case fx.ReleaseDriver(owes=owes):
-            _free(c, key)
-            exchanges.close_turn(c, key, YIELDED if owes == "all" else TurnEnd("over"), owes)
-        case fx.Announce(row=row, text=text):
-            inbox.announce(c, run, row, text)
-        case fx.HandOver():
-            inbox.hand_over(c, key)
-        case fx.CountDown():
-            _count_down(c, run)
-        case fx.CleanUp():
-            if not files_to_remove_at(run, "cleanup"):
-                clean_now(c, key)
-        case fx.Dequeue():
-            c.tx.queue.remove(key)
-        case fx.FreeDriver():
-            _free(c, key)
-        case fx.SupersedeDriver(until_at=until_at):
-            _supersede(c, key, until_at)
-        case fx.StopDriver(until_at=until_at):
-            c.tx.drivers.stop(key, until_at)
-            c.stop(key)
-        case fx.CloseCalls(reason=reason):
-            # Releasing its driver has closed its turn, perhaps with calls that are still open.
-            transcripts.close_calls(c, key, reason)
-            exchanges.close_turn(c, key, TurnEnd("interrupted", reason))
-        case fx.Drain():
-            inbox.consume_completions(c, key)
-        case fx.RefreshRow(text=text):
-            inbox.refresh(c, run, text)
-        case fx.WithdrawPlan():
-            for waiting in inbox.open_rows(c, key, "plan"):
-                c.tx.inbox.suppress(waiting, c.at)
-        case fx.Readdress():
-            inbox.readdress(c, run)
-        case fx.Trace(result=result, why=why):
-            inbox.tried_in_vain(c, run, result, why)
-        case fx.GiveUpRow():
-            _give_up(c, run)
-        case fx.ReviveRow(to=to):
-            for waiting in inbox.open_rows(c, key, "outcome"):
-                c.tx.inbox.reopen(waiting)
-            inbox.readdress(c, run, to)
-        case fx.DismissRow():
-            for waiting in inbox.open_rows(c, key, "outcome"):
-                c.tx.inbox.dismiss(waiting, c.at)
-        case fx.ReadOn():
-            inbox.read_on(c, key)
-        case fx.SuppressInbox():
-            inbox.suppress(c, run)
-        case fx.CountUp():
-            _count_up(c, run.terms.parent)
-        case fx.KillBelow():
-            kill_below(c, key)
-        case fx.Tell(notice=words):
-            target = inbox.receiver_of(c, run.terms.parent).session
-            if target is not None:
-                inbox.notice(c, target, f"notice:{key}:{run.version}", f"{key}: {words}")
-                label = one_line(c.tx.runs.spec(key).label, 60) or key
-                outbox.tell(c, target, f"{key}:{run.version}", f"{label}: {words}")
-        case fx.Archive(reason=reason):
-            outbox.tell_context_engine(c, key, reason)
-            bindings.unbind(c, key)
-            _remove(c, run, "archive")
-            if c.rules.delete_kept:
-                transcripts.delete_session(c, key)
-                _remove(c, run, "end")
-        case fx.DeleteSession():
-            transcripts.delete_session(c, key)
-            _remove(c, run, "end")
-        case fx.Forget():
-            route = c.tx.routes.get(key)
-            if route is not None:
-                # A thread was made ready for a child that will never be.
-                outbox.call_ended_hooks(c, run, route.address, "spawn-failed", "error")
-            _remove(c, run, "end")
-            transcripts.release_images(c, key)
-            c.tx.runs.forget(key)
+def _call_hook(c: Commit, run: Run, effect: fx.CallHook) -> None:
+    if effect.hook == "subagent_spawned":
+        outbox.call_spawned_hooks(c, run)
+    else:
+        bindings.run_ended(c, run)
 
 
-def _enqueue(c: Commit, run: Run, due_at: Instant | None) -> None:
+def _release_driver(c: Commit, run: Run, effect: fx.ReleaseDriver) -> None:
+    _free(c, run.key)
+    exchanges.close_turn(c, run.key, YIELDED if effect.owes == "all" else OVER, effect.owes)
+
+
+def _clean_up(c: Commit, run: Run, effect: fx.CleanUp) -> None:
+    if not files_to_remove_at(run, "cleanup"):
+        clean_now(c, run.key)
+
+
+def _stop_driver(c: Commit, run: Run, effect: fx.StopDriver) -> None:
+    c.tx.drivers.stop(run.key, effect.until_at)
+    c.stop(run.key)
+
+
+def _close_calls(c: Commit, run: Run, effect: fx.CloseCalls) -> None:
+    """Releasing its driver has closed its turn, perhaps with calls that are still open."""
+    transcripts.close_calls(c, run.key, effect.reason)
+    exchanges.close_turn(c, run.key, TurnEnd("interrupted", effect.reason))
+
+
+def _withdraw_plan(c: Commit, run: Run, effect: fx.WithdrawPlan) -> None:
+    for waiting in inbox.open_rows(c, run.key, "plan"):
+        c.tx.inbox.suppress(waiting, c.at)
+
+
+def _revive_row(c: Commit, run: Run, effect: fx.ReviveRow) -> None:
+    for waiting in inbox.open_rows(c, run.key, "outcome"):
+        c.tx.inbox.reopen(waiting)
+    inbox.readdress(c, run, effect.to)
+
+
+def _dismiss_row(c: Commit, run: Run, effect: fx.DismissRow) -> None:
+    for waiting in inbox.open_rows(c, run.key, "outcome"):
+        c.tx.inbox.dismiss(waiting, c.at)
+
+
+def _tell(c: Commit, run: Run, effect: fx.Tell) -> None:
+    target = inbox.receiver_of(c, run.terms.parent).session
+    if target is not None:
+        inbox.notice(c, target, f"notice:{run.key}:{run.version}", f"{run.key}: {effect.notice}")
+        label = one_line(c.tx.runs.spec(run.key).label, 60) or run.key
+        outbox.tell(c, target, f"{run.key}:{run.version}", f"{label}: {effect.notice}")
+
+
+def _archive(c: Commit, run: Run, effect: fx.Archive) -> None:
+    outbox.tell_context_engine(c, run.key, effect.reason)
+    bindings.unbind(c, run.key)
+    _remove(c, run, "archive")
+    if c.rules.delete_kept:
+        _delete_session(c, run)
+
+
+def _delete_session(c: Commit, run: Run) -> None:
+    transcripts.delete_session(c, run.key)
+    _remove(c, run, "end")
+
+
+def _forget(c: Commit, run: Run, effect: fx.Forget) -> None:
+    route = c.tx.routes.get(run.key)
+    if route is not None:
+        # A thread was made ready for a child that will never be.
+        outbox.call_ended_hooks(c, run, route.address, "spawn-failed", "error")
+    _remove(c, run, "end")
+    transcripts.release_images(c, run.key)
+    c.tx.runs.forget(run.key)
+
+
+def _enqueue(c: Commit, run: Run, effect: fx.Enqueue) -> None:
     is_suspect = policy.is_suspect(run.crashes)
     if isinstance(run.phase, Queued) and run.phase.serving is not None:
-        exchanges.enqueue(c, run.key, run.terms.parent, due_at, is_suspect)
+        exchanges.enqueue(c, run.key, run.terms.parent, effect.due_at, is_suspect)
         return
     # No session waits in its own turn for what an attempt says: its requester gets the result.
-    c.tx.queue.put(run.key, run.terms.lane, run.terms.parent, is_suspect, due_at)
+    c.tx.queue.put(run.key, run.terms.lane, run.terms.parent, is_suspect, effect.due_at)
     c.hints.look = True
 
 
@@ -325,8 +314,8 @@ def _free_slot(c: Commit, key: str) -> None:
         c.release(key, driver.epoch)
 
 
-def _post(c: Commit, run: Run, kind: str) -> None:
-    match kind:
+def _post(c: Commit, run: Run, effect: fx.Post) -> None:
+    match effect.kind:
         case "task":
             _post_task(c, run, f"task:{run.key}", is_new=True)
         case "resumed":
@@ -341,7 +330,7 @@ def _post(c: Commit, run: Run, kind: str) -> None:
             _post_wake(c, run, wake_message(inbox.silent_children(c, run.key)))
         case "overdue":
             _post_wake(c, run, _overdue_words(c, run.key))
-        case _:
+        case kind:
             words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
             c.tx.inbox.put(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
 
@@ -373,7 +362,7 @@ def _overdue_words(c: Commit, key: str) -> str:
     return overdue_message(answered, inbox.silent_children(c, key), missing, c.tx.sessions.counts(key).unsettled)
 
 
-def _give_up(c: Commit, run: Run) -> None:
+def _give_up_row(c: Commit, run: Run, effect: fx.GiveUpRow) -> None:
     for row in inbox.open_rows(c, run.key, "outcome"):
         c.tx.inbox.give_up(row, c.at)
     target = inbox.receiver_of(c, run.terms.parent).session
@@ -381,7 +370,7 @@ def _give_up(c: Commit, run: Run) -> None:
         inbox.tell_undelivered(c, target)
 
 
-def _count_down(c: Commit, run: Run) -> None:
+def _count_down(c: Commit, run: Run, effect: fx.CountDown) -> None:
     parent = run.terms.parent
     c.tx.sessions.child_settled(parent)
     c.settled.pop(parent, None)
@@ -431,6 +420,41 @@ def clean_now(c: Commit, key: str) -> bool:
     c.then(key, ev.CleanedUp(at=c.at))
     outbox.tell_context_engine(c, key, "deleted" if run.terms.cleanup == "delete" else "completed")
     return True
+
+
+APPLIED_BY: Final[dict[type[fx.Effect], Callable[[Commit, Run, Any], object]]] = {
+    fx.Enqueue: _enqueue,
+    fx.Dequeue: lambda c, run, effect: c.tx.queue.remove(run.key),
+    fx.ReleaseDriver: _release_driver,
+    fx.FreeDriver: lambda c, run, effect: _free(c, run.key),
+    fx.SupersedeDriver: lambda c, run, effect: _supersede(c, run.key, effect.until_at),
+    fx.StopDriver: _stop_driver,
+    fx.CloseCalls: _close_calls,
+    fx.Post: _post,
+    fx.Drain: lambda c, run, effect: inbox.consume_completions(c, run.key),
+    fx.Announce: lambda c, run, effect: inbox.announce(c, run, effect.row, effect.text),
+    fx.RefreshRow: lambda c, run, effect: inbox.refresh(c, run, effect.text),
+    fx.WithdrawPlan: _withdraw_plan,
+    fx.Readdress: lambda c, run, effect: inbox.readdress(c, run),
+    fx.Trace: lambda c, run, effect: inbox.tried_in_vain(c, run, effect.result, effect.why),
+    fx.GiveUpRow: _give_up_row,
+    fx.ReviveRow: _revive_row,
+    fx.DismissRow: _dismiss_row,
+    fx.HandOver: lambda c, run, effect: inbox.hand_over(c, run.key),
+    fx.ReadOn: lambda c, run, effect: inbox.read_on(c, run.key),
+    fx.SuppressInbox: lambda c, run, effect: inbox.suppress(c, run),
+    fx.CountDown: _count_down,
+    fx.CountUp: lambda c, run, effect: _count_up(c, run.terms.parent),
+    fx.KillBelow: lambda c, run, effect: kill_below(c, run.key),
+    fx.CallHook: _call_hook,
+    fx.CleanUp: _clean_up,
+    fx.Tell: _tell,
+    fx.Archive: _archive,
+    fx.DeleteSession: lambda c, run, effect: _delete_session(c, run),
+    fx.Forget: _forget,
+}
+"""The function that carries out each effect of a run's decisions on rows. What must happen outside becomes a hint, and
+stays readable from rows."""
 
 
 # ---- kills -----------------------------------------------------------------------------------------------------------

@@ -56,9 +56,9 @@ def close_turn(c: Commit, session: str, end: TurnEnd, owes: Owes = "nothing") ->
 def unanswered(c: Commit, session: str, owes: Owes) -> list[Exchange]:
     """Exchanges whose message was read and not answered, except those that are still owed once this turn is over."""
     found = [] if owes == "all" else c.tx.exchanges.answering(session)
-    turn = c.tx.turns.get(session)
     if not found or owes == "nothing":
         return found
+    turn = c.tx.turns.get(session)
     read = () if turn is None else rows_read(transcripts.of_turn(c.tx, turn))
     return [exchange for exchange in found if exchange.row in read]
 
@@ -87,4 +87,4 @@ def drop_begun(c: Commit, session: str, why: str) -> None:
 def drop(c: Commit, exchange: Exchange, why: str) -> None:
     """End an exchange without an answer, for this reason."""
     c.tx.exchanges.save(dropped(exchange, why), c.at)
-    c.hints.moved.append(exchange.target)
+    c.moved(exchange.target)

@@ -7,6 +7,7 @@ decided in `core.inbox`. What is said outside goes through `outbox`.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Final, Literal
 
 import msgspec
@@ -35,7 +36,7 @@ from fledge.core.handover import Handover
 from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
 from fledge.core.prompts import NamedRun
 from fledge.core.route import INTERNAL, Address, RouteSource, answer_to, is_apart, is_same_place, joined, origin_of
-from fledge.core.run import Asking, Killed, Ok, Path, Queued, Run, Running, TextId, Undelivered
+from fledge.core.run import SERVING, Killed, Ok, Path, Run, Running, TextId, Undelivered
 from fledge.core.schema import fit
 from fledge.core.transcript import (
     NOTHING_CARRIED,
@@ -51,8 +52,8 @@ from fledge.core.turn import Arrived, Looked, OpenTurn, RowsLeft, TurnEnd, TurnF
 from fledge.core.value import Value
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import exchanges, outbox, transcripts
-from fledge.orchestrator.commit import Commit
-from fledge.store.base import InboxRow, InboxRowKind
+from fledge.orchestrator.commit import Commit, added
+from fledge.store.base import COMPLETIONS, InboxRow, InboxRowKind
 
 # ---- into the inbox --------------------------------------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class RunInbox:
     def is_aside(c: Commit, session: str) -> bool:
         """True while its turn answers a message in the middle of a wait for its children."""
         phase = c.run(session).phase
-        return isinstance(phase, Queued | Running | Asking) and phase.serving is not None
+        return isinstance(phase, SERVING) and phase.serving is not None
 
     @staticmethod
     def unread(c: Commit, session: str) -> list[InboxRow]:
@@ -163,7 +164,8 @@ class ConversationInbox:
         if route is not None and route.kind == "bound":
             return origin_of(route.address), "bound"
         origin = c.tx.runs.spec(run.key).origin if session == run.terms.parent else ""
-        heard = is_same_place(thread, answer_to(origin, None if route is None else route.address))
+        answered = None if thread is None else answer_to(origin, None if route is None else route.address)
+        heard = is_same_place(thread, answered)
         return (INTERNAL if heard else origin), "fallback"
 
     @staticmethod
@@ -263,9 +265,9 @@ def _tell_thread(c: Commit, completion: Completion, text: TextId | None) -> Addr
 def _ask(c: Commit, run: Run, session: str | None, origin: str) -> bool:
     """Ask the hook `subagent_delivery_target` for an address: only of an expected completion for a session that takes
     turns."""
-    if session is None or not run.terms.expects or c.tx.turns.state(session) is None:
+    if session is None or not run.terms.expects or not outbox.has_listeners(c, "subagent_delivery_target"):
         return False
-    return outbox.ask_target(c, run, session, origin)
+    return c.tx.turns.state(session) is not None and outbox.ask_target(c, run, session, origin)
 
 
 def is_aiming(c: Commit, key: str) -> bool:
@@ -399,7 +401,7 @@ def put_message(
             c.tx.inbox.drop(old, None if queue.drop == "summarize" else c.at)
             exchanges.drop_row(c, old, f"it gave way to newer messages to {session}: messages.queue.cap")
             c.tx.requests.end(old, TurnEnd("dropped"), c.at)
-            c.hints.moved.append(session)
+            c.moved(session)
     return True
 
 
@@ -408,6 +410,8 @@ def put_message(
 
 def hand_over(c: Commit, key: str) -> None:
     """The session reads no more: its completions go to its own requester, orders to its run are void, messages stay."""
+    if not c.tx.inbox.has_unread(key):
+        return
     left = _without_orders(c, key)
     completions = [row for row in left if row.announces]
     target = receiver_of(c, key) if completions else Receiver(None)
@@ -494,7 +498,7 @@ def interrupt(c: Commit, session: str) -> bool:
     transcripts.close_calls(c, session, "interrupted")
     c.tx.drivers.interrupt(session)
     consume_waiting(c, session, at_boundary=True)
-    c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))
+    c.hints.interrupted = added(c.hints.interrupted, (session, driver.epoch, driver.interrupts + 1))
     return True
 
 
@@ -537,6 +541,8 @@ def waiting_items(c: Commit, session: str, rows: Sequence[InboxRow]) -> list[rul
 def mode_of(c: Commit, session: str, kind: Literal["completion", "send"], origin: str) -> rules.QueueMode:
     """The queue mode of a completion or a message for this session. What agents say to each other has turns of its own
     in any mode."""
+    if kind == "completion" and not c.rules.queues:
+        return c.rules.queue.mode
     inbox = inbox_of(c, session)
     queue = inbox.queue_at(c, session, origin)
     if kind == "completion":
@@ -633,8 +639,10 @@ def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, be
     """
     if not rows:
         return
-    completions = [row for row in rows if row.announces]
-    messages = [row for row in rows if not row.announces]
+    completions: list[InboxRow] = []
+    messages: list[InboxRow] = []
+    for row in rows:
+        (completions if row.kind in COMPLETIONS else messages).append(row)
     bodies: list[Body] = []
     summarised: set[str] = set()
     told_bytes = 0
@@ -658,8 +666,7 @@ def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, be
         kind = row.announces
         if kind is not None and row.source is not None:
             path = _path_taken(c, session, row, at_boundary)
-            traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
-            if c.find(row.source) is not None:
+            if traced(c, session, row, path, "summarised" if row.key in summarised else "whole"):
                 c.then(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
 
 
@@ -685,10 +692,10 @@ def post_completion(c: Commit, key: str, session: str) -> bool:
     collected = collect([completion], c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
     transcripts.write(c, session, _entry(c, session, [row], [completion], collected, at_boundary=False))
     c.tx.inbox.consume(key, c.at)
-    traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
+    is_known = traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
     if address is not None:
         outbox.result(c, session, address, row, completion)
-    if row.source is not None and c.find(row.source) is not None:
+    if row.source is not None and is_known:
         c.then(row.source, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
     return True
 
@@ -784,15 +791,20 @@ def is_awaited(c: Commit, run: str | None) -> bool:
     return known is None or known.terms.expects
 
 
-def traced(c: Commit, session: str, row: InboxRow, path: Path, form: Literal["whole", "summarised"] = "whole") -> None:
-    """Record how a completion was delivered."""
+def traced(c: Commit, session: str, row: InboxRow, path: Path, form: Literal["whole", "summarised"] = "whole") -> bool:
+    """Record how a completion was delivered; False if its run is forgotten."""
     run = c.find(row.source or "")
-    state: rules.RequesterState = "idle" if path == "direct" else "busy"
-    phases = rules.delivery_phases(state, run is None or run.terms.expects)
-    tried = tuple([Tried(phase, "deferred") for phase in phases[:-1]])
-    if run is None or not run.terms.program:
-        tried += (Tried(phases[-1], "delivered", path),)
+    tried = _delivered(path, run is None or run.terms.expects, run is not None and run.terms.program)
     c.trace(row.source or "", _trace(c, row.key, session, tried, path, form, route=row.route))
+    return run is not None
+
+
+@cache
+def _delivered(path: Path, expects: bool, to_program: bool) -> tuple[Tried, ...]:
+    """The phases of a delivery that took this path."""
+    phases = rules.delivery_phases("idle" if path == "direct" else "busy", expects)
+    tried = tuple([Tried(phase, "deferred") for phase in phases[:-1]])
+    return tried if to_program else (*tried, Tried(phases[-1], "delivered", path))
 
 
 def tried_in_vain(c: Commit, run: Run, result: Literal["deferred", "failed"], why: str) -> None:

@@ -180,7 +180,7 @@ def exchanges_answered(c: Commit, session: str, reply: str, owes: Owes = "nothin
         c.tx.exchanges.save(after, c.at)
         if move.say and after.speaker is not None:
             _post(c, after, move.say)
-        c.hints.moved.append(exchange.target)
+        c.moved(exchange.target)
 
 
 def _unreachable(c: Commit, session: str) -> str | None:
@@ -251,7 +251,7 @@ def withdraw_request(c: Commit, session: str, run_id: str) -> bool:
         return False
     c.tx.inbox.void(row.key, c.at)
     c.then(session, Looked())  # a turn that was due for it alone does not open
-    c.hints.moved.append(session)
+    c.moved(session)
     return True
 
 
@@ -285,7 +285,7 @@ def time_out_request(c: Commit, run_id: str) -> bool:
         effects.move_turn(c, session, TurnStopped(TurnEnd("timeout"), keeps_wait=True))
     else:
         c.tx.requests.end(request.row, TurnEnd("timeout"), c.at)
-        c.hints.moved.append(session)
+        c.moved(session)
     return True
 
 

@@ -156,7 +156,7 @@ def sent(c: Commit, post: OutboxPost) -> None:
     """A post arrived. Its receiver also gets a list of earlier messages that did not."""
     c.tx.outbox.done(post.key, c.at)
     message = message_of(post)
-    c.hints.moved.append((post.run or "") if message is None else message.session_key)
+    c.moved((post.run or "") if message is None else message.session_key)
     if message is None:
         return
     lost = [_decode_message(one.body) for one in c.tx.outbox.undelivered(post.lane) if one.kind == "message"]
@@ -180,7 +180,7 @@ def failed(c: Commit, post: OutboxPost, error: str, wait_s: float = 0.0, permane
         c.tx.outbox.failed(post.key, error, again_at)
     else:
         c.tx.outbox.give_up(post.key, error, c.at + c.rules.undelivered_s, c.at)
-        c.hints.moved.append(post.run or "")
+        c.moved(post.run or "")
     c.hints.look = True
 
 
@@ -254,6 +254,11 @@ def spawning_event(tx: Tx, run: Run) -> SubagentSpawning:
         mode=run.terms.mode,
     )
     return _at(event, place)
+
+
+def has_listeners(c: Commit, hook: HookName) -> bool:
+    """True if functions listen to this hook."""
+    return hook in c.rules.hooks
 
 
 def call_spawned_hooks(c: Commit, run: Run) -> None:

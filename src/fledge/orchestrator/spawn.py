@@ -116,8 +116,8 @@ def _digest(request: SpawnRequest) -> str:
 
 def reserve(c: Commit, request: SpawnRequest) -> Run:
     """Check every limit and reserve the place. Raises Refused, with nothing changed, if a rule forbids it."""
-    spec = replace(request.spec, task=to_valid_utf8(request.spec.task), label=to_valid_utf8(request.spec.label))
-    if not spec.task.strip():
+    task, label = to_valid_utf8(request.spec.task), to_valid_utf8(request.spec.label)
+    if not task.strip():
         raise BadInput("task", "must not be empty")
     parent = request.terms.parent
     session = c.session(parent)
@@ -142,7 +142,8 @@ def reserve(c: Commit, request: SpawnRequest) -> Run:
     forked = _forked(c, request, session) if request.forks else None
     turn = c.tx.turns.get(parent)
     origin = "" if turn is None or turn.origin == INTERNAL else turn.origin
-    spec = replace(spec, agent_id=check_agent_id(spec.agent_id), origin=origin)
+    agent_id = check_agent_id(request.spec.agent_id)
+    spec = replace(request.spec, task=task, label=label, agent_id=agent_id, origin=origin)
     key = child_key(spec.agent_id, request.unique or c.ids.unique())
     depth = session.depth + 1
     role = policy.role_at(depth, request.limits.max_depth)
@@ -167,7 +168,10 @@ def reserve(c: Commit, request: SpawnRequest) -> Run:
 def _kept_places(c: Commit, session: str) -> set[str]:
     """Children that take a place although they count as settled: an answer to a plan, of the child or of a run below
     it, would unsettle them."""
-    kept = {key for plan in c.tx.runs.awaiting() if (key := _child_above(c, plan, session)) is not None}
+    plans = c.tx.runs.awaiting()
+    if not plans:
+        return set()
+    kept = {key for plan in plans if (key := _child_above(c, plan, session)) is not None}
     return {key for key in kept if c.run(key).concluded and not c.tx.sessions.counts(key).unsettled}
 
 

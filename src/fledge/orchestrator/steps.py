@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.freeze import classify_reply
@@ -34,7 +33,7 @@ RULE: Final = "a rule"
 """Who answered a question that a rule of a person's answered."""
 
 
-class StepOutcome(Struct, frozen=True):
+class StepOutcome(Value):
     """The outcome of a commit that may end the turn: the lines it added, and whether the turn is over."""
 
     lines: list[Line]

@@ -66,16 +66,19 @@ def lines(tx: Tx, session: str, after: int = 0) -> list[Line]:
 
 def write(c: Commit, session: str, *bodies: Body) -> int:
     """Append entries; answers the number of the last."""
-    last = c.tx.transcripts.append(
-        session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies)
-    )
-    written = c.written.setdefault(session, [])
-    for seq, body in enumerate(bodies, last - len(bodies) + 1):
-        written.append(Line(seq, body))
+    entries: list[tuple[EntryKind, str]] = []
+    used: Used | None = None
+    for body in bodies:
+        entries.append((_KINDS[type(body)], to_body(body)))
         if type(body) is Replied:
+            used = _used(bodies)
             c.hints.replied_at = c.at
         elif (images := images_of(body)) or files_of(body):
             hold_files(c, session, Carried(images, files_of(body)))
+    last = c.tx.transcripts.append(session, c.at, entries, used)
+    written = c.written.setdefault(session, [])
+    for seq, body in enumerate(bodies, last - len(bodies) + 1):
+        written.append(Line(seq, body))
     return last
 
 

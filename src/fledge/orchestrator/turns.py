@@ -55,7 +55,7 @@ from fledge.core.turn import (
 from fledge.core.value import Value
 from fledge.errors import NotFound, Refused, Stopped
 from fledge.orchestrator import budget, effects, exchanges, heartbeat, inbox, messages, outbox, transcripts
-from fledge.orchestrator.commit import Commit, Lease, check_lease
+from fledge.orchestrator.commit import Commit, Lease, check_driver
 from fledge.orchestrator.inbox import ConversationInbox, RunInbox
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, QueuePlace, Session, Spec, Tx, Wishes
@@ -74,7 +74,7 @@ class TurnSnapshot(Value, kw_only=True):
     is_budgeted: bool
     """It, or something above it, has a budget account."""
     has_children: bool
-    wishes: list[Wishes]
+    wishes: tuple[Wishes, ...]
     """The wishes of the requests that its turn answers."""
     by_person: bool = False
     """Its turn began with a message of a person or a program."""
@@ -92,11 +92,13 @@ def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | 
         spec=None if run is None else tx.runs.spec(key),
         is_budgeted=tx.budgets.any() and any(tx.budgets.get(above.key) for above in tx.sessions.lineage(key)),
         has_children=tx.sessions.counts(key).spawned > 0,
-        wishes=[
-            asked.wishes
-            for asked in tx.requests.of(key)
-            if answers_all or (turn is not None and asked.turn == turn.turn)
-        ],
+        wishes=tuple(
+            [
+                asked.wishes
+                for asked in tx.requests.of(key)
+                if answers_all or (turn is not None and asked.turn == turn.turn)
+            ]
+        ),
         by_person=turn is not None and turn.by_person,
         lines=lines,
     )
@@ -105,7 +107,7 @@ def snapshot_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | 
 # ---- claim, step, end ------------------------------------------------------------------------------------------------
 
 
-class Drive(Struct, frozen=True):
+class Drive(Value):
     """A driver's hold on a session."""
 
     session: str
@@ -216,9 +218,9 @@ def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
 
 def fence(c: Commit, drive: Drive) -> None:
     """The driver may open and write a step. StaleWrite: superseded, or interrupted; Stopped: its run was killed."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     run = c.find(drive.session)
-    if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
+    if run is not None and type(run.phase) is Ending and isinstance(run.phase.cause, Stopping):
         raise Stopped(f"{drive.session} was killed: no further step")
 
 
@@ -226,11 +228,21 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
     """A step, or a part of one, is committed: the counts of crashes and pauses are reset, and its driver is no suspect
     any more."""
     at_work(c, session, tools_s)
-    kind_of(c, session).progressed(c, session)
+    run = c.live_run(session)
+    if run is None:
+        _talk_progressed(c, session)
+    elif (run.crashes or run.failing is not None) and isinstance(run.phase, Running):
+        effects.apply(c, session, ev.Progressed(at=c.at))
     driver = c.tx.drivers.get(session)
     if driver is not None and driver.suspect:
         c.tx.drivers.trust(session)
         c.hints.look = True
+
+
+def _talk_progressed(c: Commit, session: str) -> None:
+    turn = c.tx.turns.get(session)
+    if turn is not None and turn.crashes:
+        effects.move_turn(c, session, TurnProgressed())
 
 
 def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> TurnContinues:
@@ -239,7 +251,7 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     `result` is the text to freeze where it differs from the reply's; `begun` is the text of the cut reply that this one
     continues.
     """
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     reply = Replied(to_valid_utf8(reply)) if isinstance(reply, str) else reply
     return kind_of(c, drive.session).finish(c, drive, reply, result, begun)
 
@@ -252,7 +264,7 @@ def fail(
 
     At the end of a budget or limit a run hands over partial work, and a conversation's turn is closed with a notice.
     """
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     return kind_of(c, drive.session).fail(c, drive, error, cause, wait_s)
 
 
@@ -319,7 +331,7 @@ def lost(c: Commit, driver: Driver, crashed: bool) -> None:
 
 def let_go(c: Commit, drive: Drive) -> None:
     """End a heartbeat's turn that has nothing to do, without asking its model."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     heartbeat.hide(c, drive.session)
     _close(c, drive, TurnEnd("nothing", "nothing to look after"))
 
@@ -377,16 +389,10 @@ class Attempt:
     @staticmethod
     def fitted(c: Commit, session: str, text: str) -> Fit | None:
         """The text of a final reply held against the output schema; None if there is none, or this is no result."""
-        run, schema = c.run(session), c.tx.runs.spec(session).output_schema
-        if schema is None or run.plan == "planning" or classify_reply(text) in ("silent", "skip"):
+        schema = c.tx.runs.spec(session).output_schema
+        if schema is None or c.run(session).plan == "planning" or classify_reply(text) in ("silent", "skip"):
             return None
         return None if RunInbox.is_aside(c, session) else fit(schema, text)
-
-    @staticmethod
-    def progressed(c: Commit, session: str) -> None:
-        run = c.run(session)
-        if (run.crashes or run.failing) and isinstance(run.phase, Running):
-            effects.apply(c, session, ev.Progressed(at=c.at))
 
     @staticmethod
     def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
@@ -513,7 +519,7 @@ def falter(
     c: Commit, drive: Drive, error: str, aborted: bool = False, cause: Literal["error", "limit"] = "error"
 ) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     run = c.run(drive.session)
     event = ev.AttemptFaltered(
         at=c.at,
@@ -528,7 +534,7 @@ def falter(
 
 def recovered(c: Commit, drive: Drive) -> None:
     """The executor goes on after a provisional error."""
-    check_lease(c, drive.session, drive.lease)
+    check_driver(c, drive.session, drive.epoch, drive.interrupts)
     run = c.run(drive.session)
     effects.apply(c, drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
 
@@ -599,12 +605,6 @@ class Talk:
     @staticmethod
     def fitted(c: Commit, session: str, text: str) -> Fit | None:
         return None
-
-    @staticmethod
-    def progressed(c: Commit, session: str) -> None:
-        turn = c.tx.turns.get(session)
-        if turn is not None and turn.crashes:
-            effects.move_turn(c, session, TurnProgressed())
 
     @staticmethod
     def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
@@ -693,7 +693,7 @@ class Talk:
 
 def kind_of(c: Commit, session: str) -> type[Attempt] | type[Talk]:
     """The kind of the session's turns, for the driver."""
-    return Attempt if inbox.inbox_of(c, session) is RunInbox else Talk
+    return Talk if c.live_run(session) is None else Attempt
 
 
 def _close(c: Commit, drive: Drive, end: TurnEnd) -> TurnContinues:
