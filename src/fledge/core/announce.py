@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import field
@@ -49,6 +50,7 @@ PATH_CHARS = 400
 
 _NOTHING = Handover()
 _TEXTS = ("child_session_key", "run_id", "label", "task", "result")
+_texts = attrgetter(*_TEXTS)
 
 
 class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", tag="completion"):
@@ -73,8 +75,7 @@ class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_fi
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
     def __post_init__(self) -> None:
-        is_plain = self.result.isascii() and self.task.isascii() and self.label.isascii()
-        if not (is_plain and self.child_session_key.isascii() and self.run_id.isascii()):
+        if not all(map(str.isascii, _texts(self))):
             for name in _TEXTS:
                 force_setattr(self, name, to_valid_utf8(getattr(self, name)))
         if self.handover is not _NOTHING and self.handover != _NOTHING:

@@ -228,21 +228,11 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
     """A step, or a part of one, is committed: the counts of crashes and pauses are reset, and its driver is no suspect
     any more."""
     at_work(c, session, tools_s)
-    run = c.live_run(session)
-    if run is None:
-        _talk_progressed(c, session)
-    elif (run.crashes or run.failing is not None) and isinstance(run.phase, Running):
-        effects.apply(c, session, ev.Progressed(at=c.at))
+    kind_of(c, session).progressed(c, session)
     driver = c.tx.drivers.get(session)
     if driver is not None and driver.suspect:
         c.tx.drivers.trust(session)
         c.hints.look = True
-
-
-def _talk_progressed(c: Commit, session: str) -> None:
-    turn = c.tx.turns.get(session)
-    if turn is not None and turn.crashes:
-        effects.move_turn(c, session, TurnProgressed())
 
 
 def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> TurnContinues:
@@ -393,6 +383,12 @@ class Attempt:
         if schema is None or c.run(session).plan == "planning" or classify_reply(text) in ("silent", "skip"):
             return None
         return None if RunInbox.is_aside(c, session) else fit(schema, text)
+
+    @staticmethod
+    def progressed(c: Commit, session: str) -> None:
+        run = c.run(session)
+        if (run.crashes or run.failing is not None) and isinstance(run.phase, Running):
+            effects.apply(c, session, ev.Progressed(at=c.at))
 
     @staticmethod
     def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:
@@ -605,6 +601,12 @@ class Talk:
     @staticmethod
     def fitted(c: Commit, session: str, text: str) -> Fit | None:
         return None
+
+    @staticmethod
+    def progressed(c: Commit, session: str) -> None:
+        turn = c.tx.turns.get(session)
+        if turn is not None and turn.crashes:
+            effects.move_turn(c, session, TurnProgressed())
 
     @staticmethod
     def finish(c: Commit, drive: Drive, reply: Replied, result: str | None, begun: str) -> TurnContinues:

@@ -250,7 +250,7 @@ class ConfiguredProfiles:
         facts, agent_id = session.facts, session.facts.agent_id
         wishes = snapshot.wishes
         if facts.model or facts.thinking:  # a person has set these for all turns
-            wishes = [Wishes(model=facts.model, thinking=facts.thinking), *wishes]
+            wishes = (Wishes(model=facts.model, thinking=facts.thinking), *wishes)
         choice, thinking = self._choice(agent_id, spec, wishes)
         try:
             model, model_name = self._registry.choose(choice.name, choice.fallbacks)
