@@ -48,7 +48,7 @@ _FAILED: Final = frozenset(("error", "timeout", "unknown"))
 
 
 def _facets(row: StoredRun) -> tuple[Any, ...]:
-    """The columns of most indexes: outcome, delivery, held, listed, failed, busy, silence_told."""
+    """The values of the columns in `_FACETS`."""
     run = row.run
     phase, ended, delivery = run.phase.name, run.phase.ended, run.phase.delivery
     outcome = None if ended is None else ended.outcome.status
@@ -70,20 +70,22 @@ def _values(row: StoredRun) -> tuple[Any, ...]:
 
 
 _SET_STATE: Final = "phase = ?, version = ?, state = ?"
-_SET_FACETS: Final = ", outcome = ?, delivery = ?, held = ?, listed = ?, failed = ?, busy = ?, silence_told = ?"
+_FACETS: Final = ("outcome", "delivery", "held", "listed", "failed", "busy", "silence_told")
+"""The columns of most indexes. An update names only those that change: each one named rewrites its indexes."""
 
 
 def _update(before: StoredRun, after: StoredRun) -> tuple[str, tuple[Any, ...]]:
-    run, facets = after.run, _facets(after)
+    run = after.run
     sets = _SET_STATE
-    values: tuple[Any, ...] = (run.phase.name, run.version, to_json(run))
+    values: list[Any] = [run.phase.name, run.version, to_json(run)]
     due_at = run.due_at
     if due_at != before.run.due_at:
         sets += ", due_at = ?"
-        values += (due_at,)
-    if facets != _facets(before):
-        sets += _SET_FACETS
-        values += facets
+        values.append(due_at)
+    for name, was, now in zip(_FACETS, _facets(before), _facets(after), strict=True):
+        if was != now:
+            sets += f", {name} = ?"
+            values.append(now)
     return f"UPDATE runs SET {sets} WHERE id = ? AND version = ?", (*values, after.number, before.run.version)
 
 
