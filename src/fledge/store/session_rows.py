@@ -53,25 +53,14 @@ def _wait_values(wait: Wait | None) -> tuple[Any, ...]:
     return (None, None) if wait is None else (to_json(wait), None if wait.over else wait.due_at)
 
 
-def _steps(row: StoredSession) -> tuple[Any, ...]:
-    """The columns that any step may change."""
-    one = row.session
-    return one.epoch, one.generation, row.last_at, row.last_entry, row.last_turn, row.covered
+def _numbers(row: StoredSession) -> tuple[Any, ...]:
+    """The columns that change when a driver or a turn begins."""
+    return row.session.epoch, row.session.generation, row.last_turn, row.covered
 
 
 def _used(row: StoredSession) -> tuple[Any, ...]:
     used = row.used
     return used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached, row.below_usd
-
-
-def _ends(row: StoredSession) -> tuple[Any, ...]:
-    """The columns that change when children or turns begin or end."""
-    return row.counts.spawned, row.counts.unsettled, row.handover, row.ran, row.ended, *_wait_values(row.wait)
-
-
-def _notes(row: StoredSession) -> tuple[Any, ...]:
-    """The values that change when turns begin or end."""
-    return row.handover, row.ran, row.ended, row.wait
 
 
 def _who(session: Session) -> tuple[Any, ...]:
@@ -81,27 +70,44 @@ def _who(session: Session) -> tuple[Any, ...]:
 
 def _values(row: StoredSession) -> tuple[Any, ...]:
     one = row.session
-    mine = (one.key, one.parent, one.depth, one.created_at)
-    return (*mine, *_who(one), *_steps(row), *_used(row), *_ends(row))
-
-
-_SET_STEPS: Final = "epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?"
-_SET_USED: Final = ", tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?"
-_SET_ENDS: Final = ", spawned = ?, unsettled = ?, goods = ?, ran = ?, ended = ?, wait = ?, wait_at = ?"
-_SET_WHO: Final = ", kind = ?, facts = ?, state = ?"
+    return (
+        *(one.key, one.parent, one.depth, one.created_at, *_who(one), row.last_at, row.last_entry, *_numbers(row)),
+        *(*_used(row), row.counts.spawned, row.counts.unsettled, row.handover, row.ran, row.ended),
+        *_wait_values(row.wait),
+    )
 
 
 def _update(before: StoredSession, after: StoredSession) -> tuple[str, tuple[Any, ...]]:
+    """Only what has changed is named: a column that is named rewrites its indexes."""
     was, now = before.session, after.session
-    sets, values = _SET_STEPS, _steps(after)
+    sets = "last_entry = ?"
+    values: list[Any] = [after.last_entry]
+    if before.last_at != after.last_at:
+        sets += ", last_at = ?"
+        values.append(after.last_at)
+    if _numbers(before) != _numbers(after):
+        sets += ", epoch = ?, generation = ?, last_turn = ?, covered = ?"
+        values += _numbers(after)
     if before.used is not after.used or before.below_usd != after.below_usd:
-        sets += _SET_USED
+        sets += ", tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?"
         values += _used(after)
-    if before.counts is not after.counts or _notes(before) != _notes(after):
-        sets += _SET_ENDS
-        values += _ends(after)
+    if before.counts is not after.counts:
+        sets += ", spawned = ?, unsettled = ?"
+        values += (after.counts.spawned, after.counts.unsettled)
+    if before.handover != after.handover:
+        sets += ", goods = ?"
+        values.append(after.handover)
+    if before.ran != after.ran:
+        sets += ", ran = ?"
+        values.append(after.ran)
+    if before.ended != after.ended:
+        sets += ", ended = ?"
+        values.append(after.ended)
+    if before.wait != after.wait:
+        sets += ", wait = ?, wait_at = ?"
+        values += _wait_values(after.wait)
     if was.kind != now.kind or was.deleted != now.deleted or was.facts is not now.facts:
-        sets += _SET_WHO
+        sets += ", kind = ?, facts = ?, state = ?"
         values += _who(now)
     return f"UPDATE sessions SET {sets} WHERE key = ?", (*values, now.key)
 
@@ -123,8 +129,9 @@ SESSIONS: Final = TableShape(
     name="sessions",
     select=f"SELECT {SESSION}, {_REST} FROM sessions WHERE key = ?",
     read=_read,
-    insert="INSERT INTO sessions (key, parent, depth, created_at, kind, facts, state, epoch, generation, last_at,"
-    f" {_REST}, wait_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    insert="INSERT INTO sessions (key, parent, depth, created_at, kind, facts, state, last_at, last_entry, epoch,"
+    " generation, last_turn, covered, tokens_in, tokens_out, cost_usd, tokens_cached, below_usd, spawned, unsettled,"
+    " goods, ran, ended, wait, wait_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     values=_values,
     update=_update,
     delete="DELETE FROM sessions WHERE key = ?",
