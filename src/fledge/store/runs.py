@@ -47,6 +47,10 @@ _FAILED: Final = frozenset(("error", "timeout", "unknown"))
 """The outcomes with which a run counts as failed."""
 
 
+_FACETS: Final = ("outcome", "delivery", "held", "listed", "failed", "busy", "silence_told")
+"""The columns of most indexes. An update names only those that change: each one named rewrites its indexes."""
+
+
 def _facets(row: StoredRun) -> tuple[Any, ...]:
     """The values of the columns in `_FACETS`."""
     run = row.run
@@ -63,15 +67,23 @@ def _facets(row: StoredRun) -> tuple[Any, ...]:
     )
 
 
-def _values(row: StoredRun) -> tuple[Any, ...]:
+_UNTOUCHED: Final = ((None, None), (1, 0, 0, 0))
+"""The facets of a new run, without `held`: the defaults of their columns."""
+_STATE: Final = "id, key, parent, root, created_at, phase, version, due_at, spec, state"
+_INSERT_NEW: Final = f"INSERT INTO runs ({_STATE}, held) VALUES ({','.join('?' * 11)})"
+_INSERT_ANY: Final = f"INSERT INTO runs ({_STATE}, {', '.join(_FACETS)}) VALUES ({','.join('?' * 17)})"
+
+
+def _insert(row: StoredRun) -> tuple[str, tuple[Any, ...]]:
     run = row.run
     mine = (row.number, run.key, run.terms.parent, row.root, row.created_at, run.phase.name, run.version, run.due_at)
-    return (*mine, *_facets(row), row.spec, to_json(run))
+    facets = _facets(row)
+    if (facets[:2], facets[3:]) == _UNTOUCHED:
+        return _INSERT_NEW, (*mine, row.spec, to_json(run), facets[2])
+    return _INSERT_ANY, (*mine, row.spec, to_json(run), *facets)
 
 
 _SET_STATE: Final = "phase = ?, version = ?, state = ?"
-_FACETS: Final = ("outcome", "delivery", "held", "listed", "failed", "busy", "silence_told")
-"""The columns of most indexes. An update names only those that change: each one named rewrites its indexes."""
 
 
 def _update(before: StoredRun, after: StoredRun) -> tuple[str, tuple[Any, ...]]:
@@ -98,9 +110,7 @@ _RUNS: Final = TableShape(
     name="runs",
     select="SELECT id, state, root, created_at, busy, silence_told, spec FROM runs WHERE key = ?",
     read=_read,
-    insert="INSERT INTO runs (id, key, parent, root, created_at, phase, version, due_at, outcome, delivery, held,"
-    " listed, failed, busy, silence_told, spec, state) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    values=_values,
+    insert=_insert,
     update=_update,
     delete="DELETE FROM runs WHERE key = ?",
 )

@@ -65,14 +65,13 @@ class Database(Protocol):
 
 
 class TableShape(NamedTuple, Generic[V]):
-    """How rows of a table are read and written. `update` returns a statement with its values, so that indexed columns
-    are written only if they change."""
+    """How rows of a table are read and written. `insert` and `update` return a statement with its values: a row is
+    inserted without columns that have their defaults, and indexed columns are written only if they change."""
 
     name: str
     select: str
     read: Callable[[Sequence[Any]], V]
-    insert: str
-    values: Callable[[V], tuple[Any, ...]]
+    insert: Callable[[V], tuple[str, tuple[Any, ...]]]
     update: Callable[[V, V], tuple[str, tuple[Any, ...]]]
     delete: str
     keeps: Callable[[V], bool] | None = None
@@ -86,14 +85,14 @@ def plain_shape(kind: type[S], name: str, *keys: str) -> "TableShape[S]":
     columns = kind.__struct_fields__
     others = [column for column in columns if column not in keys]
     found = " AND ".join(f"{key} = ?" for key in keys)
+    insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})"
     update = f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE {found}"
     updated = attrgetter(*others, *keys)
     return TableShape(
         name=name,
         select=f"SELECT {', '.join(columns)} FROM {name} WHERE {found}",
         read=lambda row: kind(*row),
-        insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})",
-        values=astuple,
+        insert=lambda row: (insert, astuple(row)),
         update=lambda before, after: (update, updated(after)),
         delete=f"DELETE FROM {name} WHERE {found}",
     )
@@ -179,7 +178,7 @@ class Table(Generic[K, V]):
         if self._unit.changes is not None:
             self._unit.changes.add(shape.name, changed, self._groups(changed))
         gone: list[Any] = []
-        new: list[Any] = []
+        inserts: dict[str, list[Any]] = {}
         updates: dict[str, list[Any]] = {}
         for key, before in changed.items():
             after = self.kept[key]
@@ -187,14 +186,15 @@ class Table(Generic[K, V]):
                 if before is not None:
                     gone.append(key if isinstance(key, tuple) else (key,))
             elif before is None:
-                new.append(shape.values(after))
+                sql, values = shape.insert(after)
+                inserts.setdefault(sql, []).append(values)
             elif after is not before:
                 sql, values = shape.update(before, after)
                 updates.setdefault(sql, []).append(values)
         if gone:
             many(shape.delete, gone)
-        if new:
-            self._unit.insert(shape.insert, new)
+        for sql, rows in inserts.items():
+            self._unit.insert(sql, rows)
         for sql, rows in updates.items():
             self._unit.expect(many(sql, rows), len(rows), shape.name)
         if shape.keeps is not None:
