@@ -29,7 +29,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 MOST: Final = 10_000
 """The most rows of a table that are cached from one transaction to the next."""
-TOGETHER: Final = 16
+TOGETHER: Final = 32
 """The most rows that one statement inserts."""
 LAST: Final = 2**63 - 1
 """Larger than any row number."""
