@@ -60,16 +60,16 @@ def _words(row: InboxRow) -> tuple[Any, ...]:
     return row.session, row.origin, row.path, row.body, row.text, row.route
 
 
-def _update(before: InboxRow, after: InboxRow) -> tuple[str, tuple[Any, ...]]:
-    if _words(before) == _words(after):
-        sql = "UPDATE inbox SET state = ?, closed_at = ? WHERE seq = ? AND state = ?"
-        return sql, (after.state, after.closed_at, after.seq, before.state)
-    sql = (
-        "UPDATE inbox SET session = ?, origin = ?, state = ?, path = ?, body = ?, text = ?, closed_at = ?, route = ?"
-        " WHERE seq = ? AND state = ?"
-    )
-    what = (after.session, after.origin, after.state, after.path, after.body, after.text, after.closed_at, after.route)
-    return sql, (*what, after.seq, before.state)
+_CLOSED: Final = ("state = ?", "closed_at = ?")
+_CHANGED: Final = (*_CLOSED, *("session = ?", "origin = ?", "path = ?", "body = ?", "text = ?", "route = ?"))
+
+
+def _update(before: InboxRow, after: InboxRow) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    closed, found = (after.state, after.closed_at), (after.seq, before.state)
+    words = _words(after)
+    if _words(before) == words:
+        return _CLOSED, closed + found
+    return _CHANGED, closed + words + found
 
 
 _INBOX: Final = TableShape(
@@ -78,6 +78,7 @@ _INBOX: Final = TableShape(
     read=lambda row: InboxRow(*row),
     insert=_insert,
     update=_update,
+    found="seq = ? AND state = ?",
     delete="DELETE FROM inbox WHERE key = ?",
     keeps=lambda row: row.state == "unread",  # others may be many, and long
     group=lambda row: row.session,

@@ -48,7 +48,7 @@ _FAILED: Final = frozenset(("error", "timeout", "unknown"))
 
 
 _FACETS: Final = ("outcome", "delivery", "held", "listed", "failed", "busy", "silence_told")
-"""The columns of most indexes. An update names only those that change: each one named rewrites its indexes."""
+"""The columns of most indexes."""
 
 
 def _facets(row: StoredRun) -> tuple[Any, ...]:
@@ -83,22 +83,20 @@ def _insert(row: StoredRun) -> tuple[str, tuple[Any, ...]]:
     return _INSERT_ANY, (*mine, row.spec, to_json(run), *facets)
 
 
-_SET_STATE: Final = "phase = ?, version = ?, state = ?"
-
-
-def _update(before: StoredRun, after: StoredRun) -> tuple[str, tuple[Any, ...]]:
+def _update(before: StoredRun, after: StoredRun) -> tuple[tuple[str, ...], list[Any]]:
     run = after.run
-    sets = _SET_STATE
+    sets = ["phase = ?", "version = ?", "state = ?"]
     values: list[Any] = [run.phase.name, run.version, to_json(run)]
     due_at = run.due_at
     if due_at != before.run.due_at:
-        sets += ", due_at = ?"
+        sets.append("due_at = ?")
         values.append(due_at)
     for name, was, now in zip(_FACETS, _facets(before), _facets(after), strict=True):
         if was != now:
-            sets += f", {name} = ?"
+            sets.append(f"{name} = ?")
             values.append(now)
-    return f"UPDATE runs SET {sets} WHERE id = ? AND version = ?", (*values, after.number, before.run.version)
+    values += (after.number, before.run.version)
+    return tuple(sets), values
 
 
 def _read(row: Sequence[Any]) -> StoredRun:
@@ -112,6 +110,7 @@ _RUNS: Final = TableShape(
     read=_read,
     insert=_insert,
     update=_update,
+    found="id = ? AND version = ?",
     delete="DELETE FROM runs WHERE key = ?",
 )
 

@@ -86,39 +86,39 @@ def _insert(row: StoredSession) -> tuple[str, tuple[Any, ...]]:
     return _INSERT_ANY, (*new, *spoken, row.handover, row.ran, row.ended, *_wait_values(row.wait))
 
 
-def _update(before: StoredSession, after: StoredSession) -> tuple[str, tuple[Any, ...]]:
-    """Only what has changed is named: a column that is named rewrites its indexes."""
+def _update(before: StoredSession, after: StoredSession) -> tuple[tuple[str, ...], list[Any]]:
     was, now = before.session, after.session
-    sets = "last_entry = ?"
+    sets = ["last_entry = ?"]
     values: list[Any] = [after.last_entry]
     if before.last_at != after.last_at:
-        sets += ", last_at = ?"
+        sets.append("last_at = ?")
         values.append(after.last_at)
     if _numbers(before) != _numbers(after):
-        sets += ", epoch = ?, generation = ?, last_turn = ?, covered = ?"
+        sets.append("epoch = ?, generation = ?, last_turn = ?, covered = ?")
         values += _numbers(after)
     if before.used is not after.used or before.below_usd != after.below_usd:
-        sets += ", tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?"
+        sets.append("tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?")
         values += _used(after)
     if before.counts is not after.counts:
-        sets += ", spawned = ?, unsettled = ?"
+        sets.append("spawned = ?, unsettled = ?")
         values += (after.counts.spawned, after.counts.unsettled)
     if before.handover != after.handover:
-        sets += ", goods = ?"
+        sets.append("goods = ?")
         values.append(after.handover)
     if before.ran != after.ran:
-        sets += ", ran = ?"
+        sets.append("ran = ?")
         values.append(after.ran)
     if before.ended != after.ended:
-        sets += ", ended = ?"
+        sets.append("ended = ?")
         values.append(after.ended)
     if before.wait != after.wait:
-        sets += ", wait = ?, wait_at = ?"
+        sets.append("wait = ?, wait_at = ?")
         values += _wait_values(after.wait)
     if was.kind != now.kind or was.deleted != now.deleted or was.facts is not now.facts:
-        sets += ", kind = ?, facts = ?, state = ?"
+        sets.append("kind = ?, facts = ?, state = ?")
         values += _who(now)
-    return f"UPDATE sessions SET {sets} WHERE key = ?", (*values, now.key)
+    values.append(now.key)
+    return tuple(sets), values
 
 
 def _read(row: Sequence[Any]) -> StoredSession:
@@ -140,6 +140,7 @@ SESSIONS: Final = TableShape(
     read=_read,
     insert=_insert,
     update=_update,
+    found="key = ?",
     delete="DELETE FROM sessions WHERE key = ?",
 )
 
@@ -229,8 +230,7 @@ def _active_insert(row: ActiveRow) -> tuple[str, tuple[Any, ...]]:
     return _INSERT_ACTIVE, (row.session, *place, *driven, None if turn is None else to_json(turn), int(_fails(turn)))
 
 
-def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[str, tuple[Any, ...]]:
-    """Only what has changed is named: a column that is named rewrites its indexes."""
+def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[tuple[str, ...], list[Any]]:
     sets: list[str] = []
     values: list[Any] = []
     if before.place != after.place or before.seq != after.seq or before.spawner != after.spawner:
@@ -264,9 +264,9 @@ def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[str, tuple[Any,
         if _fails(before.turn) != _fails(after.turn):
             sets.append("failing = ?")
             values.append(int(_fails(after.turn)))
+    values.append(after.session)
     # Without a change, the update only checks that the row exists.
-    what = ", ".join(sets) or "turn = turn"
-    return f"UPDATE active SET {what} WHERE session = ?", (*values, after.session)
+    return tuple(sets) or ("turn = turn",), values
 
 
 def read_driver(row: Sequence[Any]) -> Driver:
@@ -293,5 +293,6 @@ ACTIVE: Final = TableShape(
     read=_read_active,
     insert=_active_insert,
     update=_active_update,
+    found="session = ?",
     delete="DELETE FROM active WHERE session = ?",
 )

@@ -17,6 +17,7 @@ WORKSPACES: Final = TableShape(
         "INSERT INTO workspaces (path, state) VALUES (?,?)",
         (workspace.path, to_json(workspace)),
     ),
-    update=lambda before, after: ("UPDATE workspaces SET state = ? WHERE path = ?", (to_json(after), after.path)),
+    update=lambda before, after: (("state = ?",), (to_json(after), after.path)),
+    found="path = ?",
     delete="DELETE FROM workspaces WHERE path = ?",
 )
