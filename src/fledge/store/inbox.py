@@ -7,6 +7,7 @@ every commit.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec.structs import astuple, replace
@@ -37,30 +38,47 @@ ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, 
 """
 
 
+_INSERT: Final = (
+    "INSERT INTO inbox (seq, key, session, kind, source, origin, path, body, text, arrived_at, route)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+)
+"""An unread row that carries nothing."""
+_INSERT_ANY: Final = f"INSERT INTO inbox ({_ROW}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_inserted: Final = attrgetter(
+    *("seq", "key", "session", "kind", "source", "origin", "path", "body", "text", "arrived_at", "route")
+)
+
+
+def _insert(row: InboxRow) -> tuple[str, tuple[Any, ...]]:
+    if row.state == "unread" and not row.carried:
+        return _INSERT, _inserted(row)
+    return _INSERT_ANY, astuple(row)
+
+
 def _words(row: InboxRow) -> tuple[Any, ...]:
     """The content and the receiver of a row, which seldom change."""
     return row.session, row.origin, row.path, row.body, row.text, row.route
 
 
-def _update(before: InboxRow, after: InboxRow) -> tuple[str, tuple[Any, ...]]:
-    if _words(before) == _words(after):
-        sql = "UPDATE inbox SET state = ?, closed_at = ? WHERE key = ? AND state = ?"
-        return sql, (after.state, after.closed_at, after.key, before.state)
-    sql = (
-        "UPDATE inbox SET session = ?, origin = ?, state = ?, path = ?, body = ?, text = ?, closed_at = ?, route = ?"
-        " WHERE key = ? AND state = ?"
-    )
-    what = (after.session, after.origin, after.state, after.path, after.body, after.text, after.closed_at, after.route)
-    return sql, (*what, after.key, before.state)
+_CLOSED: Final = ("state = ?", "closed_at = ?")
+_CHANGED: Final = (*_CLOSED, *("session = ?", "origin = ?", "path = ?", "body = ?", "text = ?", "route = ?"))
+
+
+def _update(before: InboxRow, after: InboxRow) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    closed, found = (after.state, after.closed_at), (after.seq, before.state)
+    words = _words(after)
+    if _words(before) == words:
+        return _CLOSED, closed + found
+    return _CHANGED, closed + words + found
 
 
 _INBOX: Final = TableShape(
     name="inbox",
     select=f"SELECT {_ROW} FROM inbox WHERE key = ?",
     read=lambda row: InboxRow(*row),
-    insert=f"INSERT INTO inbox ({_ROW}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    values=astuple,
+    insert=_insert,
     update=_update,
+    found="seq = ? AND state = ?",
     delete="DELETE FROM inbox WHERE key = ?",
     keeps=lambda row: row.state == "unread",  # others may be many, and long
     group=lambda row: row.session,

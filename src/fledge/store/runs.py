@@ -47,8 +47,12 @@ _FAILED: Final = frozenset(("error", "timeout", "unknown"))
 """The outcomes with which a run counts as failed."""
 
 
+_FACETS: Final = ("outcome", "delivery", "held", "listed", "failed", "busy", "silence_told")
+"""The columns of most indexes."""
+
+
 def _facets(row: StoredRun) -> tuple[Any, ...]:
-    """The columns of most indexes: outcome, delivery, held, listed, failed, busy, silence_told."""
+    """The values of the columns in `_FACETS`."""
     run = row.run
     phase, ended, delivery = run.phase.name, run.phase.ended, run.phase.delivery
     outcome = None if ended is None else ended.outcome.status
@@ -63,28 +67,36 @@ def _facets(row: StoredRun) -> tuple[Any, ...]:
     )
 
 
-def _values(row: StoredRun) -> tuple[Any, ...]:
+_UNTOUCHED: Final = ((None, None), (1, 0, 0, 0))
+"""The facets of a new run, without `held`: the defaults of their columns."""
+_STATE: Final = "id, key, parent, root, created_at, phase, version, due_at, spec, state"
+_INSERT_NEW: Final = f"INSERT INTO runs ({_STATE}, held) VALUES ({','.join('?' * 11)})"
+_INSERT_ANY: Final = f"INSERT INTO runs ({_STATE}, {', '.join(_FACETS)}) VALUES ({','.join('?' * 17)})"
+
+
+def _insert(row: StoredRun) -> tuple[str, tuple[Any, ...]]:
     run = row.run
     mine = (row.number, run.key, run.terms.parent, row.root, row.created_at, run.phase.name, run.version, run.due_at)
-    return (*mine, *_facets(row), row.spec, to_json(run))
+    facets = _facets(row)
+    if (facets[:2], facets[3:]) == _UNTOUCHED:
+        return _INSERT_NEW, (*mine, row.spec, to_json(run), facets[2])
+    return _INSERT_ANY, (*mine, row.spec, to_json(run), *facets)
 
 
-_SET_STATE: Final = "phase = ?, version = ?, state = ?"
-_SET_FACETS: Final = ", outcome = ?, delivery = ?, held = ?, listed = ?, failed = ?, busy = ?, silence_told = ?"
-
-
-def _update(before: StoredRun, after: StoredRun) -> tuple[str, tuple[Any, ...]]:
-    run, facets = after.run, _facets(after)
-    sets = _SET_STATE
-    values: tuple[Any, ...] = (run.phase.name, run.version, to_json(run))
+def _update(before: StoredRun, after: StoredRun) -> tuple[tuple[str, ...], list[Any]]:
+    run = after.run
+    sets = ["phase = ?", "version = ?", "state = ?"]
+    values: list[Any] = [run.phase.name, run.version, to_json(run)]
     due_at = run.due_at
     if due_at != before.run.due_at:
-        sets += ", due_at = ?"
-        values += (due_at,)
-    if facets != _facets(before):
-        sets += _SET_FACETS
-        values += facets
-    return f"UPDATE runs SET {sets} WHERE id = ? AND version = ?", (*values, after.number, before.run.version)
+        sets.append("due_at = ?")
+        values.append(due_at)
+    for name, was, now in zip(_FACETS, _facets(before), _facets(after), strict=True):
+        if was != now:
+            sets.append(f"{name} = ?")
+            values.append(now)
+    values += (after.number, before.run.version)
+    return tuple(sets), values
 
 
 def _read(row: Sequence[Any]) -> StoredRun:
@@ -96,10 +108,9 @@ _RUNS: Final = TableShape(
     name="runs",
     select="SELECT id, state, root, created_at, busy, silence_told, spec FROM runs WHERE key = ?",
     read=_read,
-    insert="INSERT INTO runs (id, key, parent, root, created_at, phase, version, due_at, outcome, delivery, held,"
-    " listed, failed, busy, silence_told, spec, state) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    values=_values,
+    insert=_insert,
     update=_update,
+    found="id = ? AND version = ?",
     delete="DELETE FROM runs WHERE key = ?",
 )
 

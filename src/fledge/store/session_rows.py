@@ -53,10 +53,9 @@ def _wait_values(wait: Wait | None) -> tuple[Any, ...]:
     return (None, None) if wait is None else (to_json(wait), None if wait.over else wait.due_at)
 
 
-def _steps(row: StoredSession) -> tuple[Any, ...]:
-    """The columns that any step may change."""
-    one = row.session
-    return one.epoch, one.generation, row.last_at, row.last_entry, row.last_turn, row.covered
+def _numbers(row: StoredSession) -> tuple[Any, ...]:
+    """The columns that change when a driver or a turn begins."""
+    return row.session.epoch, row.session.generation, row.last_turn, row.covered
 
 
 def _used(row: StoredSession) -> tuple[Any, ...]:
@@ -64,46 +63,62 @@ def _used(row: StoredSession) -> tuple[Any, ...]:
     return used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached, row.below_usd
 
 
-def _ends(row: StoredSession) -> tuple[Any, ...]:
-    """The columns that change when children or turns begin or end."""
-    return row.counts.spawned, row.counts.unsettled, row.handover, row.ran, row.ended, *_wait_values(row.wait)
-
-
-def _notes(row: StoredSession) -> tuple[Any, ...]:
-    """The values that change when turns begin or end."""
-    return row.handover, row.ran, row.ended, row.wait
-
-
 def _who(session: Session) -> tuple[Any, ...]:
     """The columns that seldom change."""
     return session.kind, to_json(session.facts), "deleted" if session.deleted else "open"
 
 
-def _values(row: StoredSession) -> tuple[Any, ...]:
+_NEW: Final = "key, parent, depth, created_at, kind, facts, state, last_at"
+_SPOKEN: Final = (
+    "last_entry, epoch, generation, last_turn, covered, tokens_in, tokens_out, cost_usd, tokens_cached, below_usd,"
+    " spawned, unsettled, goods, ran, ended, wait, wait_at"
+)
+_INSERT_NEW: Final = f"INSERT INTO sessions ({_NEW}) VALUES ({','.join('?' * 8)})"
+_INSERT_ANY: Final = f"INSERT INTO sessions ({_NEW}, {_SPOKEN}) VALUES ({','.join('?' * 25)})"
+
+
+def _insert(row: StoredSession) -> tuple[str, tuple[Any, ...]]:
     one = row.session
-    mine = (one.key, one.parent, one.depth, one.created_at)
-    return (*mine, *_who(one), *_steps(row), *_used(row), *_ends(row))
+    new = (one.key, one.parent, one.depth, one.created_at, *_who(one), row.last_at)
+    if row == StoredSession(one, row.last_at) and _numbers(row) == (0, 0, 0, 0):
+        return _INSERT_NEW, new
+    spoken = (row.last_entry, *_numbers(row), *_used(row), row.counts.spawned, row.counts.unsettled)
+    return _INSERT_ANY, (*new, *spoken, row.handover, row.ran, row.ended, *_wait_values(row.wait))
 
 
-_SET_STEPS: Final = "epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?"
-_SET_USED: Final = ", tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?"
-_SET_ENDS: Final = ", spawned = ?, unsettled = ?, goods = ?, ran = ?, ended = ?, wait = ?, wait_at = ?"
-_SET_WHO: Final = ", kind = ?, facts = ?, state = ?"
-
-
-def _update(before: StoredSession, after: StoredSession) -> tuple[str, tuple[Any, ...]]:
+def _update(before: StoredSession, after: StoredSession) -> tuple[tuple[str, ...], list[Any]]:
     was, now = before.session, after.session
-    sets, values = _SET_STEPS, _steps(after)
+    sets = ["last_entry = ?"]
+    values: list[Any] = [after.last_entry]
+    if before.last_at != after.last_at:
+        sets.append("last_at = ?")
+        values.append(after.last_at)
+    if _numbers(before) != _numbers(after):
+        sets.append("epoch = ?, generation = ?, last_turn = ?, covered = ?")
+        values += _numbers(after)
     if before.used is not after.used or before.below_usd != after.below_usd:
-        sets += _SET_USED
+        sets.append("tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?")
         values += _used(after)
-    if before.counts is not after.counts or _notes(before) != _notes(after):
-        sets += _SET_ENDS
-        values += _ends(after)
+    if before.counts is not after.counts:
+        sets.append("spawned = ?, unsettled = ?")
+        values += (after.counts.spawned, after.counts.unsettled)
+    if before.handover != after.handover:
+        sets.append("goods = ?")
+        values.append(after.handover)
+    if before.ran != after.ran:
+        sets.append("ran = ?")
+        values.append(after.ran)
+    if before.ended != after.ended:
+        sets.append("ended = ?")
+        values.append(after.ended)
+    if before.wait != after.wait:
+        sets.append("wait = ?, wait_at = ?")
+        values += _wait_values(after.wait)
     if was.kind != now.kind or was.deleted != now.deleted or was.facts is not now.facts:
-        sets += _SET_WHO
+        sets.append("kind = ?, facts = ?, state = ?")
         values += _who(now)
-    return f"UPDATE sessions SET {sets} WHERE key = ?", (*values, now.key)
+    values.append(now.key)
+    return tuple(sets), values
 
 
 def _read(row: Sequence[Any]) -> StoredSession:
@@ -123,10 +138,9 @@ SESSIONS: Final = TableShape(
     name="sessions",
     select=f"SELECT {SESSION}, {_REST} FROM sessions WHERE key = ?",
     read=_read,
-    insert="INSERT INTO sessions (key, parent, depth, created_at, kind, facts, state, epoch, generation, last_at,"
-    f" {_REST}, wait_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    values=_values,
+    insert=_insert,
     update=_update,
+    found="key = ?",
     delete="DELETE FROM sessions WHERE key = ?",
 )
 
@@ -158,74 +172,101 @@ class ActiveRow(Value):
 
 IDLE: Final = ActiveRow("")
 """What holds of a session that is not at work."""
-_NO_PLACE: Final = (None,) * 6
-_NO_DRIVER: Final = (None,) * 12
 
 
-def _place_values(row: ActiveRow) -> tuple[Any, ...]:
-    place = row.place
-    if place is None:
-        return _NO_PLACE
-    return (place.lane, row.spawner, place.rank, row.seq, int(place.suspect), place.due_at)
+def _place_values(row: ActiveRow, place: QueuePlace) -> tuple[Any, ...]:
+    return place.lane, row.spawner, place.rank, row.seq, int(place.suspect), place.due_at
 
 
-def _driver_values(driver: Driver | None) -> tuple[Any, ...]:
-    if driver is None:
-        return _NO_DRIVER
-    return (
-        *(driver.epoch, driver.owner, driver.lane, int(driver.suspect), driver.claimed_at, driver.progress_at),
-        *(int(driver.step_open), driver.release_at, driver.interrupts, driver.patient_until),
-        *(driver.works_in, driver.works_since),
-    )
+def _slot(driver: Driver) -> tuple[Any, ...]:
+    """The columns that seldom change while a driver works."""
+    return driver.epoch, driver.owner, driver.lane, int(driver.suspect), driver.claimed_at, driver.interrupts
 
 
-def _turn_values(turn: OpenTurn | None) -> tuple[Any, ...]:
-    return (None, 0) if turn is None else (to_json(turn), int(turn.drained > 0 and turn.failures > 0))
+def _progress(driver: Driver) -> tuple[Any, ...]:
+    """The columns that each step changes."""
+    return driver.progress_at, int(driver.step_open), driver.patient_until
+
+
+def _fails(turn: OpenTurn | None) -> bool:
+    """True if a turn has read rows and was driven in vain."""
+    return turn is not None and turn.drained > 0 and turn.failures > 0
+
+
+def _set_each(columns: str, value: str = "?") -> str:
+    return ", ".join(f"{column} = {value}" for column in columns.split(", "))
 
 
 _PLACE: Final = "queue_lane, spawner, rank, seq, is_suspect, due_at"
+_SLOT: Final = "epoch, owner, lane, suspect, claimed_at, interrupts"
+_PROGRESS: Final = "progress_at, step_open, patient_until"
 DRIVER: Final = (
     "session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, release_at, interrupts, patient_until,"
     " works_in, works_since"
 )
 """Columns of a driver."""
-_SET_PLACE: Final = "queue_lane = ?, spawner = ?, rank = ?, seq = ?, is_suspect = ?, due_at = ?"
-_SET_DRIVER: Final = (
-    "epoch = ?, owner = ?, lane = ?, suspect = ?, claimed_at = ?, progress_at = ?, step_open = ?, release_at = ?,"
-    " interrupts = ?, patient_until = ?, works_in = ?, works_since = ?"
+_INSERT_QUEUED: Final = f"INSERT INTO active (session, {_PLACE}) VALUES (?,?,?,?,?,?,?)"
+_INSERT_ACTIVE: Final = (
+    f"INSERT INTO active (session, {_PLACE}, {_SLOT}, {_PROGRESS}, release_at, works_in, works_since, turn, failing)"
+    f" VALUES ({','.join('?' * 21)})"
 )
-_SET_PROGRESS: Final = (
-    "progress_at = ?, step_open = ?, interrupts = ?, patient_until = ?, works_in = ?, works_since = ?"
-)
-_SET_TURN: Final = "turn = ?, failing = ?"
+_NOBODY: Final = Driver("", 0, "", "", False, 0.0, 0.0, False, None)
+"""What the columns of a driver say, as far as they may be NULL, where there is none."""
+_SET_PLACE: Final = _set_each(_PLACE)
+_SET_NO_PLACE: Final = _set_each(_PLACE.removesuffix(", due_at"), "NULL")
+_SET_SLOT: Final = _set_each(_SLOT)
+_SET_PROGRESS: Final = _set_each(_PROGRESS)
+_SET_NO_DRIVER: Final = _set_each(f"{_SLOT}, {_PROGRESS}, release_at, works_in, works_since", "NULL")
 
 
-def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[str, tuple[Any, ...]]:
+def _active_insert(row: ActiveRow) -> tuple[str, tuple[Any, ...]]:
+    driver, turn = row.driver, row.turn
+    place = (None,) * 6 if row.place is None else _place_values(row, row.place)
+    if driver is None and turn is None:
+        return _INSERT_QUEUED, (row.session, *place)
+    driven: tuple[Any, ...] = (None,) * 12
+    if driver is not None:
+        driven = *_slot(driver), *_progress(driver), driver.release_at, driver.works_in, driver.works_since
+    return _INSERT_ACTIVE, (row.session, *place, *driven, None if turn is None else to_json(turn), int(_fails(turn)))
+
+
+def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[tuple[str, ...], list[Any]]:
     sets: list[str] = []
-    values: tuple[Any, ...] = ()
-    if (before.place, before.seq, before.spawner) != (after.place, after.seq, after.spawner):
-        sets.append(_SET_PLACE)
-        values = _place_values(after)
-    was, now = before.driver, after.driver
-    if was is not now:
-        if was is None or now is None or _slot(was) != _slot(now):
-            sets.append(_SET_DRIVER)
-            values += _driver_values(now)
+    values: list[Any] = []
+    if before.place != after.place or before.seq != after.seq or before.spawner != after.spawner:
+        if after.place is not None:
+            sets.append(_SET_PLACE)
+            values += _place_values(after, after.place)
         else:
-            sets.append(_SET_PROGRESS)
-            values += (now.progress_at, int(now.step_open), now.interrupts, now.patient_until)
+            sets.append(_SET_NO_PLACE)
+            if before.place is not None and before.place.due_at is not None:
+                sets.append("due_at = NULL")
+    was, now = before.driver, after.driver
+    if now is None:
+        if was is not None:
+            sets.append(_SET_NO_DRIVER)
+    elif was is not now:
+        sets.append(_SET_PROGRESS)
+        values += _progress(now)
+        was = was or _NOBODY
+        if _slot(was) != _slot(now):
+            sets.append(_SET_SLOT)
+            values += _slot(now)
+        if was.release_at != now.release_at:
+            sets.append("release_at = ?")
+            values.append(now.release_at)
+        if was.works_in != now.works_in or was.works_since != now.works_since:
+            sets.append("works_in = ?, works_since = ?")
             values += (now.works_in, now.works_since)
     if before.turn is not after.turn:
-        sets.append(_SET_TURN)
-        values += _turn_values(after.turn)
+        sets.append("turn = ?")
+        values.append(None if after.turn is None else to_json(after.turn))
+        if _fails(before.turn) != _fails(after.turn):
+            sets.append("failing = ?")
+            values.append(int(_fails(after.turn)))
+    values.append(after.session)
     # Without a change, the update only checks that the row exists.
-    what = ", ".join(sets) or "failing = failing"
-    return f"UPDATE active SET {what} WHERE session = ?", (*values, after.session)
-
-
-def _slot(driver: Driver) -> tuple[Any, ...]:
-    """The columns that are indexed or do not change while a driver works."""
-    return driver.epoch, driver.owner, driver.lane, driver.suspect, driver.claimed_at, driver.release_at
+    return tuple(sets) or ("turn = turn",), values
 
 
 def read_driver(row: Sequence[Any]) -> Driver:
@@ -250,9 +291,8 @@ ACTIVE: Final = TableShape(
     name="active",
     select=f"SELECT session, {_PLACE}, {DRIVER.removeprefix('session, ')}, turn FROM active WHERE session = ?",
     read=_read_active,
-    insert=f"INSERT INTO active (session, {_PLACE}, {DRIVER.removeprefix('session, ')}, turn, failing)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    values=lambda row: (row.session, *_place_values(row), *_driver_values(row.driver), *_turn_values(row.turn)),
+    insert=_active_insert,
     update=_active_update,
+    found="session = ?",
     delete="DELETE FROM active WHERE session = ?",
 )

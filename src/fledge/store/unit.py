@@ -29,7 +29,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 MOST: Final = 10_000
 """The most rows of a table that are cached from one transaction to the next."""
-TOGETHER: Final = 16
+TOGETHER: Final = 32
 """The most rows that one statement inserts."""
 LAST: Final = 2**63 - 1
 """Larger than any row number."""
@@ -65,15 +65,17 @@ class Database(Protocol):
 
 
 class TableShape(NamedTuple, Generic[V]):
-    """How rows of a table are read and written. `update` returns a statement with its values, so that indexed columns
-    are written only if they change."""
+    """How rows of a table are read and written. `insert` returns a statement with its values: a row is inserted
+    without columns that have their defaults. `update` returns assignments, and values for them and for `found`: only
+    columns that change are assigned, for each one that is rewrites its indexes."""
 
     name: str
     select: str
     read: Callable[[Sequence[Any]], V]
-    insert: str
-    values: Callable[[V], tuple[Any, ...]]
-    update: Callable[[V, V], tuple[str, tuple[Any, ...]]]
+    insert: Callable[[V], tuple[str, Sequence[Any]]]
+    update: Callable[[V, V], tuple[tuple[str, ...], Sequence[Any]]]
+    found: str
+    """The condition that finds the row of an update."""
     delete: str
     keeps: Callable[[V], bool] | None = None
     """Which rows stay cached after they are written; None: all."""
@@ -86,15 +88,16 @@ def plain_shape(kind: type[S], name: str, *keys: str) -> "TableShape[S]":
     columns = kind.__struct_fields__
     others = [column for column in columns if column not in keys]
     found = " AND ".join(f"{key} = ?" for key in keys)
-    update = f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE {found}"
+    insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})"
+    update = tuple(f"{column} = ?" for column in others)
     updated = attrgetter(*others, *keys)
     return TableShape(
         name=name,
         select=f"SELECT {', '.join(columns)} FROM {name} WHERE {found}",
         read=lambda row: kind(*row),
-        insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})",
-        values=astuple,
+        insert=lambda row: (insert, astuple(row)),
         update=lambda before, after: (update, updated(after)),
+        found=found,
         delete=f"DELETE FROM {name} WHERE {found}",
     )
 
@@ -179,23 +182,25 @@ class Table(Generic[K, V]):
         if self._unit.changes is not None:
             self._unit.changes.add(shape.name, changed, self._groups(changed))
         gone: list[Any] = []
-        new: list[Any] = []
-        updates: dict[str, list[Any]] = {}
+        inserts: dict[str, list[Any]] = {}
+        updates: dict[tuple[str, ...], list[Any]] = {}
         for key, before in changed.items():
             after = self.kept[key]
             if after is None:
                 if before is not None:
                     gone.append(key if isinstance(key, tuple) else (key,))
             elif before is None:
-                new.append(shape.values(after))
+                sql, values = shape.insert(after)
+                inserts.setdefault(sql, []).append(values)
             elif after is not before:
-                sql, values = shape.update(before, after)
-                updates.setdefault(sql, []).append(values)
+                sets, values = shape.update(before, after)
+                updates.setdefault(sets, []).append(values)
         if gone:
             many(shape.delete, gone)
-        if new:
-            self._unit.insert(shape.insert, new)
-        for sql, rows in updates.items():
+        for sql, rows in inserts.items():
+            self._unit.insert(sql, rows)
+        for sets, rows in updates.items():
+            sql = f"UPDATE {shape.name} SET {', '.join(sets)} WHERE {shape.found}"
             self._unit.expect(many(sql, rows), len(rows), shape.name)
         if shape.keeps is not None:
             for key in changed:

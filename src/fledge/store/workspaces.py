@@ -13,8 +13,11 @@ WORKSPACES: Final = TableShape(
     name="workspaces",
     select="SELECT state FROM workspaces WHERE path = ?",
     read=lambda row: _decode(row[0]),
-    insert="INSERT INTO workspaces (path, state) VALUES (?,?)",
-    values=lambda workspace: (workspace.path, to_json(workspace)),
-    update=lambda before, after: ("UPDATE workspaces SET state = ? WHERE path = ?", (to_json(after), after.path)),
+    insert=lambda workspace: (
+        "INSERT INTO workspaces (path, state) VALUES (?,?)",
+        (workspace.path, to_json(workspace)),
+    ),
+    update=lambda before, after: (("state = ?",), (to_json(after), after.path)),
+    found="path = ?",
     delete="DELETE FROM workspaces WHERE path = ?",
 )
