@@ -162,11 +162,9 @@ async def lives(path: Path, children: int, width: int) -> dict[str, float]:
     return {"wall_s": m.wall_s, "cpu_s": m.cpu_s, "grown_mb": m.grown_mb, "fsyncs": store.commits}
 
 
-def main(arguments: list[str]) -> None:
-    """Let them live, look whether all were read, print what it took."""
-    children, width = int(arguments[0]), int(arguments[1])
+def live(children: int, width: int) -> dict[str, float]:
+    """Let them live in a folder of their own, and look whether all were read."""
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
-        asyncio.run(lives(Path(folder) / "warming.db", WARMING, width))
         path = Path(folder) / "floor.db"
         found = asyncio.run(lives(path, children, width))
         db = sqlite3.connect(path)
@@ -174,7 +172,14 @@ def main(arguments: list[str]) -> None:
         db.close()
     if read != children:
         raise RuntimeError(f"{read} of {children} answers were read: the figures mean nothing")
-    print("RESULT " + json.dumps(found))
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    """Let a few live, then so many; print what these took."""
+    children, width = map(int, arguments)
+    live(WARMING, width)
+    print("RESULT " + json.dumps(live(children, width)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import ClassVar, Literal
 
 ROUNDS = 3
 TICK_S = 0.01
@@ -47,6 +47,9 @@ def rss_mb() -> float:
 class Meter:
     """Measures what happens inside `with Meter() as m:`; its figures stand once the block is left."""
 
+    switch: ClassVar[Callable[[str], None] | None] = None
+    """Called with "on" when a block begins and with "off" when it ends; for `bench.instructions`."""
+
     def __init__(self) -> None:
         self.wall_s = self.cpu_s = self.grown_mb = 0.0
 
@@ -54,6 +57,8 @@ class Meter:
         # Garbage of what came before is not on this bill.
         gc.collect()
         self.grown_mb = -rss_mb()
+        if Meter.switch is not None:
+            Meter.switch("on")
         self.wall_s, self.cpu_s = -time.perf_counter(), -cpu_s()
         return self
 
@@ -61,6 +66,8 @@ class Meter:
         self.wall_s += time.perf_counter()
         self.cpu_s += cpu_s()
         self.grown_mb += rss_mb()
+        if Meter.switch is not None:
+            Meter.switch("off")
 
 
 def percentile(values: Iterable[float], percent: float) -> float:

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from bench import children, crowd, lives, run, sse_server, streaming, turns
+from bench import children, crowd, instructions, lives, run, sse_server, streaming, turns
 from bench.measure import Bar, Line, Meter, Rate, filesystem_of, median_rate, percentile, table
 from bench.peers import libraries
 from bench.peers.__main__ import main as peers_main
@@ -105,6 +107,31 @@ def test_a_child_takes_four_commits_and_its_share_of_claims_and_readings_and_is_
     found = children.live(children=50, width=1000)
     assert 4 * 50 < found.commits <= 4.5 * 50
     assert found.reads < 50
+
+
+def test_the_lag_of_the_loop_is_watched_only_where_that_is_asked_for() -> None:
+    assert children.live(children=20, width=1000).lag_p99_ms == 0
+    assert children.live_apart(children=20, width=1000, with_lag=True).lag_p99_ms > 0
+
+
+def test_instructions_are_counted_by_thread_and_threads_that_ran_nothing_are_none(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    (tmp_path / "out-01").write_text("version: 1\nevents: Ir\nfn=(1)\n12 3000\nsummary: 0\ntotals: 6000000\n")
+    (tmp_path / "out-02").write_text("version: 1\nevents: Ir\ntotals: 0\n")
+    assert instructions.millions(tmp_path, children=3) == [2.0]
+
+
+def test_without_valgrind_the_command_that_installs_it_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.instructions"]
+    done = subprocess.run(command, cwd=lives.ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "valgrind is missing: install it (Debian: apt-get install valgrind)\n"
+
+
+@pytest.mark.parametrize("arguments", [["300"], ["0", "8"], ["many", "8"], ["300", "8", "9"]])
+def test_instructions_of_no_number_of_children_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match=r"usage: python -m bench\.instructions"):
+        instructions.main(arguments)
 
 
 def test_the_floor_makes_at_most_six_commits_a_child() -> None:
@@ -249,6 +276,17 @@ def test_a_meter_counts_only_what_happens_inside() -> None:
         sum(range(1000))
     assert 0 <= m.cpu_s < 60
     assert 0 < m.wall_s < 60
+
+
+def test_a_meter_switches_a_counter_of_instructions_on_and_off_around_its_block() -> None:
+    said: list[str] = []
+    Meter.switch = said.append
+    try:
+        with Meter():
+            said.append("inside")
+    finally:
+        Meter.switch = None
+    assert said == ["on", "inside", "off"]
 
 
 def test_the_table_is_aligned_under_its_headings() -> None:
