@@ -61,3 +61,13 @@ def write_private(path: Path, text: str) -> None:
     new = path.with_name(f".{path.name}.{os.getpid()}")
     write_synced(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), text.encode())
     new.replace(path)
+
+
+def create_private(path: Path, text: str) -> None:
+    """Create a file that only its owner can open, whole or not at all. FileExistsError: there is one already."""
+    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    write_synced(os.open(new, CREATE_FLAGS, 0o600), text.encode())
+    try:
+        os.link(new, path, follow_symlinks=False)  # unlike a rename, it never replaces a file
+    finally:
+        new.unlink()

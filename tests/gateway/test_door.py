@@ -4,6 +4,7 @@ import http.client
 import socket
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_the_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -
     assert len(token) >= 32
     assert make_token(tmp_path) == read_token(tmp_path) == token
     assert stat.S_IMODE((tmp_path / TOKEN_FILE).stat().st_mode) == 0o600
+
+
+@proves("8.gateway.1")
+def test_gateways_that_start_at_once_have_one_token(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as gateways:
+        for number in range(50):
+            (folder := tmp_path / str(number)).mkdir()
+            assert len(set(gateways.map(make_token, [folder] * 4))) == 1
+            assert [file.name for file in folder.iterdir()] == [TOKEN_FILE]
 
 
 @proves("8.gateway.1")

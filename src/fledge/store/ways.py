@@ -6,12 +6,12 @@ Both the listening and the connecting process use this file.
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from fledge.errors import Refused, StoreError
-from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS, kept_open, open_plain, write_synced
+from fledge.plain_file import ANY_FOLDER_FLAGS, create_private, kept_open, open_plain
 
 TOKEN_FILE: Final = "gateway.token"
 CONTROL_SOCKET: Final = "hatch"
@@ -60,9 +60,8 @@ def make_token(state: Path) -> str:
     import secrets  # needed by a gateway alone
 
     path = state / TOKEN_FILE
-    try:
-        made = os.open(path, CREATE_FLAGS, 0o600)
-    except FileExistsError:
-        return read_token(state)
-    write_synced(made, f"{secrets.token_urlsafe(32)}\n".encode())
+    if not path.exists():
+        # Another gateway may start at the same moment, and neither may read a token that is half written.
+        with suppress(FileExistsError):
+            create_private(path, f"{secrets.token_urlsafe(32)}\n")
     return read_token(state)
