@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -167,13 +168,27 @@ def test_lanes_are_never_wider_than_set(server: Server) -> None:
     play(test())
 
 
+def _append_time(times: list[float], loop: asyncio.AbstractEventLoop) -> None:
+    times.append(loop.time())
+
+
 @proves("7.engines.6", "Engines share the work: while slots are free for others, one takes no more than its share")
 def test_engines_share_the_work(server: Server) -> None:
+    async def shares() -> list[int]:
+        async with workers(server, 2) as both:
+            began_at: list[list[float]] = [[], []]
+            loop = asyncio.get_running_loop()
+            for worker, times in zip(both, began_at, strict=True):
+                worker.performer.began = partial(_append_time, times, loop)
+            patient_until = loop.time() + PATIENCE_S
+            await both[0].spawn(8)
+            await until(lambda: sum(map(len, began_at)) == 8)
+            assert all(late >= patient_until for times in began_at for late in times[4:])
+            return [len(times) for times in began_at]
+
     async def test() -> None:
-        async with workers(server, 2) as (one, other):
-            await one.spawn(8)
-            await until(lambda: len(one.performer.at_work) + len(other.performer.at_work) == 8)
-            assert len(one.performer.at_work) == len(other.performer.at_work) == 4
+        # An engine that is late, as on a busy machine, loses its share to the other; neither is every time.
+        assert [4, 4] in [await shares() for _ in range(5)]
 
     play(test())
 
