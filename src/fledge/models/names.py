@@ -69,7 +69,7 @@ class Registry:
         self._models: dict[str, Model] = {f"{SCRIPTED}/echo": ScriptedModel(echo)}
         self._opened: dict[tuple[str, WireName], Model] = {}
         self._named = lru_cache(REMEMBERED)(self._find)
-        """What serves a name, cached: each turn asks."""
+        """`_find`, cached: each turn asks."""
 
     def add_provider(self, provider: Provider) -> None:
         """Names `provider/…` are served by it from now on. A built-in one of that name is replaced."""
@@ -103,7 +103,7 @@ class Registry:
         return self._opened[provider.name, api], own
 
     def _find(self, name: str) -> tuple[Model | None, Provider | None, str]:
-        """What serves this name, a model that was added as an object or a provider, and its own name for the model."""
+        """The added model or the provider that serves this name, and its own name for the model."""
         if name in self._models:
             return self._models[name], None, name.partition("/")[2] or name
         prefix, slash, rest = name.partition("/")

@@ -89,7 +89,7 @@ class Facts(TypedDict):
 
 
 class Hints(Struct, gc=False):
-    """What the engine may want to do next. Only ever a shortcut to asking the rows. Most commits have few kinds of
+    """Next steps for the engine. Only ever a shortcut to asking the rows. Most commits have few kinds of
     hints, so the first of a kind makes its list (`added`)."""
 
     look: bool = False

@@ -211,7 +211,7 @@ _INSERT_ACTIVE: Final = (
     f" VALUES ({','.join('?' * 21)})"
 )
 _NOBODY: Final = Driver("", 0, "", "", False, 0.0, 0.0, False, None)
-"""What the columns of a driver say, as far as they may be NULL, where there is none."""
+"""Stands for no driver in comparisons: its columns that may be NULL are."""
 _SET_PLACE: Final = _set_each(_PLACE)
 _SET_NO_PLACE: Final = _set_each(_PLACE.removesuffix(", due_at"), "NULL")
 _SET_SLOT: Final = _set_each(_SLOT)
