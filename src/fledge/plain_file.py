@@ -58,16 +58,23 @@ def write_synced(descriptor: int, data: bytes) -> None:
 def write_private(path: Path, text: str) -> None:
     """Put a file that only its owner can open in the place of this one, whole or not at all; folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    write_synced(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), text.encode())
-    new.replace(path)
+    with _written_beside(path, text) as new:
+        new.replace(path)
 
 
 def create_private(path: Path, text: str) -> None:
     """Create a file that only its owner can open, whole or not at all. FileExistsError: there is one already."""
-    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    write_synced(os.open(new, CREATE_FLAGS, 0o600), text.encode())
-    try:
+    with _written_beside(path, text) as new:
         os.link(new, path, follow_symlinks=False)  # unlike a rename, it never replaces a file
+
+
+@contextmanager
+def _written_beside(path: Path, text: str) -> Iterator[Path]:
+    """A new file with the text, in the same folder; under this name only for the block."""
+    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(new, CREATE_FLAGS, 0o600)
+    try:
+        write_synced(descriptor, text.encode())
+        yield new
     finally:
-        new.unlink()
+        new.unlink(missing_ok=True)
