@@ -171,6 +171,22 @@ def _take(parser: ArgumentParser, *names: str, prefix: str = "", **helps: str) -
         parser.add_argument(*flags, dest=prefix + name, default=None, **shared | special)
 
 
+class _Command(ArgumentParser):
+    """A command. Its parser is made when somebody first asks it anything: of forty commands a process needs one."""
+
+    def __init__(self, fill: Callable[[ArgumentParser], None], **options: Any) -> None:
+        self._fill: Callable[[ArgumentParser], None] | None = fill
+        self._options = options
+
+    def __getattr__(self, name: str) -> Any:
+        if self._fill is None:
+            raise AttributeError(name)
+        fill, self._fill = self._fill, None
+        super().__init__(**self._options)
+        fill(self)
+        return getattr(self, name)
+
+
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="fledge",
@@ -180,7 +196,7 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
     _take(parser, *SHARED, prefix=_BEFORE)
-    subparsers = parser.add_subparsers(metavar="COMMAND", dest="name")
+    subparsers: Any = parser.add_subparsers(metavar="COMMAND", dest="name", parser_class=_Command)
 
     def add(
         name: str,
@@ -188,20 +204,30 @@ def _parser() -> ArgumentParser:
         takes: Sequence[str],
         help: str,
         *arguments: _Argument,
+        either: Sequence[_Argument] = (),
+        given: Mapping[str, object] | None = None,
         **helps: str,
-    ) -> Any:
-        """A command, what runs it, the shared options it takes besides `-v`, and its own arguments. A function of a
-        module of `cli`, such as `verbs.info`, gets, as far as the command takes them: where it asks, the model, the
-        settings, then the command's own arguments in this order."""
-        command = subparsers.add_parser(name, help=help)
-        _take(command, *takes, "verbose", **helps)
-        own = [command.add_argument(*flags, **options).dest for flags, options in arguments]
-        if isinstance(run, str):
-            place = _where if "gateway" in takes else _here if "store" in takes else "state"
-            shared = {"state": place, "model": "model", "settings": "settings"}
-            run = _does(run, *(shared[one] for one in takes if one in shared), *own)
-        command.set_defaults(command=run)
-        return command
+    ) -> None:
+        """A command, what runs it, the shared options it takes besides `-v`, its own arguments, those of which only one
+        may be said, and what it gives besides. A function of a module of `cli`, such as `verbs.info`, gets, as far as
+        the command takes them: where it asks, the model, the settings, then the command's own arguments in this
+        order."""
+
+        def fill(command: ArgumentParser) -> None:
+            _take(command, *takes, "verbose", **helps)
+            if either:
+                group = command.add_mutually_exclusive_group()
+                for flags, options in either:
+                    group.add_argument(*flags, **options)
+            own = [command.add_argument(*flags, **options).dest for flags, options in arguments]
+            does = run
+            if isinstance(does, str):
+                place = _where if "gateway" in takes else _here if "store" in takes else "state"
+                shared = {"state": place, "model": "model", "settings": "settings"}
+                does = _does(does, *(shared[one] for one in takes if one in shared), *own)
+            command.set_defaults(command=does, **given or {})
+
+        subparsers.add_parser(name, help=help, fill=fill)
 
     def verb(name: str, help: str, *arguments: _Argument) -> None:
         """A command that is the function of its name in `cli.verbs`."""
@@ -250,19 +276,26 @@ def _parser() -> ArgumentParser:
         _arg("--no-open", dest="opens", action="store_false", help="only print the address"),
     )
 
-    ps = add("ps", _runs, shows, "list the runs of this folder's conversation, and what waits for you")
-    tree = add("tree", _runs, shows, "list all runs as a tree")
-    for command, limit in ((ps, 20), (tree, 100)):
-        which = command.add_mutually_exclusive_group()
-        for name, words in FILTERS.items():
-            which.add_argument(f"--{name}", dest="filter", action="store_const", const=name, default="all", help=words)
-        command.add_argument(
-            "--search", default="", metavar="WORDS", help="only runs with these words in label or task"
+    filters = [
+        _arg(f"--{name}", dest="filter", action="store_const", const=name, default="all", help=words)
+        for name, words in FILTERS.items()
+    ]
+    for name, limit, help in (
+        ("ps", 20, "list the runs of this folder's conversation, and what waits for you"),
+        ("tree", 100, "list all runs as a tree"),
+    ):
+        add(
+            name,
+            _runs,
+            shows,
+            help,
+            _arg("--search", default="", metavar="WORDS", help="only runs with these words in label or task"),
+            _arg("--agent", default="", metavar="ID", help="only runs of this agent"),
+            _arg("--session", default="", metavar="NAME", help="only runs below this conversation or run"),
+            _arg("--limit", type=int, default=limit, metavar="N", help=f"at most N runs (default: {limit})"),
+            _switch("--watch", "follow the runs until all have settled"),
+            either=filters,
         )
-        command.add_argument("--agent", default="", metavar="ID", help="only runs of this agent")
-        command.add_argument("--session", default="", metavar="NAME", help="only runs below this conversation or run")
-        command.add_argument("--limit", type=int, default=limit, metavar="N", help=f"at most N runs (default: {limit})")
-        command.add_argument("--watch", action="store_true", help="follow the runs until all have settled")
     verb("info", "show one run with its timeline", one_run)
     verb(
         "log",
@@ -327,7 +360,7 @@ def _parser() -> ArgumentParser:
     verb("again", "start a new run with the same task and options", one_run)
     answers = _does("verbs.answer", _where, "run", "words", "yes", "always", "children")
     asked = _arg("run", help=f"{RUN}; or the id of a question")
-    approve = add(
+    add(
         "approve",
         answers,
         shows,
@@ -336,17 +369,17 @@ def _parser() -> ArgumentParser:
         _arg("words", nargs="?", default="", help="an addition to the plan"),
         _switch("--always", "also allow such commands of this agent in this folder from now on"),
         _switch("--children", "with --always: also for its subagents"),
+        given={"yes": True},
     )
-    approve.set_defaults(yes=True)
-    reject = add(
+    add(
         "reject",
         answers,
         shows,
         "reject a tool call, or a plan, which is then made again",
         asked,
         _arg("words", nargs="?", default="", help="the reason, for the model"),
+        given={"yes": False, "always": False, "children": False},
     )
-    reject.set_defaults(yes=False, always=False, children=False)
     verb(
         "permissions",
         "list the commands you have allowed for good, or revoke one",
