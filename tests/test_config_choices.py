@@ -24,6 +24,7 @@ from fledge.config import (
 )
 from fledge.config.schema import Subagents
 from fledge.core.inbox import QueueMode, QueueSettings
+from fledge.core.policy import Budget
 from fledge.errors import BadInput
 from tests.statements import proves
 
@@ -65,6 +66,8 @@ def test_an_agent_overrides_the_limits_it_sets_and_no_other() -> None:
         budget=BudgetBlock(tokens=5, usd=0.0, turns=3, seconds=1.0),
         allow_agents=(),
     )
+    assert settings.budget_for(config, "A") == Budget(tokens=5, usd=None, turns=3, seconds=1.0)
+    assert settings.budget_for(parse("{}").config, "a") is None
 
 
 def test_an_agent_without_an_entry_is_an_empty_one() -> None:

@@ -9,14 +9,13 @@ import fledge
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.params import Nothing
 from fledge.commands.table import method
-from fledge.config import agent_view, model_for_conversation, sandbox_for, spawnable, subagent_limits
+from fledge.config import agent_view, budget_for, model_for_conversation, sandbox_for, spawnable, subagent_limits
 from fledge.config.shown import SettingShown, shown
 from fledge.core.cluster import Member, is_alive
 from fledge.core.policy import Budget, lane_width
 from fledge.core.run import Instant
 from fledge.core.value import NamedValue
 from fledge.models.catalog import Card
-from fledge.orchestrator.budget import configured
 from fledge.orchestrator.journal import Wrong
 from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import LaneQueue, Tx
@@ -252,7 +251,7 @@ def _agent(gateway: GatewayState, agent_id: str, week: tuple[AgentWeekday, ...])
         starts=tuple(one.id for one in spawnable(config, agent_id)),
         max_depth=limits.max_spawn_depth,
         max_children=limits.max_children_per_agent,
-        budget=configured(limits.budget),
+        budget=budget_for(config, agent_id),
         sandbox=sandbox.mode,
         network=sandbox.network,
         week=week,

@@ -24,6 +24,7 @@ from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxe
 from fledge.core.heartbeat import HeartbeatSettings, active_hours
 from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
+from fledge.core.policy import Budget
 from fledge.core.progress import StepLimits
 from fledge.core.value import Value
 from fledge.errors import BadInput
@@ -82,6 +83,13 @@ def subagent_limits(config: Config, agent_id: str) -> Subagents:
     """Limits and defaults of the children this agent spawns: its own where it sets them, else those for all."""
     defaults, own = config.agents.defaults.subagents, agent(config, agent_id).subagents
     return replace(_overlaid(defaults, own), budget=_overlaid(defaults.budget, own.budget))
+
+
+def budget_for(config: Config, agent_id: str) -> Budget | None:
+    """The budget of a child that runs as this agent (0 is no ceiling); None: the settings give none."""
+    given = subagent_limits(config, agent_id).budget
+    found = Budget(given.tokens or None, given.usd or None, given.turns or None, given.seconds or None)
+    return None if found == Budget() else found
 
 
 def lane_for(config: Config, agent_id: str) -> str:

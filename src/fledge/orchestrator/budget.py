@@ -7,19 +7,12 @@ driver works: model steps and tools, each charged when it is committed; waiting 
 
 from msgspec.structs import replace
 
-from fledge.config.schema import BudgetBlock
 from fledge.core import policy
 from fledge.core.policy import Budget, Spent
 from fledge.core.transcript import Replied
 from fledge.orchestrator import inbox
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import BudgetAccount
-
-
-def configured(settings: BudgetBlock) -> Budget | None:
-    """The budget that settings give (0 is no ceiling); None if they give none."""
-    found = Budget(settings.tokens or None, settings.usd or None, settings.turns or None, settings.seconds or None)
-    return None if found == Budget() else found
 
 
 def give(c: Commit, session: str, budget: Budget) -> None:

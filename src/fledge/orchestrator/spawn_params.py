@@ -23,6 +23,7 @@ from fledge.config import (
     DEFAULT_MODEL,
     Config,
     agent,
+    budget_for,
     known_agents,
     lane_for,
     model_for_child,
@@ -52,7 +53,6 @@ from fledge.core.policy import Budget, Limits, Refusal
 from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
 from fledge.errors import BadInput, FledgeError, Refused
-from fledge.orchestrator.budget import configured
 from fledge.orchestrator.commit import Lease
 from fledge.orchestrator.spawn import SpawnRequest
 from fledge.store.base import SessionFacts, Spec
@@ -260,7 +260,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             offline=caller.offline,
         ),
         limits=limits_in(config, own, caller.is_program),
-        budget=_budget(params.budget, configured(subagent_limits(config, target).budget)),
+        budget=_budget(params.budget, budget_for(config, target)),
         cap_of=partial(_max_children, config),
         generations=caller.generations,
         lease=caller.lease,
