@@ -211,6 +211,22 @@ def test_ctrl_c_stops_the_turn_and_gives_unread_words_back(stage: Stage, tmp_pat
         assert "what I typed" not in text
 
 
+@proves("4.tools.45")
+def test_ctrl_c_right_after_the_words_gives_them_back(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        say(chat, "half")
+        chat.wait_for(HALF)
+        chat.type("one" + ENTER + "two" + ENTER + CTRL_C)
+        rows = chat.wait_for("stopped; subagents go on(.|\n)*› one\n *two$").split("\n")
+        assert not any("queued" in row or "esc stops" in row for row in rows)
+        chat.type(CTRL_C)  # empties the input
+        chat.wait_until(lambda rows: rows[-1] == "›")
+        chat.type("delegated" + ENTER)
+        chat.wait_for("Heard.")
+        text = "\n".join(leave(chat))
+        assert text.count("Heard.") == 1
+
+
 def test_a_second_chat_goes_on_when_the_holder_leaves_in_the_middle_of_an_answer(stage: Stage, tmp_path: Path) -> None:
     work = workspace(tmp_path)
     with ExitStack() as stack:

@@ -176,6 +176,9 @@ class Chat:
         """The greeting is said: what happens from here on is shown."""
         self._showing = asyncio.Lock()
         """Held while something is said or shown, so that it is known whose words an entry has."""
+        self._saying = asyncio.Lock()
+        """Held while words are on their way, and while the turn is stopped: then all words are read, unread, or not
+        sent."""
         self._ended: set[str] = set()
         """Ends of runs that are shown."""
         self._news: set[str] = set()
@@ -301,24 +304,25 @@ class Chat:
         await self._turn_to_bound()
 
     async def _say(self, given: WireObject, sent: WordsSent) -> str:
-        await self._turn_to_bound()
-        # Where this process drives, the model is the one it has opened the folder with.
-        given["defaultModel"] = self._model if self._client.is_held else ""
-        is_queued = self._activity.turn is not None
-        if is_queued:
-            self._show_queued(sent.shown)
-        else:
-            self._screen.say(SpokenItem(sent.shown, is_typed_here=True))
-        async with self._showing:
-            try:
-                accepted = await self._client.call("agent", session=self._channel.streams, address=HERE, **given)
-            except FledgeError:
-                self._show_queued()
-                self._screen.put_back(sent.text)
-                raise
-            run_id = str(accepted["runId"])
-            self._answers.unread[run_id] = UnreadWords(sent.text, sent.shown, is_queued)
-        return run_id
+        async with self._saying:
+            await self._turn_to_bound()
+            # Where this process drives, the model is the one it has opened the folder with.
+            given["defaultModel"] = self._model if self._client.is_held else ""
+            is_queued = self._activity.turn is not None
+            if is_queued:
+                self._show_queued(sent.shown)
+            else:
+                self._screen.say(SpokenItem(sent.shown, is_typed_here=True))
+            async with self._showing:
+                try:
+                    accepted = await self._client.call("agent", session=self._channel.streams, address=HERE, **given)
+                except FledgeError:
+                    self._show_queued()
+                    self._screen.put_back(sent.text)
+                    raise
+                run_id = str(accepted["runId"])
+                self._answers.unread[run_id] = UnreadWords(sent.text, sent.shown, is_queued)
+            return run_id
 
     def _show_queued(self, *more: str) -> None:
         self._screen.queued((*(one.shown for one in self._answers.unread.values() if one.is_queued), *more))
@@ -363,13 +367,18 @@ class Chat:
         await self._tell_news()
 
     async def _stop(self) -> None:
-        """Stop the turn; words that it has not read go back into the input."""
+        """Stop the turn; words that it has not read go back into the input, those too that are still to be sent."""
         if not self._is_talked_with:
             self._notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
             return
-        unread = self._answers.unread
-        asked = list(unread)
-        done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
+        unsent = []
+        while not self._typed.empty():
+            unsent.append(self._typed.get_nowait().text)
+            self._typed.task_done()
+        async with self._saying:
+            unread = self._answers.unread
+            asked = list(unread)
+            done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
         self._stopped = self._turn
         self._answers.forget()
         self._activity.stop()
@@ -377,8 +386,8 @@ class Chat:
         self._notice("stopped; subagents go on (/stop stops them too)")
         back = [unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in unread]
         self._show_queued()
-        if back:
-            self._screen.put_back("\n".join(back))
+        if back or unsent:
+            self._screen.put_back("\n".join((*back, *unsent)))
         self._changed.set()
 
     # ---- questions
