@@ -41,12 +41,16 @@ SETTINGS: dict[str, Any] = {
 class Scene:
     """A gateway and what its agents are waiting for."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(self, server: Server, release: asyncio.Event) -> None:
+        self.server, self._release = server, release
         self.address, self.token = server.address, server.token
 
     def call(self, method: str, **params: object) -> Any:
         return self.server.client().call(method, **params)
+
+    def go_on(self) -> None:
+        """Let everything go on that waits."""
+        self.server.loop.call_soon_threadsafe(self._release.set)
 
     def say(self, words: str, session: str = "main") -> None:
         """Say something to a conversation; nobody waits for the answer."""
@@ -73,10 +77,13 @@ class Scene:
 
 
 def obeying(release: asyncio.Event) -> Any:
-    """A script: `call TOOL JSON` is that call, `say WORDS` is said, `wait` goes on once it is released."""
+    """A script: `call TOOL JSON` is that call, `say WORDS` is said, `wait`, alone or before one of these, goes on
+    once it is released."""
 
     async def answer(request: Request) -> Answer:
-        words = last_text(request).strip()
+        return await obey(last_text(request).strip())
+
+    async def obey(words: str) -> Answer:
         verb, _, rest = words.partition(" ")
         match verb:
             case "call":
@@ -88,7 +95,7 @@ def obeying(release: asyncio.Event) -> Any:
                 return ScriptedReply("", (use("sessions_spawn", **msgspec.json.decode(rest)),))
             case "wait":
                 await release.wait()
-                return ScriptedReply("I waited")
+                return await obey(rest or "say I waited")
         return ScriptedReply(f"heard: {words[:60]}")
 
     return answer
@@ -100,7 +107,8 @@ def scene(folder: Path, settings: dict[str, Any] | None = None) -> Iterator[Scen
     release = asyncio.Event()
     model = ScriptedModel(obeying(release))
     with serving(folder / "state", model, settings or SETTINGS) as server:
+        one = Scene(server, release)
         try:
-            yield Scene(server)
+            yield one
         finally:
-            server.loop.call_soon_threadsafe(release.set)
+            one.go_on()

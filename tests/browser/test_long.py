@@ -68,7 +68,7 @@ def busy(tmp_path: Path) -> Iterator[Scene]:
         return ScriptedReply("", (use("read", path=f"{name}.txt"),))
 
     with serving(tmp_path / "state", ScriptedModel(script), SETTINGS) as server:
-        one = Scene(server)
+        one = Scene(server, asyncio.Event())
         for number in range(AT_WORK):
             one.call("runs.spawn", task="step on", label=f"stepper {number}")
         one.call("runs.spawn", task="ask first", label="asker")

@@ -102,6 +102,16 @@ def test_a_call_is_allowed_denied_and_denied_with_words_for_the_model(browser: B
         assert not (work / "three.txt").exists()
 
 
+def test_the_list_of_conversations_tells_of_a_question_as_soon_as_it_is_asked(browser: Browser, desk: Scene) -> None:
+    with sitting(browser, desk) as person:
+        person.sign_in()
+        item = person.page.locator("#conversations").get_by_role("link", name="main")
+        desk.say('wait call exec {"command": "make all"}')
+        expect(item).to_contain_text("at work")
+        desk.go_on()
+        expect(item).to_contain_text("1 thing waits for you")
+
+
 def test_always_shows_the_rule_before_it_is_made_and_it_can_be_revoked(browser: Browser, desk: Scene) -> None:
     desk.ask("exec", command="git status docs/a.md")
     with sitting(browser, desk) as person:

@@ -149,7 +149,7 @@ export class Store {
   hear(event) {
     if (event.type === "connected" || event.type === "lost") { this.#readsRows = true; this.stale(); }
     if (event.type === "row") this.#take(event.row);
-    if (event.type === "approvals") this.readWaiting();
+    if (event.type === "approvals") { this.readWaiting(); this.stale(); } // conversations say what waits in them
     if (event.type === "turn" && ["start", "end", "error", "interrupt"].includes(event.kind)) this.stale();
     for (const hear of [...this.#listeners]) hear(event);
   }
