@@ -9,6 +9,9 @@ UNUSABLE = $(shell { $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or \
 	sys.stdout.write("$(PYTHON) is Python " + sys.version.split()[0])' || echo "$(PYTHON) does not run"; } 2>/dev/null)
 CHECK_PYTHON = $(if $(UNUSABLE),$(error fledge needs Python 3.11 or newer, but $(UNUSABLE)))
 
+# Hundreds of tests start a process: each would compile the whole package.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check bench soak mutate docs pictures site wheel clean
 
 # The demo needs only what users do; what developers need besides takes longer to fetch.
