@@ -144,6 +144,21 @@ def test_an_option_that_a_command_does_not_take_is_refused_before_it_too(
     assert err.endswith(f"fledge {name}: error: takes no {GIVEN[option][0]}\n")
 
 
+@pytest.mark.parametrize("name", LINES)
+def test_an_option_that_nobody_knows_is_refused_with_what_the_command_takes(tmp_path: Path, name: str) -> None:
+    code, out, err = do(tmp_path, [*LINES[name], "--bogus", "--twice"])
+    assert (code, out) == (2, "")
+    assert err.startswith(f"usage: fledge {name} ")
+    assert err.endswith(f"fledge {name}: error: unrecognized arguments: --bogus --twice\n")
+
+
+def test_an_option_that_nobody_knows_is_refused_without_a_command_too(tmp_path: Path) -> None:
+    code, out, err = do(tmp_path, ["--bogus"])
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: fledge [-h] [--version]")
+    assert err.endswith("fledge: error: unrecognized arguments: --bogus\n")
+
+
 WITHOUT_END = {
     *((command, "verbose") for command in LINES),
     *((command, "json") for command in ("run", "spawn", "send")),

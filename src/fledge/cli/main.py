@@ -127,8 +127,10 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     """What a command line asks for. An option means the same before the command and behind it: one that the command
     does not take is refused in both places, of two values the last counts, settings and `-v` add up."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
     command = _choices(parser)[options.name or "chat"]
+    if unknown:
+        (command if options.name else parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.name is None:
         command.parse_args([], options)
     for name, ((flag,), shared) in SHARED.items():
