@@ -4,8 +4,8 @@ Each test holds the pointer or a key down, has the gateway change what is presse
 page was told so and had two frames to draw, and releases.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,14 +25,17 @@ SETTINGS: dict[str, Any] = {
 }
 HEARD = """
 window.heard = []; // methods and their results as soon as the page has read them; "feed" and its text
+window.underWay = 0; // calls without a result
 const ask = window.fetch;
 window.fetch = async (path, given) => {
+  if (path !== "/rpc") return ask(path, given);
+  window.underWay += 1;
   const answer = await ask(path, given);
-  if (path !== "/rpc") return answer;
   const { method } = JSON.parse(given.body);
   const read = answer.json.bind(answer);
   answer.json = async () => {
     const told = await read();
+    window.underWay -= 1;
     window.heard.push([method, told.result]);
     return told;
   };
@@ -99,22 +102,46 @@ def middle(target: Locator) -> tuple[float, float]:
 
 
 @contextmanager
-def pressed(page: Page, target: Locator) -> Iterator[None]:
-    """Hold the pointer down in the middle of something; what the page hears in the block is news."""
-    page.mouse.move(*middle(target))
-    page.evaluate("window.heard.length = 0")
-    page.mouse.down()
+def reading_later(page: Page) -> Iterator[None]:
+    """What the page reads from here on it reads after the block: an answer is taken only once nothing is pressed, and
+    one that says too little would be the only one until then."""
+    kept: list[Route] = []
+
+    def keep(route: Route) -> None:
+        kept.append(route)
+
+    page.route("**/rpc", keep)
+    while page.evaluate("window.underWay") > len(kept):
+        pass
+    yield
+    page.unroute("**/rpc", keep)
+    for route in kept:
+        route.continue_()
+
+
+@contextmanager
+def pressed(page: Page, target: Locator, happens: Callable[[], object] | None = None) -> Iterator[None]:
+    """Hold the pointer down in the middle of something; what the page hears in the block is news. Whatever it reads
+    knows of what `happens`."""
+    with reading_later(page) if happens else nullcontext():
+        page.mouse.move(*middle(target))
+        page.evaluate("window.heard.length = 0")
+        page.mouse.down()
+        if happens:
+            happens()
     yield
     page.mouse.up()
 
 
 @contextmanager
-def touched(page: Page, target: Locator) -> Iterator[None]:
+def touched(page: Page, target: Locator, happens: Callable[[], object]) -> Iterator[None]:
     """As `pressed`, with a finger."""
     session = page.context.new_cdp_session(page)
-    x, y = middle(target)
-    page.evaluate("window.heard.length = 0")
-    session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    with reading_later(page):
+        x, y = middle(target)
+        page.evaluate("window.heard.length = 0")
+        session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+        happens()
     yield
     session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
@@ -170,6 +197,11 @@ def three(desk: Scene) -> Scene:
     return desk
 
 
+def asks(three: Scene) -> None:
+    """The second conversation asks the person something."""
+    three.ask("write", "second", path="a.txt", content="a")
+
+
 @proves("8.page.30", "A press counts for what was pressed, whatever changes or moves until it is released")
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_a_conversation_that_is_pressed_opens_though_the_list_changes(
@@ -179,8 +211,7 @@ def test_a_conversation_that_is_pressed_opens_though_the_list_changes(
     with looking(browser, three, f"chat/{MAIN}") as person:
         page = person.page
         expect(page.locator("#conversations .conv")).to_have_count(3)
-        with pressed(page, conversations(page, name)):
-            three.ask("write", "second", path="a.txt", content="a")
+        with pressed(page, conversations(page, name), lambda: asks(three)):
             told(page, "sessions.query", WAITS)
         expect(page).to_have_url(at(three, "chat", f"agent:main:{name}"))
         expect(conversations(page, "second")).to_contain_text("1 thing waits for you")  # what was heard is shown
@@ -193,14 +224,29 @@ def test_a_conversation_that_a_finger_presses_opens_though_the_list_changes(brow
         page.add_init_script(HEARD)
         person.sign_in()
         expect(page.locator("#conversations .conv")).to_have_count(3)
-        with touched(page, conversations(page, "main")):
-            three.ask("write", "second", path="a.txt", content="a")
+        with touched(
+            page, conversations(page, "main"), lambda: three.ask("write", "second", path="a.txt", content="a")
+        ):
             told(page, "sessions.query", WAITS)
         expect(page).to_have_url(at(three, "chat", MAIN))
-        with touched(page, conversations(page, "first")):
-            three.call("send", session="third", message="say hello", timeoutSeconds=10)
+        hello = {"session": "third", "message": "say hello", "timeoutSeconds": 10}
+        with touched(page, conversations(page, "first"), lambda: three.call("send", **hello)):
             told(page, "sessions.query", "result => result.rows.some((row) => row.key === 'agent:main:third')")
         expect(page).to_have_url(at(three, "chat", "agent:main:first"))
+
+
+def test_news_are_shown_as_soon_after_a_long_press_as_after_a_short_one(browser: Browser, three: Scene) -> None:
+    with looking(browser, three, f"chat/{MAIN}") as person:
+        page = person.page
+        expect(page.locator("#conversations .conv")).to_have_count(3)
+        page.clock.install()
+        page.reload()
+        expect(page.locator("#conversations .conv")).to_have_count(3)
+        with pressed(page, conversations(page, "first"), lambda: three.say("say more", "first")):
+            told(page, "sessions.query", "() => true")
+            page.clock.fast_forward(9000)
+        asks(three)
+        expect(conversations(page, "second")).to_contain_text("1 thing waits for you")
 
 
 @proves("8.page.31")
@@ -212,7 +258,7 @@ def test_a_conversation_with_the_focus_keeps_it_though_the_list_changes(
         page = person.page
         expect(page.locator("#conversations .conv")).to_have_count(3)
         with focused(page, conversations(page, name)):
-            three.ask("write", "second", path="a.txt", content="a")
+            asks(three)
             told(page, "sessions.query", WAITS)
             expect(conversations(page, "second")).to_contain_text("waits for you")
         page.keyboard.press("Enter")
@@ -340,8 +386,7 @@ def test_the_line_above_the_composer_is_pressed_and_keeps_the_focus_though_it_ch
         with focused(page, waits):
             plan = desk.plan("planner", "the plan")
             expect(waits).to_contain_text("2 wait for you")
-        with pressed(page, waits):
-            desk.call("plans.approve", target=plan)
+        with pressed(page, waits, lambda: desk.call("plans.approve", target=plan)):
             told(page, "plans.list", "result => result.length === 0")
         expect(page.locator("#waiting .ask").first).to_be_focused()
 

@@ -10,6 +10,8 @@ const LONGEST_MS = 10_000; // not every release is told, and a page must not sta
 
 let isPointerDown = false;
 let isHeld = false; // something is pressed, or its click may still come
+let heldAt = 0; // when that began
+let heldBefore = 0; // how long things were held before, in ms
 let ending = 0;
 const waiting = [];
 
@@ -25,7 +27,11 @@ export const released = () => new Promise((go) => { whenReleased(go); });
 /** True while something is pressed. */
 export const isPressed = () => isHeld;
 
+/** For how many ms things have been pressed: what waits for the release took so much longer. */
+export const heldMs = () => heldBefore + (isHeld ? performance.now() - heldAt : 0);
+
 function press() {
+  if (!isHeld) heldAt = performance.now();
   isHeld = true;
   end(LONGEST_MS);
 }
@@ -39,6 +45,7 @@ function release(afterMs = CLICK_MS) {
 function end(afterMs) {
   clearTimeout(ending);
   ending = setTimeout(() => {
+    heldBefore = heldMs();
     isHeld = false;
     for (const act of waiting.splice(0)) {
       try { act(); } catch (error) { reportError(error); }

@@ -2,7 +2,7 @@
 // views subscribe, and are asked to draw at most once a frame. It draws nothing itself.
 
 import { call, reading } from "./gateway.js";
-import { isPressed, whenReleased } from "./press.js";
+import { heldMs, isPressed, whenReleased } from "./press.js";
 import { oldestFirst } from "./standing.js";
 
 const MOST_RUNS = 300;
@@ -176,10 +176,10 @@ export class Store {
 
   #read = async () => {
     this.#again = false;
-    const began = performance.now();
+    const began = performance.now() - heldMs();
     await Promise.all([this.readWaiting(), this.readConversations(), this.#readsRows ? this.readRuns() : this.readCounts(), this.readUndelivered()]);
     this.isLoaded = true;
-    this.#pauseMs = Math.max(CALM_MS, 4 * (performance.now() - began));
+    this.#pauseMs = Math.max(CALM_MS, 4 * (performance.now() - heldMs() - began));
     this.#readAt = performance.now();
     this.#timer = 0;
     if (this.#again) this.stale();
