@@ -625,9 +625,8 @@ def test_an_undelivered_result_is_dismissed_and_keeps_the_focus_though_it_is_tri
         dismiss.focus()
         person.see(".because", f"{again()} tries.")
         expect(page.locator("#undelivered-cards .card:focus-within")).to_have_count(1)
-        with pressed(page, dismiss):
-            again()
-            told(page, "undelivered.list", "() => true")  # it was away for a moment, or is back
+        with pressed(page, dismiss, again):
+            told(page, "undelivered.list", "() => true")
         expect(page.locator("#undelivered-cards .outcome")).to_contain_text("Dismissed.")
         assert desk.call("undelivered.list") == []
 
