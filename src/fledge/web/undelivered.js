@@ -24,7 +24,7 @@ export function mount(root, params, { store }) {
   const draw = () => {
     for (const one of store.undelivered) {
       const known = made.get(one.key);
-      if (known && !known.hasLeft && known.tries === one.tries) continue;
+      if (known && (known.isBusy() || (!known.hasLeft && known.tries === one.tries))) continue;
       made.set(one.key, card(store, one)); // new, or back again
       if (known) renew(known.element, made.get(one.key).element);
     }
@@ -45,7 +45,7 @@ function card(store, one) {
   const foot = el("footer", { class: "cardfoot acts" });
   const since = one.arrivedAt && el("time", { class: "soft nowrap", datetime: new Date(one.arrivedAt).toISOString(), title: full(one.arrivedAt) },
     el("span", { class: "num", "data-since": one.arrivedAt }, age(Date.now() - one.arrivedAt)), " ago");
-  let isBusy = false; // something is being done with it here
+  let isBusy = false; // something is being done with it here, and what follows is not read yet
   let isDone = false;
   const done = (words, tone) => {
     if (isDone) return;
@@ -62,9 +62,10 @@ function card(store, one) {
       await call(method, { target: one.key, ...more });
       done(words, tone);
     } finally {
+      await store.readUndelivered();
       isBusy = false;
+      store.changed();
     }
-    await store.readUndelivered();
   };
   const give = (to) => act("undelivered.retry", { to: to.key }, `Offered to ${conversationName(to)}.`, "announcing")();
   fill(foot,
@@ -80,7 +81,7 @@ function card(store, one) {
     el("p", { class: "task" }, isMessage ? "from " : "was for ", isMessage ? sessionLink(store, one.sessionKey) : recipient(store, one)),
     el("p", { class: "because" }, icon("warn", 14), el("span", null, sentence(one.reason || "It is not known why it could not be delivered"), el("span", { class: "faint" }, ` ${plural(one.tries, "try", "tries")}.`, one.keptUntilAt && ` Kept until ${when(one.keptUntilAt)}.`))),
     body, foot));
-  const made = { element, tries: one.tries, hasLeft: false };
+  const made = { element, tries: one.tries, hasLeft: false, isBusy: () => isBusy };
   made.gone = () => {
     if (isBusy) return;
     made.hasLeft = true;
