@@ -375,6 +375,8 @@ class Chat:
         while not self._typed.empty():
             unsent.append(self._typed.get_nowait().text)
             self._typed.task_done()
+        if unsent:
+            self._screen.put_back("\n".join(unsent))
         async with self._saying:
             unread = self._answers.unread
             asked = list(unread)
@@ -386,8 +388,8 @@ class Chat:
         self._notice("stopped; subagents go on (/stop stops them too)")
         back = [unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in unread]
         self._show_queued()
-        if back or unsent:
-            self._screen.put_back("\n".join((*back, *unsent)))
+        if back:
+            self._screen.put_back("\n".join(back))
         self._changed.set()
 
     # ---- questions
