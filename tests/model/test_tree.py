@@ -12,6 +12,7 @@ from fledge.core.policy import YieldTerms
 from fledge.core.progress import StepLimits
 from fledge.core.run import Killed
 from fledge.orchestrator import control, effects, recover, spawn, steps, turns
+from fledge.testing import world
 from tests.effort import effort
 from tests.model.world import CAP, LIMITS, MAIN, World
 from tests.statements import proves
@@ -130,7 +131,7 @@ class TreeOfRuns(RuleBasedStateMachine):
     def step(self, pick: int) -> None:
         drive = self._drive(pick)
         if drive is not None:
-            self.world.attempt(lambda c: turns.step(c, drive, [("tool", "output")]))
+            self.world.attempt(lambda c: world.step(c, drive, [("tool", "output")]))
 
     @rule(pick=PICK, recovers=st.booleans())
     def falter(self, pick: int, recovers: bool) -> None:
@@ -145,7 +146,7 @@ class TreeOfRuns(RuleBasedStateMachine):
         drive = self._drive(pick)
         if drive is not None and not self.world.has_open_calls(drive):
             terms = YieldTerms(asked, wait_s)
-            if self.world.attempt(lambda c: turns.wait(c, drive, terms)) == "over":
+            if self.world.attempt(lambda c: world.wait(c, drive, terms)) == "over":
                 self.world.exit(drive)
 
     @rule(pick=PICK, digest=st.sampled_from(["look", "look", "list"]))

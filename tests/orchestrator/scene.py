@@ -21,6 +21,7 @@ from fledge.orchestrator import control, effects, recover, spawn, turns
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.turns import Drive, TurnContinues
 from fledge.store.base import Counts, Entry, InboxRow, Session, Spec
+from fledge.testing import world
 from tests.model.world import LIMITS, MAIN, World
 
 PROGRAM = "agent:main:script"
@@ -98,7 +99,7 @@ class Scene(World):
 
     def step(self, drive: Drive, *said: str) -> int:
         """A committed step with these words of the assistant; answers how many rows entered at its end."""
-        return self.commit(lambda c: turns.step(c, drive, [("assistant", words) for words in said]))
+        return self.commit(lambda c: world.step(c, drive, [("assistant", words) for words in said]))
 
     def fail(self, drive: Drive, error: str = "no model", cause: Any = "error") -> None:
         self.commit(lambda c: turns.fail(c, drive, error, cause))
@@ -106,7 +107,7 @@ class Scene(World):
 
     def wait(self, drive: Drive, asked: Any = None, wait_s: float | None = None) -> TurnContinues:
         """The driver yields; it exits if it has to wait."""
-        goes = self.commit(lambda c: turns.wait(c, drive, YieldTerms(asked, wait_s)))
+        goes = self.commit(lambda c: world.wait(c, drive, YieldTerms(asked, wait_s)))
         if goes == "over":
             self.exit(drive)
         return goes

@@ -9,6 +9,7 @@ from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
+from fledge.testing import world
 from tests.model.world import MAIN
 from tests.orchestrator.scene import NOBODY, PHASES, Scene, child_in, refused, scene_fixture
 from tests.statements import proves
@@ -96,12 +97,12 @@ def test_a_steered_attempt_is_fenced_off_whatever_it_still_writes(scene: Scene) 
     scene.steer(o.session)
     before = scene.dump()
     writes = (
-        lambda c: turns.step(c, o, [("tool", "x")]),
+        lambda c: world.step(c, o, [("tool", "x")]),
         lambda c: turns.finish(c, o, "too late"),
         lambda c: turns.fail(c, o, "broke"),
         lambda c: turns.falter(c, o, "broke"),
         lambda c: turns.recovered(c, o),
-        lambda c: turns.wait(c, o, YieldTerms()),
+        lambda c: world.wait(c, o, YieldTerms()),
         lambda c: turns.read_more(c, o),
     )
     for write in writes:
@@ -248,7 +249,7 @@ def test_a_kill_ends_what_is_live_and_says_what_has_not_stopped_yet(scene: Scene
 @proves("2.frozen.8", "A kill freezes partial progress, for info and log only")
 def test_a_kill_keeps_what_was_done_so_far_for_info_and_log(scene: Scene) -> None:
     o = scene.orchestrator()
-    scene.commit(lambda c: turns.step(c, o, [("assistant", "half of it"), ("tool", "output")]))
+    scene.commit(lambda c: world.step(c, o, [("assistant", "half of it"), ("tool", "output")]))
     scene.begin(o)
     scene.wait(o)
     scene.kill(o.session)
@@ -366,7 +367,7 @@ def test_a_stop_ends_the_turn_of_a_bound_session_whose_first_task_is_over(scene:
     scene.stop(drive.session)
     assert scene.ended_as(drive.session, turn.turn) is not None
     with pytest.raises(StaleWrite):
-        scene.commit(lambda c: turns.step(c, turn, [("assistant", "chapter 2")]))
+        scene.commit(lambda c: world.step(c, turn, [("assistant", "chapter 2")]))
 
 
 def test_a_stop_above_ends_the_turn_of_a_bound_session_whose_first_task_is_over(scene: Scene) -> None:
@@ -377,7 +378,7 @@ def test_a_stop_above_ends_the_turn_of_a_bound_session_whose_first_task_is_over(
     turn = scene.start(drive.session)
     scene.stop()
     with pytest.raises((StaleWrite, Refused)):
-        scene.commit(lambda c: turns.step(c, turn, [("assistant", "chapter 2")]))
+        scene.commit(lambda c: world.step(c, turn, [("assistant", "chapter 2")]))
 
 
 # ---- delete ----------------------------------------------------------------------------------------------------------

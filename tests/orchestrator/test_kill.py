@@ -11,6 +11,7 @@ from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.commit import Listener
 from fledge.orchestrator.effects import Killing
+from fledge.testing import world
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.statements import proves
@@ -110,7 +111,7 @@ def test_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene: Sc
     scene.kill(o.session)
     before = scene.dump()
     with pytest.raises(Refused, match=f"{o.session} was killed: no further step"):
-        scene.commit(lambda c: turns.step(c, o, [("tool", "output")]))
+        scene.commit(lambda c: world.step(c, o, [("tool", "output")]))
     with pytest.raises(Refused, match="was killed and is stopping: it takes no messages"):
         scene.send(o.session)
     with pytest.raises(Refused, match="is ending: nothing to steer"):

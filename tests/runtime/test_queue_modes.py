@@ -23,6 +23,7 @@ from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply
 from fledge.orchestrator import inbox, outbox, turns
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
+from fledge.testing import world
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, results, said, use
@@ -441,7 +442,7 @@ def test_what_was_thought_before_an_interrupt_is_refused_until_the_driver_has_re
     assert scene.said(MAIN)[-1] == "wait"
     for write in (
         lambda c: turns.finish(c, main, "too early"),
-        lambda c: turns.step(c, main, [("assistant", "too early")]),
+        lambda c: world.step(c, main, [("assistant", "too early")]),
         lambda c: turns.fail(c, main, "too early"),
     ):
         before = scene.dump()

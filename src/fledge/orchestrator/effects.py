@@ -226,20 +226,10 @@ def _close_calls(c: Commit, run: Run, effect: fx.CloseCalls) -> None:
     exchanges.close_turn(c, run.key, TurnEnd("interrupted", effect.reason))
 
 
-def _withdraw_plan(c: Commit, run: Run, effect: fx.WithdrawPlan) -> None:
-    for waiting in inbox.open_rows(c, run.key, "plan"):
-        c.tx.inbox.suppress(waiting, c.at)
-
-
 def _revive_row(c: Commit, run: Run, effect: fx.ReviveRow) -> None:
     for waiting in inbox.open_rows(c, run.key, "outcome"):
         c.tx.inbox.reopen(waiting)
     inbox.readdress(c, run, effect.to)
-
-
-def _dismiss_row(c: Commit, run: Run, effect: fx.DismissRow) -> None:
-    for waiting in inbox.open_rows(c, run.key, "outcome"):
-        c.tx.inbox.dismiss(waiting, c.at)
 
 
 def _tell(c: Commit, run: Run, effect: fx.Tell) -> None:
@@ -363,8 +353,7 @@ def _overdue_words(c: Commit, key: str) -> str:
 
 
 def _give_up_row(c: Commit, run: Run, effect: fx.GiveUpRow) -> None:
-    for row in inbox.open_rows(c, run.key, "outcome"):
-        c.tx.inbox.give_up(row, c.at)
+    inbox.close_rows(c, run.key, "outcome", c.tx.inbox.give_up)
     target = inbox.receiver_of(c, run.terms.parent).session
     if target is not None and not inbox.is_program(c, target):
         inbox.tell_undelivered(c, target)
@@ -434,12 +423,12 @@ APPLIED_BY: Final[dict[type[fx.Effect], Callable[[Commit, Run, Any], object]]] =
     fx.Drain: lambda c, run, effect: inbox.consume_completions(c, run.key),
     fx.Announce: lambda c, run, effect: inbox.announce(c, run, effect.row, effect.text),
     fx.RefreshRow: lambda c, run, effect: inbox.refresh(c, run, effect.text),
-    fx.WithdrawPlan: _withdraw_plan,
+    fx.WithdrawPlan: lambda c, run, effect: inbox.close_rows(c, run.key, "plan", c.tx.inbox.suppress),
     fx.Readdress: lambda c, run, effect: inbox.readdress(c, run),
     fx.Trace: lambda c, run, effect: inbox.tried_in_vain(c, run, effect.result, effect.why),
     fx.GiveUpRow: _give_up_row,
     fx.ReviveRow: _revive_row,
-    fx.DismissRow: _dismiss_row,
+    fx.DismissRow: lambda c, run, effect: inbox.close_rows(c, run.key, "outcome", c.tx.inbox.dismiss),
     fx.HandOver: lambda c, run, effect: inbox.hand_over(c, run.key),
     fx.ReadOn: lambda c, run, effect: inbox.read_on(c, run.key),
     fx.SuppressInbox: lambda c, run, effect: inbox.suppress(c, run),

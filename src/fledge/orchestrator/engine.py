@@ -45,6 +45,9 @@ DEATH_S = 1.0
 LOOK_S = 0.02
 """How long news of other engines is collected before this one looks."""
 
+_TakesUp = Callable[[Commit, str], bool]
+"""Takes up a row that has come due; False if it was not due any more."""
+
 log = logging.getLogger("fledge.engine")
 
 
@@ -375,21 +378,23 @@ class Engine:
     async def _pass(self, now: Instant) -> bool:
         """Do what is due now; True if there was anything, so there may be more."""
 
-        def look(
-            tx: Tx,
-        ) -> tuple[list[QueuePlace], list[str], list[OutboxPost], list[str], list[str], list[str], list[str]]:
+        def look(tx: Tx) -> tuple[list[QueuePlace], list[str], list[OutboxPost], list[tuple[_TakesUp, list[str]]]]:
             tx.ask_for_due(now, DUE_A_PASS)
             places = tx.queue.claimable(self.rules.widths, now, CLAIMS_A_PASS)
             due_runs, due_posts = tx.runs.due(now, DUE_A_PASS), tx.outbox.due(now, DUE_A_PASS)
-            overdue, unbound = tx.requests.overdue(now, DUE_A_PASS), tx.routes.due(now, DUE_A_PASS)
-            waits, beats = tx.turns.overdue(now, DUE_A_PASS), tx.heartbeats.due(now, DUE_A_PASS)
+            due: list[tuple[_TakesUp, list[str]]] = [
+                (heartbeat.come_due, tx.heartbeats.due(now, DUE_A_PASS)),
+                (messages.time_out_request, tx.requests.overdue(now, DUE_A_PASS)),
+                (turns.wait_passed, tx.turns.overdue(now, DUE_A_PASS)),
+                (bindings.come_due, tx.routes.due(now, DUE_A_PASS)),
+            ]
             if self._member is not None and (held := tx.errands.of_others(self.owner)):
                 due_runs = [key for key in due_runs if f"clean:{key}" not in held]
                 due_posts = [post for post in due_posts if f"post:{post.key}" not in held]
-            return places, due_runs, due_posts, overdue, waits, unbound, beats
+            return places, due_runs, due_posts, due
 
         self._missed.clear()  # claims of an earlier pass are known by now
-        places, keys, posts, overdue, waits, unbound, beats = await self.store.read(look)
+        places, keys, posts, due = await self.store.read(look)
         worked = self._troubled = False
         if self._cluster is not None and self._cluster.lease.is_over:
             posts = []  # others may send these; news to look comes once this engine is seen again
@@ -399,10 +404,7 @@ class Engine:
             self._left_at = None
         jobs = [self._claim(places)] if places else []
         jobs += [self._come_due(key) for key in keys]
-        jobs += [self.commit(heartbeat.come_due, session) for session in beats]
-        jobs += [self.commit(messages.time_out_request, run_id) for run_id in overdue]
-        jobs += [self.commit(turns.wait_passed, session) for session in waits]
-        jobs += [self.commit(bindings.come_due, key) for key in unbound]
+        jobs += [self.commit(take_up, key) for take_up, rows in due for key in rows]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 self._note_trouble(outcome)

@@ -6,7 +6,7 @@ and consumed once, or it is given up and stands on the undelivered list. When an
 decided in `core.inbox`. What is said outside goes through `outbox`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Final, Literal
 
@@ -36,7 +36,7 @@ from fledge.core.handover import Handover
 from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
 from fledge.core.prompts import NamedRun
 from fledge.core.route import INTERNAL, Address, RouteSource, answer_to, is_apart, is_same_place, joined, origin_of
-from fledge.core.run import SERVING, Killed, Ok, Path, Run, Running, TextId, Undelivered
+from fledge.core.run import SERVING, Instant, Killed, Ok, Path, Run, Running, TextId, Undelivered
 from fledge.core.schema import fit
 from fledge.core.transcript import (
     NOTHING_CARRIED,
@@ -356,6 +356,12 @@ def readdress(c: Commit, run: Run, to: str | None = None) -> None:
 def open_rows(c: Commit, run: str, kind: ev.RowKind) -> list[str]:
     """Keys of the run's rows of this kind that are unread or undelivered."""
     return [row.key for row in c.tx.inbox.of_run(run) if row.kind == kind]
+
+
+def close_rows(c: Commit, run: str, kind: ev.RowKind, close: Callable[[str, Instant], object]) -> None:
+    """Close the run's rows of this kind that are unread or undelivered, in this way."""
+    for key in open_rows(c, run, kind):
+        close(key, c.at)
 
 
 def notice(c: Commit, session: str, key: str, words: str) -> bool:

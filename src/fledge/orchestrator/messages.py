@@ -323,21 +323,14 @@ def request_standing(tx: Tx, run_id: str) -> RequestStanding:
 
 
 def _standing_of_run(run: Run) -> RequestStanding:
-    ended = run.ended
-    if ended is None:
-        return RequestStanding(status="pending", run_id=run.run_id, session=run.key, started_at=run.started_at)
-    outcome = ended.outcome
-    told, _ = on_wire(outcome)
+    standing = RequestStanding(status="pending", run_id=run.run_id, session=run.key, started_at=run.started_at)
+    if run.ended is None:
+        return standing
+    told, _ = on_wire(run.ended.outcome)
     status: RequestStatus = "error" if told == "unknown" else told
-    error = outcome.error or ("its outcome is unknown" if status == "error" else None)
-    return RequestStanding(
-        status=status,
-        run_id=run.run_id,
-        session=run.key,
-        started_at=ended.started_at,
-        ended_at=ended.ended_at,
-        error=error,
-    )
+    error = run.ended.outcome.error or ("its outcome is unknown" if status == "error" else None)
+    started_at, ended_at = run.ended.started_at, run.ended.ended_at
+    return replace(standing, status=status, started_at=started_at, ended_at=ended_at, error=error)
 
 
 def _how_it_ended(tx: Tx, request: MessageRequest) -> tuple[RequestStatus, str | None]:

@@ -333,8 +333,11 @@ def wait(
     limit = None if verdict == "wait" else _advance(c, drive, step, results)
     if limit is not None:
         return StepOutcome([], over=True, text=text, error=limit)
-    if refusal is None and turns.wait(c, drive, terms) == "over":
+    if verdict == "wait":
+        turns.wait(c, drive, terms)
         return StepOutcome([], over=True, text=text)
+    if verdict == "read":
+        inbox.consume_completions(c, drive.session)
     inbox.consume_waiting(c, drive.session, at_boundary=True)
     turns.progressed(c, drive.session)
     return StepOutcome(new_lines(c, drive.session, last), over=False, text=text)

@@ -27,7 +27,6 @@ from fledge.core.transcript import (
     Line,
     Noted,
     Replied,
-    Resulted,
     follows_cut,
     is_spoken_to,
     last_output,
@@ -53,7 +52,7 @@ from fledge.core.turn import (
     WaitPassed,
 )
 from fledge.core.value import Value
-from fledge.errors import NotFound, Refused, Stopped
+from fledge.errors import NotFound, Stopped
 from fledge.orchestrator import budget, effects, exchanges, heartbeat, inbox, messages, outbox, transcripts
 from fledge.orchestrator.commit import Commit, Lease, check_driver
 from fledge.orchestrator.inbox import ConversationInbox, RunInbox
@@ -200,17 +199,6 @@ def read_more(c: Commit, drive: Drive) -> bool:
     return inbox.consume_waiting(c, drive.session, at_boundary=False) >= inbox_rules.ROWS_A_COMMIT
 
 
-def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool"], str]]) -> int:
-    """Commit a step: its entries, then what may enter at this boundary. Refused while the run is stopping."""
-    fence(c, drive)
-    for kind, text in entries:
-        done = Replied(to_valid_utf8(text)) if kind == "assistant" else Resulted(0, 0, "", "step", to_valid_utf8(text))
-        transcripts.write(c, drive.session, done)
-    taken = inbox.consume_waiting(c, drive.session, at_boundary=True)
-    progressed(c, drive.session)
-    return taken
-
-
 def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
     """The driver is at work, perhaps with tools that may take so long: meanwhile its run is not stuck."""
     c.tx.drivers.progress(session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
@@ -246,9 +234,7 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     return kind_of(c, drive.session).finish(c, drive, reply, result, begun)
 
 
-def fail(
-    c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", "limit"] = "error", wait_s: float = 0.0
-) -> float:
+def fail(c: Commit, drive: Drive, error: str, cause: FailureCause = "error", wait_s: float = 0.0) -> float:
     """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff, or after `wait_s`
     if its provider asks for that. Answers in how many seconds; 0: it is over.
 
@@ -277,16 +263,9 @@ def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["w
     return kind_of(c, drive.session).judge_yield(c, drive, terms)
 
 
-def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
-    """Yield. `over`: the turn has ended, and its run or conversation waits for its children. `on`: the completions it
-    would have waited for were unread, and are in the transcript now. Refused as `judge_yield` says."""
-    verdict = judge_yield(c, drive, terms)
-    if isinstance(verdict, policy.Refusal):
-        raise Refused(verdict.status, verdict.reason)
-    if verdict == "read":
-        inbox.consume_completions(c, drive.session)
-        return "on"
-    return kind_of(c, drive.session).wait(c, drive, terms)
+def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> None:
+    """Yield, where `judge_yield` says `wait`: the turn is over, and its run or conversation waits for its children."""
+    kind_of(c, drive.session).wait(c, drive, terms)
 
 
 def ask(c: Commit, drive: Drive, due_at: Instant) -> None:
@@ -449,7 +428,7 @@ class Attempt:
         )
 
     @staticmethod
-    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
+    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> None:
         run, facts = c.run(drive.session), c.facts(drive.session)
         event = ev.Yielded(
             at=c.at,
@@ -460,7 +439,6 @@ class Attempt:
             **facts,
         )
         effects.apply(c, run.key, event)
-        return "over"
 
     @staticmethod
     def ask(c: Commit, session: str, due_at: Instant) -> None:
@@ -660,12 +638,13 @@ class Talk:
         return policy.judge_yield(terms.asked or "all", wakes, unsettled, facts["settled"], facts["unread"], is_aside)
 
     @staticmethod
-    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
+    def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> None:
         """What the turn has read is answered once the wait is over. One whose session reads no completions any more
         has answered with silence."""
         session, turn, facts = drive.session, c.tx.turns.get(drive.session), c.facts(drive.session)
         if turn is None or inbox.receiver_of(c, session).session != session:
-            return finish(c, drive, NO_REPLY)
+            finish(c, drive, NO_REPLY)
+            return
         asked, earlier = terms.asked or "all", c.tx.turns.wait(session)
         waits = Wait(
             until_settled=policy.wait_until(asked, facts["unsettled"], facts["settled"], facts["unread"]),
@@ -675,7 +654,6 @@ class Talk:
             wakes=turn.wakes,
         )
         effects.move_turn(c, session, TurnYielded(waits))
-        return "over"
 
     @staticmethod
     def ask(c: Commit, session: str, due_at: Instant) -> None:

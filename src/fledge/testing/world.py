@@ -1,17 +1,40 @@
 """A scripted world: a performer that plays every session from a script, so an engine needs neither model nor tools."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 from fledge.clock import pause
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.route import Address
 from fledge.core.run import Run, Terms
-from fledge.orchestrator import control, spawn, turns
+from fledge.core.transcript import Replied, Resulted
+from fledge.orchestrator import control, inbox, spawn, transcripts, turns
+from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive, TurnContinues
 from fledge.store.base import InboxRow, OutboxPost, Spec
+
+
+def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool"], str]]) -> int:
+    """Commit a step: its entries, then what may enter at this boundary; answers how many rows did."""
+    turns.fence(c, drive)
+    for kind, text in entries:
+        transcripts.write(c, drive.session, Replied(text) if kind == "assistant" else Resulted(0, 0, "", "step", text))
+    taken = inbox.consume_waiting(c, drive.session, at_boundary=True)
+    turns.progressed(c, drive.session)
+    return taken
+
+
+def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
+    """Yield: `over` if the turn waits, `on` if what it would wait for was unread. Refused as `judge_yield` says."""
+    verdict = turns.judge_yield(c, drive, terms)
+    policy.enforce(verdict if isinstance(verdict, policy.Refusal) else None)
+    if verdict == "read":
+        inbox.consume_completions(c, drive.session)
+        return "on"
+    turns.wait(c, drive, terms)
+    return "over"
 
 
 class Stage:
@@ -56,7 +79,7 @@ class Stage:
 
     async def step(self, text: str = "") -> int:
         """Commit a step; return how many inbox rows it read."""
-        return await self.engine.commit(turns.step, self.drive, [("tool", text)] if text else [])
+        return await self.engine.commit(step, self.drive, [("tool", text)] if text else [])
 
     async def say(self, text: str) -> TurnContinues:
         """The final reply; `on` if completions had to be read first and the attempt goes on."""
@@ -80,7 +103,7 @@ class Stage:
     async def wait(self, asked: ev.YieldCondition | None = None, wait_s: float | None = None) -> None:
         """Yield; the turn goes on if what it would wait for was unread."""
         terms = policy.YieldTerms(asked, wait_s)
-        self.over = await self.engine.commit(turns.wait, self.drive, terms) == "over"
+        self.over = await self.engine.commit(wait, self.drive, terms) == "over"
 
     async def steer(self, key: str, message: str) -> None:
         """Steer a child."""
