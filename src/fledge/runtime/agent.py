@@ -148,36 +148,29 @@ class AgentLoop:
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
         runtime of a program that this process does not have."""
+        spec = drive.snapshot.spec
         try:
-            profile = await self._prepare(engine, drive)
+            if spec is not None and spec.needs:
+                self.profiles.check_needs(spec)
         except NeedsProgram as needs:
             reason = needs.reason
             pause_s = await engine.commit(turns.needs_program, drive, reason)
             self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
             return
-        if profile is not None:
-            await _Turn(self.feed, engine, drive, profile).run()
-
-    async def _prepare(self, engine: Engine, drive: Drive) -> Profile | None:
-        """The profile of a turn with the model. None if there is no such turn: the child's runtime has run it, it
-        cannot begin, or there is nothing to do."""
-        spec = drive.snapshot.spec
         if spec is not None and spec.runtime != NATIVE:
             await drive_foreign(self.profiles, self.feed, engine, drive, spec)
-            return None
+            return
         try:
             profile = await self.profiles.profile(engine, drive)
-        except NeedsProgram:
-            raise
         except Refused as refused:
             reason = refused.reason
             await engine.commit(turns.fail, drive, reason)
             self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
-            return None
+            return
         if is_idle_round(drive.heartbeat, profile.checklist):
             await engine.commit(turns.let_go, drive)
-            return None
-        return profile
+            return
+        await _Turn(self.feed, engine, drive, profile).run()
 
 
 class _Turn:
@@ -355,7 +348,9 @@ class _Turn:
             return await self._fail(answer)
         self.failed_at = None
         if self.is_in_grace:
-            await self._recover()
+            # The model has answered within the grace period: clear the provisional error.
+            self.is_in_grace = False
+            await self.commit(turns.recovered)
         reply = answer.reply if earlier is None else _with_cost(answer.reply, earlier)
         heard = asking.Heard(stop=answer.stop, text=reply.text, calls=len(reply.calls), dropped=answer.dropped)
         limits = (request.max_tokens, self.profile.max_tokens, self.profile.most_tokens)
@@ -614,11 +609,6 @@ class _Turn:
         if self.failed_at is None:
             self.failed_at = self.engine.clock.now()
         return self.failed_at
-
-    async def _recover(self) -> None:
-        """The model has answered within the grace period: clear the provisional error."""
-        self.is_in_grace = False
-        await self.commit(turns.recovered)
 
     async def _look_at_handover(self, finally_: bool = False) -> Handover | None:
         """The current handover; None if it is stored already."""

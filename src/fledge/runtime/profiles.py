@@ -245,8 +245,6 @@ class ConfiguredProfiles:
         self._use_engine(engine)
         snapshot = drive.snapshot
         session, spec = snapshot.session, snapshot.spec
-        if spec is not None and spec.needs:
-            self.check_needs(spec)
         facts, agent_id = session.facts, session.facts.agent_id
         wishes = snapshot.wishes
         if facts.model or facts.thinking:  # a person has set these for all turns
