@@ -636,7 +636,9 @@ class _Turn:
 
     async def _work(self, calls: list[OpenCall]) -> bool:
         """Run the calls that need no approval any more, concurrently; False if the turn now waits for a person."""
-        answers = await self._answers(calls) if "asked" in [call.call.state for call in calls] else {}
+        answers: ApprovalsByCall = {}
+        if "asked" in [call.call.state for call in calls]:
+            answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
         ready, yields, is_asking = self._sorted_out(calls, answers)
         if len(yields) == len(calls):  # a yield comes after all other calls of its step
             return await self._yield(calls, yields[-1])
@@ -653,9 +655,6 @@ class _Turn:
             await self.commit(steps.ask)
             return False
         return goes_on
-
-    async def _answers(self, calls: list[OpenCall]) -> ApprovalsByCall:
-        return await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
 
     def _sorted_out(
         self, calls: list[OpenCall], answers: ApprovalsByCall
