@@ -102,10 +102,13 @@ class Agent(Generic[T]):
                 raise BadInput("agents", "must be agents, or their names", one)
 
     def __repr__(self) -> str:
-        about = [f"tools {', '.join(self.tools) or 'none'}"] if self.tools is not None else []
-        about += [f"model {self.model}"] if isinstance(self.model, str) else []
-        about += [f"answers {getattr(self.output_type, '__name__', self.output_type)}"] if self.output_type else []
-        return f"<fledge agent {self.name}{': ' if about else ''}{', '.join(about)}>"
+        parts = [
+            "" if self.tools is None else f"tools {', '.join(self.tools) or 'none'}",
+            f"model {self.model}" if isinstance(self.model, str) else "",
+            f"answers {getattr(self.output_type, '__name__', self.output_type)}" if self.output_type else "",
+        ]
+        about = ", ".join(filter(None, parts))
+        return f"<fledge agent {self.name}{': ' if about else ''}{about}>"
 
     def settings(self, model_name: str = "") -> dict[str, object]:
         """Return this agent as an entry of the setting `agents.list`. A model object is named `model_name` there.

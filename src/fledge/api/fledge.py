@@ -9,7 +9,7 @@ import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, get_args, overload
 
@@ -166,8 +166,9 @@ class Fledge:
         self._store: Store | None = None
         self._engine: Engine | None = None
         self._changes: Changes | None = None
-        self._relay: Relay | None = None
-        """Carries live events between the processes of a store on a server."""
+        self._opened = AsyncExitStack()
+        """What is let go when it is closed, the last first."""
+        self._opened.push_async_callback(parts.profiles.close)
         self._background = BackgroundTasks(log, lambda: self._engine is not None)
         self._is_asked = False
         """Somebody here answers questions to a person."""
@@ -179,7 +180,10 @@ class Fledge:
             raise Refused("error", "this fledge is open already: call fledge.open again for another")
         self._store = parts.open_store()
         self._opened_by = os.getpid()
-        try:
+        cluster = self._store.cluster
+        async with self._opened as opening:
+            opening.push_async_callback(self._store.close)
+            opening.push_async_callback(self._background.end)
             engine = Engine(
                 self._store,
                 parts.agent,
@@ -187,46 +191,34 @@ class Fledge:
                 ids=parts.ids,
                 rules=parts.rules,
                 drives=parts.drives,
-                settings={} if self._store.cluster is None else section_digests(self.identity),
-                limits={} if self._store.cluster is None else limits_of(self.config),
+                settings={} if cluster is None else section_digests(self.identity),
+                limits={} if cluster is None else limits_of(self.config),
             )
             self._changes = Changes(engine)
             await parts.profiles.use_store(self._store)
-            self._engine = await engine.__aenter__() if self._has_loop else engine
-            if self._store.cluster is not None:
-                self._relay = Relay(parts.agent.feed, engine, self._store.cluster)
-                self._relay.start()
+            if parts.drives or cluster is not None:  # it drives, or hears engines of other processes
+                await opening.enter_async_context(engine)
+            if cluster is not None:
+                relay = Relay(parts.agent.feed, engine, cluster)
+                relay.start()
+                opening.push_async_callback(relay.stop)
+            self._engine = engine
+            opening.callback(self._refuse_callers)
             if parts.drives:
                 await engine.commit(open_program, self.program)
                 await self._program_came()
-        except BaseException:
-            await self._let_go()
-            raise
+            self._opened = opening.pop_all()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Stop driving, wait until every driver has let go, close the folder. What is unfinished goes on later."""
-        await self._let_go()
+        await self._opened.aclose()
 
-    async def _let_go(self) -> None:
-        engine, self._engine = self._engine, None
+    def _refuse_callers(self) -> None:
+        """Refuse what is asked from now on, and what still waits."""
+        self._engine = None
         if self._changes is not None:
             self._changes.close()
-        if self._relay is not None:
-            await self._relay.stop()
-        try:
-            if engine is not None and self._has_loop:
-                await engine.__aexit__(None, None, None)
-        finally:
-            await self._background.end()
-            if self._store is not None:
-                await self._store.close()
-            await self._parts.profiles.close()
-
-    @property
-    def _has_loop(self) -> bool:
-        """True if the engine is entered: it drives, or hears engines of other processes."""
-        return self._parts.drives or (self._store is not None and self._store.cluster is not None)
 
     async def _program_came(self) -> None:
         """Let runs go on that wait for what this process has brought."""

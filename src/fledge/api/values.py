@@ -100,12 +100,12 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
         parts = [
             quoted(self.label) if self.label else self.run_id,
             self.status if self.done else f"{self.status} ({self.phase})",
-            *([f"after {duration(self.ended_at - self.started_at)}"] if self.started_at and self.ended_at else []),
-            *([f"error: {self.error}"] if self.error else []),
-            *([f"value error: {self.value_error}"] if self.value_error else []),
-            *([quoted(self.text)] if self.text else []),
+            f"after {duration(self.ended_at - self.started_at)}" if self.started_at and self.ended_at else "",
+            f"error: {self.error}" if self.error else "",
+            f"value error: {self.value_error}" if self.value_error else "",
+            quoted(self.text) if self.text else "",
         ]
-        return f"<fledge result {', '.join(parts)}>"
+        return f"<fledge result {', '.join(filter(None, parts))}>"
 
 
 class RunInfo(NamedValue):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
@@ -256,22 +257,22 @@ def with_kills_as(run: RunInfo, status: Literal["error", "killed"]) -> RunInfo:
     return replace(run, status=status if run.ended_reason == "killed" else run.status, children=below)
 
 
-def runs(tx: Tx, requester: str, status: str | None = None, limit: int = MOST_RUNS) -> list[RunInfo]:
+def runs(tx: Tx, requester: str, status: str | None = None) -> list[RunInfo]:
     """The runs of a requester, oldest first; those of one status, if one is given. Only the status `archived` shows
-    archived runs. Of more than the limit, the active and the newest ones."""
+    archived runs. Of more than `MOST_RUNS`, the active and the newest ones."""
     if status is not None and status not in STATUSES:
         raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
     if status == "archived":
         archived = [key for key in tx.runs.children(requester) if tx.runs.load(key).phase.name == "archived"]
-        return [run_info(tx, key) for key in archived[-limit:]]
-    found: list[tuple[RunMark, RunInfo]] = []
-    for listed in _newest(tx, requester):
-        run = run_info(tx, listed.key)
-        if status in (None, run.status, run.phase, "active" if run.ended_at is None else "done"):
-            found.append((listed.mark, run))
-        if len(found) == limit:
-            break
-    return [run for _, run in sorted(found, key=lambda one: (one[0].at, one[0].number))]
+        return [run_info(tx, key) for key in archived[-MOST_RUNS:]]
+    listed = ((one.mark, run_info(tx, one.key)) for one in _newest(tx, requester))
+    fitting = (
+        (mark, run)
+        for mark, run in listed
+        if status in (None, run.status, run.phase, "active" if run.ended_at is None else "done")
+    )
+    found = sorted(islice(fitting, MOST_RUNS), key=lambda one: (one[0].at, one[0].number))
+    return [run for _, run in found]
 
 
 def _newest(tx: Tx, requester: str) -> Iterator[ListedRun]:

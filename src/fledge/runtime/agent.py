@@ -148,36 +148,29 @@ class AgentLoop:
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
         runtime of a program that this process does not have."""
+        spec = drive.snapshot.spec
         try:
-            profile = await self._prepare(engine, drive)
+            if spec is not None and spec.needs:
+                self.profiles.check_needs(spec)
         except NeedsProgram as needs:
             reason = needs.reason
             pause_s = await engine.commit(turns.needs_program, drive, reason)
             self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
             return
-        if profile is not None:
-            await _Turn(self.feed, engine, drive, profile).run()
-
-    async def _prepare(self, engine: Engine, drive: Drive) -> Profile | None:
-        """The profile of a turn with the model. None if there is no such turn: the child's runtime has run it, it
-        cannot begin, or there is nothing to do."""
-        spec = drive.snapshot.spec
         if spec is not None and spec.runtime != NATIVE:
             await drive_foreign(self.profiles, self.feed, engine, drive, spec)
-            return None
+            return
         try:
             profile = await self.profiles.profile(engine, drive)
-        except NeedsProgram:
-            raise
         except Refused as refused:
             reason = refused.reason
             await engine.commit(turns.fail, drive, reason)
             self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
-            return None
+            return
         if is_idle_round(drive.heartbeat, profile.checklist):
             await engine.commit(turns.let_go, drive)
-            return None
-        return profile
+            return
+        await _Turn(self.feed, engine, drive, profile).run()
 
 
 class _Turn:
@@ -355,7 +348,9 @@ class _Turn:
             return await self._fail(answer)
         self.failed_at = None
         if self.is_in_grace:
-            await self._recover()
+            # The model has answered within the grace period: clear the provisional error.
+            self.is_in_grace = False
+            await self.commit(turns.recovered)
         reply = answer.reply if earlier is None else _with_cost(answer.reply, earlier)
         heard = asking.Heard(stop=answer.stop, text=reply.text, calls=len(reply.calls), dropped=answer.dropped)
         limits = (request.max_tokens, self.profile.max_tokens, self.profile.most_tokens)
@@ -615,11 +610,6 @@ class _Turn:
             self.failed_at = self.engine.clock.now()
         return self.failed_at
 
-    async def _recover(self) -> None:
-        """The model has answered within the grace period: clear the provisional error."""
-        self.is_in_grace = False
-        await self.commit(turns.recovered)
-
     async def _look_at_handover(self, finally_: bool = False) -> Handover | None:
         """The current handover; None if it is stored already."""
         found = await look_for_handover(self.profile.handover, finally_)
@@ -646,7 +636,9 @@ class _Turn:
 
     async def _work(self, calls: list[OpenCall]) -> bool:
         """Run the calls that need no approval any more, concurrently; False if the turn now waits for a person."""
-        answers = await self._answers(calls) if "asked" in [call.call.state for call in calls] else {}
+        answers: ApprovalsByCall = {}
+        if "asked" in [call.call.state for call in calls]:
+            answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
         ready, yields, is_asking = self._sorted_out(calls, answers)
         if len(yields) == len(calls):  # a yield comes after all other calls of its step
             return await self._yield(calls, yields[-1])
@@ -663,9 +655,6 @@ class _Turn:
             await self.commit(steps.ask)
             return False
         return goes_on
-
-    async def _answers(self, calls: list[OpenCall]) -> ApprovalsByCall:
-        return await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
 
     def _sorted_out(
         self, calls: list[OpenCall], answers: ApprovalsByCall

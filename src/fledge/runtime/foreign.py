@@ -40,10 +40,7 @@ log = logging.getLogger("fledge.runtime")
 
 
 async def drive_foreign(profiles: Profiles, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
-    """Run one turn of a session in a foreign runtime to its end. Raises `NeedsProgram` if the runtime belongs to a
-    program that is not connected."""
-    if spec.needs:
-        profiles.check_needs(spec)
+    """Run one turn of a session in a foreign runtime to its end."""
     runtime = profiles.runtime(spec.runtime)
     try:
         if runtime is None:
@@ -51,8 +48,7 @@ async def drive_foreign(profiles: Profiles, feed: Feed, engine: Engine, drive: D
         session = drive.snapshot.session
         folder, env = profiles.work_place(session)
     except Refused as refused:
-        reason = refused.reason
-        await engine.commit(turns.fail, drive, reason)
+        await engine.commit(turns.fail, drive, refused.reason)
         return
     look = profiles.handover(session, drive.run)
     await _Turn(feed, engine, drive, spec, runtime, folder, env, look).run()
@@ -86,8 +82,7 @@ class _Turn(Struct):
             await self._fail(INTERRUPTED, provisional=False)
             return
         prompt = begun[0].call.arguments if begun else prompt_of(self.spec.task, lines)
-        is_again = bool(begun)
-        self.last = await self.engine.commit(_begin, self.drive, self.spec.runtime, prompt, is_again)
+        self.last = await self.engine.commit(_begin, self.drive, self.spec.runtime, prompt, bool(begun))
         try:
             await self._work(prompt)
         finally:
@@ -96,30 +91,8 @@ class _Turn(Struct):
                 await asyncio.wait([self.writing])
 
     async def _work(self, prompt: str) -> None:
-        for left in range(self.runtime.retries, -1, -1):
-            try:
-                text = await self.runtime.run(self._describe(prompt))
-            except Faltered as faltered:
-                error, aborted = faltered.error, faltered.aborted
-            except BaseException as raised:
-                if is_stop(raised):
-                    raise
-                log.exception("runtime %s of %s failed", self.spec.runtime, self.drive.session)
-                error, aborted = describe(raised), False
-            else:
-                await self._finish(str(text))
-                return
-            if not left or self.drive.run is None:
-                await self._fail(error, aborted=aborted)
-                return
-            self.tell("retry", error)
-            await self.engine.commit(turns.falter, self.drive, error)
-            await pause(self.engine.clock, RETRY_S)
-            await self.engine.commit(turns.recovered, self.drive)
-
-    def _describe(self, prompt: str) -> Work:
         run = self.drive.run
-        return Work(
+        work = Work(
             session=self.drive.session,
             run_id="" if run is None else run.run_id,
             attempt=0 if run is None else run.attempt,
@@ -130,6 +103,26 @@ class _Turn(Struct):
             env=self.env,
             say=self._say,
         )
+        for left in range(self.runtime.retries, -1, -1):
+            try:
+                text = await self.runtime.run(work)
+            except Faltered as faltered:
+                error, aborted = faltered.error, faltered.aborted
+            except BaseException as raised:
+                if is_stop(raised):
+                    raise
+                log.exception("runtime %s of %s failed", self.spec.runtime, self.drive.session)
+                error, aborted = describe(raised), False
+            else:
+                await self._finish(str(text))
+                return
+            if not left or run is None:
+                await self._fail(error, aborted=aborted)
+                return
+            self.tell("retry", error)
+            await self.engine.commit(turns.falter, self.drive, error)
+            await pause(self.engine.clock, RETRY_S)
+            await self.engine.commit(turns.recovered, self.drive)
 
     def _say(self, line: str) -> None:
         """Emit a line of progress, and store a sign of life now and then, so that the run does not count as stuck."""

@@ -7,7 +7,7 @@ catalogue.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -191,7 +191,6 @@ class ConfiguredProfiles:
         """The engine for which the session tools were made."""
         self._found_workspace = lru_cache(POSITIONS)(self._find_workspace)
         self._settings_for = lru_cache(POSITIONS)(self._find_settings)
-        self._rules_for = lru_cache(POSITIONS)(self._find_rules)
         self._bare = BareFolders()
         self._looked_at: dict[Path, tuple[str, bool]] = {}
         """Cache of `_look_at_place`, for one iteration of the event loop."""
@@ -245,8 +244,6 @@ class ConfiguredProfiles:
         self._use_engine(engine)
         snapshot = drive.snapshot
         session, spec = snapshot.session, snapshot.spec
-        if spec is not None and spec.needs:
-            self.check_needs(spec)
         facts, agent_id = session.facts, session.facts.agent_id
         wishes = snapshot.wishes
         if facts.model or facts.thinking:  # a person has set these for all turns
@@ -288,7 +285,7 @@ class ConfiguredProfiles:
             readable=await self._files.readable(engine, snapshot),
             handover=self._files.handover(session, drive.run, workspace) if makes_files else None,
             asks=held.asks,
-            rule_for=self._rules_for(begins, agent_id, session.kind not in ("main", "named")),
+            rule_for=partial(self._rule_for, Asker(begins, agent_id, session.kind not in ("main", "named"))),
             compacts=bool(wishes) and any(wish.compact for wish in wishes),
             unasked=held.unasked,
             is_budgeted=snapshot.is_budgeted,
@@ -487,10 +484,6 @@ class ConfiguredProfiles:
         """Raise `Refused` for a workspace that contains the home folder and that no person has confirmed."""
         if is_broad(real, self.protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
-
-    def _find_rules(self, begins: str, agent_id: str, is_child: bool) -> Callable[[str], Permission | Offer | None]:
-        """`_rule_for` for turns of this agent that begin in this folder."""
-        return partial(self._rule_for, Asker(begins, agent_id, is_child))
 
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """The rule that covers a command, else the rule that *always* would add. Rules are read each time, so that a
