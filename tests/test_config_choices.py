@@ -117,9 +117,9 @@ def test_without_any_setting_no_model_and_no_thinking_is_named() -> None:
 def test_the_thinking_of_a_child_is_the_first_that_is_set() -> None:
     document = {"agents": {"list": [{"id": "a", "subagents": {"thinking": "off"}}]}}
     config = with_settings(document, [S + "thinking=low"]).config
-    assert thinking_for_child(config, "high", "a") == Chosen("high", "thinking")
-    assert thinking_for_child(config, None, "A") == Chosen("off", "agents.list.a.subagents.thinking")
-    assert thinking_for_child(config, None, "b") == Chosen("low", "agents.defaults.subagents.thinking")
+    assert thinking_for_child(config, "high", "a") == "high"
+    assert thinking_for_child(config, None, "A") == "off"
+    assert thinking_for_child(config, None, "b") == "low"
     assert refusal(thinking_for_child, config, "xhigh", "a") == (
         "thinking: must be one of off, minimal, low, medium, high (got 'xhigh')"
     )

@@ -13,7 +13,7 @@ import pytest
 
 from fledge.cli.settings import trust_folder
 from fledge.config import Config
-from fledge.config.places import FoundSettings, discover, trust
+from fledge.config.places import FoundSettings, discover, read_written, trust
 from tests.statements import proves
 
 GOOD = '{"agents": {"defaults": {"model": "good/model"}}}'
@@ -114,7 +114,7 @@ def swaps(
 @pytest.mark.parametrize("what", ["file", "agent"])
 def test_swapped_settings_never_count_in_full(tmp_path: Path, what: What) -> None:
     one = Project(tmp_path, what)
-    trust(one.folder, one.user)
+    trust(read_written(one.folder), one.user)
     ends = set()
     for _, _, found in swaps(what, lambda: one, Project.discover):
         assert not is_evil(found.loaded.config)

@@ -175,7 +175,7 @@ def test_a_cloned_project_is_not_trusted_and_its_settings_only_tighten(project: 
 @proves("8.trust.1")
 def test_a_trusted_project_counts_in_full_until_one_byte_changes(project: Path, tmp_path: Path) -> None:
     user = tmp_path / "user"
-    trust(project, user)
+    trust(read_written(project), user)
     found = discover(project, user=user)
     assert found.trusted
     assert found.loaded.config.agents.list[0].prompt == "You find faults."
@@ -185,42 +185,42 @@ def test_a_trusted_project_counts_in_full_until_one_byte_changes(project: Path, 
 
 
 def test_a_new_profile_in_a_trusted_project_needs_trust_again(project: Path, tmp_path: Path) -> None:
-    trust(project, tmp_path)
+    trust(read_written(project), tmp_path)
     (project / "agents" / "other.md").write_text("You are new.")
-    assert not is_trusted(project, tmp_path)
+    assert not is_trusted(read_written(project), tmp_path)
 
 
 def test_trust_can_be_taken_back(project: Path, tmp_path: Path) -> None:
-    trust(project, tmp_path)
+    trust(read_written(project), tmp_path)
     assert revoke(project, tmp_path)
     assert not revoke(project, tmp_path)
-    assert not is_trusted(project, tmp_path)
+    assert not is_trusted(read_written(project), tmp_path)
 
 
 def test_the_list_of_trusted_projects_is_private_to_the_user(project: Path, tmp_path: Path) -> None:
-    trust(project, tmp_path / "user")
+    trust(read_written(project), tmp_path / "user")
     assert (tmp_path / "user" / "trusted.json").stat().st_mode & 0o777 == 0o600
 
 
 @proves("8.trust.6")
 def test_a_changed_project_is_shown_with_the_difference_from_what_was_trusted(project: Path, tmp_path: Path) -> None:
     user = tmp_path / "user"
-    assert difference(project, user) == []
-    trust(project, user)
-    assert difference(project, user) == []
+    assert difference(read_written(project), user) == []
+    trust(read_written(project), user)
+    assert difference(read_written(project), user) == []
     assert not discover(project, user=user).changed
     (project / "agents" / "critic.md").write_text("---\n# \x1b[2J\u202e\ntools: read, grep\n---\nYou find!\n")
     (project / "agents" / "new.md").write_text("\tYou are new.")
     (project / "fledge.json5").unlink()
     assert discover(project, user=user).changed
-    shown = difference(project, user)
+    shown = difference(read_written(project), user)
     assert shown[:2] == ["--- agents/critic.md (as trusted)", "+++ agents/critic.md (now)"]
     assert "-You find faults." in shown
     assert "+# ␛[2J<U+202E>" in shown, "nothing that a terminal would obey"
     assert shown[shown.index("--- (new)") :][1:4] == ["+++ agents/new.md (now)", "@@ -0,0 +1 @@", "+   You are new."]
     assert "+++ (removed)" in shown
-    trust(project, user)
-    assert difference(project, user) == []
+    trust(read_written(project), user)
+    assert difference(read_written(project), user) == []
     assert len(list((user / "trusted").iterdir())) == 1, "only what is trusted now is kept"
     assert revoke(project, user)
     assert list((user / "trusted").iterdir()) == []
@@ -231,16 +231,16 @@ def test_what_two_projects_were_trusted_with_is_kept_until_both_are_trusted_no_m
     for one in projects:
         one.mkdir()
         (one / "fledge.json5").write_text("{}")
-        trust(one, tmp_path)
+        trust(read_written(one), tmp_path)
     assert revoke(projects[0], tmp_path)
     (projects[1] / "fledge.json5").write_text("{} // mine")
-    assert difference(projects[1], tmp_path)[-2:] == ["-{}", "+{} // mine"]
+    assert difference(read_written(projects[1]), tmp_path)[-2:] == ["-{}", "+{} // mine"]
 
 
 def test_the_text_that_is_kept_is_private_and_bounded(project: Path, tmp_path: Path) -> None:
     for n in range(5):
         (project / "agents" / f"a{n}.md").write_text("x" * 60_000)
-    trust(project, tmp_path)
+    trust(read_written(project), tmp_path)
     (kept,) = (tmp_path / "trusted").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.stat().st_size < 300_000
@@ -248,7 +248,7 @@ def test_the_text_that_is_kept_is_private_and_bounded(project: Path, tmp_path: P
     (project / "agents" / "a4.md").write_text("y" * 60_000)
     (project / "agents" / "critic.md").write_text("word\n" * 5000)
     (project / "fledge.json5").write_text("{}\n" + "// a\n" * 500)
-    shown = difference(project, tmp_path)
+    shown = difference(read_written(project), tmp_path)
     assert f"+{'x' * 159}… (60002 characters)" in shown
     assert "agents/a4.md: its trusted text was too long to be kept, so a change of it cannot be shown" in shown
     assert "agents/critic.md: changed, and too long to compare" in shown
@@ -257,23 +257,23 @@ def test_the_text_that_is_kept_is_private_and_bounded(project: Path, tmp_path: P
 
 
 def test_a_change_of_line_ends_alone_is_said(project: Path, tmp_path: Path) -> None:
-    trust(project, tmp_path)
+    trust(read_written(project), tmp_path)
     path = project / "agents" / "critic.md"
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert difference(project, tmp_path) == ["agents/critic.md: only line ends changed"]
+    assert difference(read_written(project), tmp_path) == ["agents/critic.md: only line ends changed"]
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"fledge.json5": 3}'])
 def test_a_change_is_told_though_what_was_trusted_is_not_there_any_more(
     text: str | None, project: Path, tmp_path: Path
 ) -> None:
-    trust(project, tmp_path)
+    trust(read_written(project), tmp_path)
     (kept,) = (tmp_path / "trusted").iterdir()
     kept.unlink()
     if text is not None:
         kept.write_text(text)
     (project / "fledge.json5").write_text("{}")
-    assert difference(project, tmp_path) == [
+    assert difference(read_written(project), tmp_path) == [
         "the trusted version was not kept; the files are now: fledge.json5, agents/critic.md"
     ]
 
@@ -281,14 +281,14 @@ def test_a_change_is_told_though_what_was_trusted_is_not_there_any_more(
 def test_there_is_nothing_to_trust_in_a_folder_without_settings(tmp_path: Path) -> None:
     assert read_written(tmp_path).digest is None
     with pytest.raises(BadInput, match="nothing to trust"):
-        trust(tmp_path, tmp_path / "user")
+        trust(read_written(tmp_path), tmp_path / "user")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"/a": 1}'])
 def test_a_damaged_list_of_trusted_projects_is_refused(text: str, project: Path, tmp_path: Path) -> None:
     (tmp_path / "trusted.json").write_text(text)
     with pytest.raises(BadInput, match=r"trusted\.json"):
-        is_trusted(project, tmp_path)
+        is_trusted(read_written(project), tmp_path)
 
 
 def test_the_users_settings_count_and_the_projects_win_over_them_once_trusted(project: Path, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_the_users_settings_count_and_the_projects_win_over_them_once_trusted(pr
     user.mkdir()
     (user / "fledge.json5").write_text("{agents: {defaults: {model: 'openai/mine', subagents: {maxConcurrent: 7}}}}")
     assert discover(project, user=user).loaded.config.agents.defaults.model == ModelChoice("openai/mine")
-    trust(project, user)
+    trust(read_written(project), user)
     found = discover(project, ["agents.defaults.subagents.maxConcurrent=3"], user)
     assert found.loaded.config.agents.defaults.model == ModelChoice("x/theirs")
     assert found.loaded.config.agents.defaults.subagents.max_concurrent == 3

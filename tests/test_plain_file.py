@@ -9,7 +9,7 @@ import pytest
 
 import fledge
 from fledge.cli.main import main
-from fledge.config.places import FILE, TRUSTED, discover, is_trusted, trust
+from fledge.config.places import FILE, TRUSTED, discover, is_trusted, read_written, trust
 from fledge.errors import BadInput, StoreError
 from fledge.plain_file import open_plain, read_plain
 from fledge.store.ways import TOKEN_FILE, make_token, read_token
@@ -67,9 +67,9 @@ def test_a_pipe_in_the_place_of_an_agent_is_passed_over_like_a_link(project: Pat
     os.mkfifo(project / "agents" / "helper.md")
     user = project.parent / "user"
     assert discover(project, user=user).sources == ()
-    assert not is_trusted(project, user)
+    assert not is_trusted(read_written(project), user)
     with pytest.raises(BadInput, match="there is nothing to trust"):
-        trust(project, user)
+        trust(read_written(project), user)
 
 
 @proves("7.input.17")

@@ -14,7 +14,7 @@ from aiohttp import web
 from fledge.cli import doctor
 from fledge.cli.settings import template
 from fledge.config import Config, parse
-from fledge.config.places import is_trusted
+from fledge.config.places import is_trusted, read_written
 from tests.cli import command
 from tests.cli.command import Done
 from tests.cli.test_workspace import NO_SUCH_MODEL, Home
@@ -136,7 +136,7 @@ def test_at_a_terminal_a_project_that_changed_is_shown_and_asked_about(
     assert "Trust it as it is now? [y/N]" in shown
     assert (NO_SUCH_MODEL in shown) is said_yes
     assert ("do not count" in shown) is not said_yes
-    assert is_trusted(project, home.user) is said_yes
+    assert is_trusted(read_written(project), home.user) is said_yes
 
 
 def test_trusting_a_folder_without_settings_is_refused(fledge: Fledge) -> None:

@@ -130,11 +130,11 @@ def trust_folder(folder: Path, or_nothing: bool = False) -> list[str]:
     written = read_written(folder)
     if or_nothing and not written.names:
         return []
-    if is_trusted(folder, written=written):
+    if is_trusted(written):
         return [f"{folder} is trusted already, as its files are now"]
     waiting = discover(folder, written=written).left_out if written.names else ()
-    changes = difference(folder, written=written)
-    trust(folder, written=written)
+    changes = difference(written)
+    trust(written)
     lets_in = [f"  now counts: {setting}" for setting in waiting]
     names = ", ".join(written.names)
     return [*changes, f"trusted {folder}: {names}", *lets_in, "a change of any of these files takes the trust back"]
@@ -145,12 +145,12 @@ def show_trust(folder: Path) -> list[str]:
     written = read_written(folder)
     if not written.names:
         return [f"{folder} has no {FILE} and no agents/*.md: there is nothing to trust"]
-    if is_trusted(folder, written=written):
+    if is_trusted(written):
         return [f"{folder} is trusted, as its files are now"]
     waiting = discover(folder, written=written).left_out
     would = [f"  would count: {setting}" for setting in waiting] or ["  nothing in it waits for trust"]
     head = f"{folder} is not trusted: {', '.join(written.names)}"
-    return [*difference(folder, written=written), head, *would, "`fledge trust` trusts it as it is"]
+    return [*difference(written), head, *would, "`fledge trust` trusts it as it is"]
 
 
 def load_settings(settings: SingleSettings) -> Config:
@@ -193,9 +193,9 @@ def settings_to_drive(settings: SingleSettings, tell: Callable[[str], None] = no
     found = discover(folder, settings, written=written)
     if found.changed and found.left_out and is_at_terminal():
         note(f"{folder} has changed since you trusted it:")
-        say("\n".join(f"  {line}" for line in difference(folder, written=written)), sys.stderr)
+        say("\n".join(f"  {line}" for line in difference(written)), sys.stderr)
         if says_yes("Trust it as it is now?"):
-            trust(folder, written=written)
+            trust(written)
             found = discover(folder, settings, written=written)
     loaded = found.loaded
     for warning in loaded.warnings:
@@ -212,7 +212,8 @@ def distrust(folder: Path) -> list[str]:
 def trusted() -> list[str]:
     """The folders that were trusted, and the broad workspaces that somebody said yes to."""
     projects = [
-        path + ("" if is_trusted(Path(path)) else "  (changed since: not trusted until you trust it again)")
+        path
+        + ("" if is_trusted(read_written(Path(path))) else "  (changed since: not trusted until you trust it again)")
         for path in trusted_projects()
     ] or ["no folder is trusted"]
     return [*projects, *(f"{path}  (as a workspace, with your home folder in it)" for path in workspaces.accepted())]

@@ -169,8 +169,6 @@ class VerbCaller:
             case "lost" | "closing":
                 # With a holder that left, nobody knows how many.
                 self._turns.emit(TurnEvent("lost", "", count=event.get("count", 0)))
-            case _:
-                pass
 
 
 def deadline(timeout: float | None) -> float | None:

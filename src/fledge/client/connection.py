@@ -178,8 +178,6 @@ class Connection:
                 for answer in (*self._asked.values(),) if number is None else (self._asked.get(number),):
                     if answer is not None and not answer.done():
                         answer.set_result(told)
-            case _:
-                pass
 
 
 async def connect(place: VerbServer) -> Connection:
@@ -303,7 +301,8 @@ class Gateway:
             raise BadInput("gateway", "must be like http://127.0.0.1:18789 or https://example.org", address)
         if not token or not token.isascii() or not token.isprintable():
             raise BadInput("token", "must be the gateway's token: the file gateway.token of its state folder has it")
-        self.address, self._token = address.rstrip("/"), token
+        self.address = address.rstrip("/")
+        self._headers = {"authorization": f"Bearer {token}"}
 
     def __str__(self) -> str:
         return f"the gateway at {self.address}"
@@ -318,11 +317,10 @@ class Gateway:
         import aiohttp
 
         session = aiohttp.ClientSession(trust_env=True)
-        headers = {"authorization": f"Bearer {self._token}"}
         try:
             async with asyncio.timeout(CONNECT_S):
                 websocket = await session.ws_connect(
-                    f"{self.address}/ws", headers=headers, heartbeat=20.0, max_msg_size=0
+                    f"{self.address}/ws", headers=self._headers, heartbeat=20.0, max_msg_size=0
                 )
         except BaseException as error:
             await session.close()
@@ -333,7 +331,7 @@ class Gateway:
         """The answer to one request, by POST."""
         import aiohttp
 
-        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
+        headers = {**self._headers, "content-type": "application/json"}
         patience, body = aiohttp.ClientTimeout(total=wait_s), io.BytesIO(request)
         try:
             async with (

@@ -140,8 +140,8 @@ def open(
     for name, own in (models or {}).items():
         registry.add_model(name, _model(own, f"models.{name}"))
     for own_agent in values:
-        if own_agent.model is not None and not isinstance(own_agent.model, str):
-            registry.add_model(_given(own_agent), _model(own_agent.model, f"agents.{own_agent.name}.model"))
+        if given_model := _given(own_agent):
+            registry.add_model(given_model, _model(own_agent.model, f"agents.{own_agent.name}.model"))
     if isinstance(model, str):
         settings = with_default_model(settings, model)
     elif model is not None:

@@ -41,7 +41,15 @@ async def answer(state: Path, settings: "Callable[[], Config]", server: str, met
     else:
         store = _store_in(state, method)
     try:
-        return await _answered(state, settings, store, method, params)
+        if method in QUERIES:
+            return await asked(_Rows(store), method, params)
+        from fledge.client.opening import open as open_folder
+        from fledge.commands.gateway_state import GatewayState
+        from fledge.config import Config
+
+        config = Config() if method in READS - OF_SETTINGS else settings()
+        async with open_folder(state, config=config, drives=False, store=store) as fl:
+            return await asked(GatewayState(fl), method, params)
     finally:
         await store.close()
 
@@ -69,20 +77,6 @@ def _is_readable(state: Path) -> bool:
     except StoreError:
         return False
     return True
-
-
-async def _answered(
-    state: Path, settings: "Callable[[], Config]", store: Store, method: str, params: VerbParams
-) -> Any:
-    if method in QUERIES:
-        return await asked(_Rows(store), method, params)
-    from fledge.client.opening import open as open_folder
-    from fledge.commands.gateway_state import GatewayState
-    from fledge.config import Config
-
-    config = Config() if method in READS - OF_SETTINGS else settings()
-    async with open_folder(state, config=config, drives=False, store=store) as fl:
-        return await asked(GatewayState(fl), method, params)
 
 
 async def asked(gateway: Reader, method: str, params: VerbParams) -> Any:

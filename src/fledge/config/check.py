@@ -15,6 +15,7 @@ from msgspec.inspect import (
     FloatType,
     IntType,
     LiteralType,
+    StrType,
     StructType,
     Type,
     VarTupleType,
@@ -101,9 +102,8 @@ def check(document: object, source: str = "fledge.json5") -> Loaded:
     config = convert(clean, Config)
     first: dict[str, int] = {}
     for index, agent in enumerate(config.agents.list):
-        if agent.id in first:
-            raise BadInput(f"agents.list.{index}.id", f"must be unique, agents.list.{first[agent.id]} has it", agent.id)
-        first[agent.id] = index
+        if (other := first.setdefault(agent.id, index)) != index:
+            raise BadInput(f"agents.list.{index}.id", f"must be unique, agents.list.{other} has it", agent.id)
     _check_webhooks(config)
     _check_models(config)
     return Loaded(config, tuple(warnings))
@@ -156,53 +156,39 @@ def sized(document: object, source: str) -> SettingsDocument:
 def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> object:
     """The value in its one spelling; refused unless it is of this kind and within its bounds."""
     of = shape(kind)
-    match of.kind:
-        case StructType() as block:
+    match of.kind, value:
+        case StructType() as block, _:
             return _fit_block(block, value, place, warnings)
-        case VarTupleType(item_type=item):
-            if not isinstance(value, list | tuple):
-                raise _wrong(of, value, place)
-            return [_fit(item, one, place.element(_name(one, at)), warnings) for at, one in enumerate(value)]
-        case DictType(value_type=AnyType()):
+        case VarTupleType(item_type=item), list() | tuple() as elements:
+            return [_fit(item, one, place.element(_name(one, at)), warnings) for at, one in enumerate(elements)]
+        case DictType(value_type=AnyType()), _:
             check_schema(value, place.path)
             return value
-        case DictType(value_type=item):
-            if not isinstance(value, Mapping):
-                raise _wrong(of, value, place)
+        case DictType(value_type=item), Mapping() as named:
             fitted: JsonObject = {}
-            for key, one in value.items():
+            for key, one in named.items():
                 at = _Place(place.key(key).path, f"{place.block}.<name>")
                 if is_unused(place.block, key) and not (isinstance(one, Mapping) and "url" in one):
                     warnings.append(warning(at.path, key))
                 else:
                     fitted[check_text(key, at.path)] = _fit(item, one, at, warnings)
             return fitted
-        case LiteralType(values=values):
+        case LiteralType(values=values), _:
             spelled = value
             if isinstance(value, str):
                 word = value.strip().lower()
                 spelled = ALIASES.get(word, word)
-            if spelled not in values:
-                raise _wrong(of, value, place)
-            return spelled
-        case BoolType():
-            if not isinstance(value, bool):
-                raise _wrong(of, value, place)
+            if spelled in values:
+                return spelled
+        case BoolType(), bool():
             return value
-        case IntType() | FloatType() as number:
-            return _fit_number(number, value, place, of)
-        case _:
-            if not isinstance(value, str):
-                raise _wrong(of, value, place)
-            return FORMS[of.form][1](check_text(value, place.path), place.path)
-
-
-def _fit_number(kind: IntType | FloatType, value: object, place: _Place, of: Shape) -> int | float:
-    if not is_number(value, kind):
-        raise _wrong(of, value, place)
-    if abs(value) > LARGEST:
-        raise BadInput(place.path, f"must be {allowed(of)}, no further from 0 than {LARGEST}", value)
-    return int(value) if isinstance(kind, IntType) else float(value)
+        case IntType() | FloatType() as number, _ if is_number(value, number):
+            if abs(value) > LARGEST:
+                raise BadInput(place.path, f"must be {allowed(of)}, no further from 0 than {LARGEST}", value)
+            return int(value) if isinstance(number, IntType) else float(value)
+        case StrType(), str() as text:
+            return FORMS[of.form][1](check_text(text, place.path), place.path)
+    raise _wrong(of, value, place)
 
 
 def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[str]) -> JsonObject:

@@ -192,7 +192,7 @@ def max_tokens_for(config: Config, agent_id: str) -> int | None:
     return config.agents.defaults.max_tokens if own is None else own
 
 
-def thinking_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:
+def thinking_for_child(config: Config, requested: str | None, target_agent: str) -> str | None:
     """The thinking level of a child of the target agent; None if nobody names one.
 
     In this order: the spawn's parameter, the agent's `subagents.thinking`, the defaults'. Refused: an unknown level.
@@ -200,18 +200,8 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
     if requested is not None:
         if requested not in get_args(Thinking):
             raise BadInput("thinking", f"must be one of {', '.join(get_args(Thinking))}", requested)
-        return Chosen(requested, "thinking")
-    return _thinking_for_children(config, target_agent)
-
-
-@remembered
-def _thinking_for_children(config: Config, agent_id: str) -> Chosen | None:
-    own = agent(config, agent_id)
-    order = (
-        (own.subagents.thinking, f"agents.list.{own.id}.subagents.thinking"),
-        (config.agents.defaults.subagents.thinking, "agents.defaults.subagents.thinking"),
-    )
-    return next((Chosen(level, setting) for level, setting in order if level), None)
+        return requested
+    return subagent_limits(config, target_agent).thinking
 
 
 def queue_settings(config: Config, channel: str | None = None) -> QueueSettings:

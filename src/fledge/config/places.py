@@ -75,6 +75,11 @@ class Written(Value):
     """Of `agents/*.md`, by name."""
 
     @property
+    def place(self) -> str:
+        """The folder by its real path: what trust is kept under."""
+        return str(self.folder.resolve())
+
+    @property
     def names(self) -> list[str]:
         """The files, relative to the folder."""
         return [name for name, _ in self.files]
@@ -157,11 +162,11 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
         theirs = Written(project, None, ())  # the same files, which count in full
     over, sources = theirs.document, (*own.sources, *theirs.sources)
     left_out: tuple[str, ...] = ()
-    counts = not over or is_trusted(project, user, theirs)
+    counts = not over or is_trusted(theirs, user)
     if not counts:
         over, left_out = tightened(check(held, name).config, over, place)
     loaded = with_settings(merge(held, over), settings)
-    changed = not counts and str(project.resolve()) in _trusted(user)
+    changed = not counts and theirs.place in _trusted(user)
     warnings = loaded.warnings
     if left_out:
         shown = ", ".join(left_out[:5]) + (" …" if len(left_out) > 5 else "")
@@ -176,24 +181,22 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
 # ---- trust -----------------------------------------------------------------------------------------------------------
 
 
-def is_trusted(project: Path, user: Path | None = None, written: Written | None = None) -> bool:
-    """True if a person has trusted the project's settings as they are now, or as they were `written`."""
-    found = (written or read_written(project)).digest
-    return found is not None and _trusted(user or user_folder()).get(str(project.resolve())) == found
-
-
-def trust(project: Path, user: Path | None = None, written: Written | None = None) -> None:
-    """Trust the project's settings as they are now, or as they were `written`. Refused: a project without any, or with
-    settings that are wrong."""
-    user, written = user or user_folder(), written or read_written(project)
+def is_trusted(written: Written, user: Path | None = None) -> bool:
+    """True if a person has trusted the project's settings as they were `written`."""
     found = written.digest
+    return found is not None and _trusted(user or user_folder()).get(written.place) == found
+
+
+def trust(written: Written, user: Path | None = None) -> None:
+    """Trust the project's settings as they were `written`. Refused: a project without any, or with settings that are
+    wrong."""
+    user, found = user or user_folder(), written.digest
     if found is None:
-        raise BadInput(str(project), f"has no {FILE} and no {AGENTS}/*.md: there is nothing to trust")
-    check(written.document, str(project / FILE))
-    before, place = _trusted(user), str(project.resolve())
+        raise BadInput(str(written.folder), f"has no {FILE} and no {AGENTS}/*.md: there is nothing to trust")
+    check(written.document, str(written.folder / FILE))
+    before = _trusted(user)
     trusted_text.keep(user, found, written.files)
-    _save(user, before | {place: found})
-    _forget(user, before.get(place))
+    _save(user, before | {written.place: found}, before.get(written.place))
 
 
 def revoke(project: Path, user: Path | None = None) -> bool:
@@ -203,23 +206,16 @@ def revoke(project: Path, user: Path | None = None) -> bool:
     digest = held.pop(str(project.resolve()), None)
     if digest is None:
         return False
-    _save(user, held)
-    _forget(user, digest)
+    _save(user, held, digest)
     return True
 
 
-def difference(project: Path, user: Path | None = None, written: Written | None = None) -> list[str]:
-    """How the project's settings differ, as they are now or were `written`, from those that were trusted; empty if
-    none were. Lines that are safe to print."""
-    user, written = user or user_folder(), written or read_written(project)
-    digest = _trusted(user).get(str(project.resolve()))
+def difference(written: Written, user: Path | None = None) -> list[str]:
+    """How the project's settings, as they were `written`, differ from those that were trusted; empty if none were.
+    Lines that are safe to print."""
+    user = user or user_folder()
+    digest = _trusted(user).get(written.place)
     return [] if digest is None or digest == written.digest else trusted_text.difference(user, digest, written.files)
-
-
-def _forget(user: Path, digest: str | None) -> None:
-    """Remove the text of a version that no project has been trusted with any more."""
-    if digest is not None and digest not in _trusted(user).values():
-        trusted_text.forget(user, digest)
 
 
 def trusted_projects(user: Path | None = None) -> list[str]:
@@ -232,5 +228,8 @@ def _trusted(user: Path) -> dict[str, str]:
     return read_memory(user / TRUSTED, dict[str, str], expected) or {}
 
 
-def _save(user: Path, held: Mapping[str, str]) -> None:
+def _save(user: Path, held: Mapping[str, str], replaced: str | None) -> None:
+    """Keep what is trusted now, and remove the text of a replaced version that no project is trusted with any more."""
     write_private(user / TRUSTED, json.dumps(held, indent=1, sort_keys=True))
+    if replaced is not None and replaced not in held.values():
+        trusted_text.forget(user, replaced)

@@ -73,17 +73,17 @@ def profile(name: str, text: str, source: str) -> JsonObject:
         raise BadInput(source, "must be named like an agent: letters, digits, - and _", name)
     agent: JsonObject = {"id": name.lower()}
     front, body = _parts(text, source)
-    for number, key, value in _settings(front, source):
+    for where, key, value in _settings(front, source):
         path = _LISTS.get(key, tuple(key.split(".")))
         if key in _LISTS and isinstance(value, str):
             value = [word for word in re.split(r"[,\s]+", value) if word]
         if path in (("id",), ("name",)):
             if str(value).strip().lower() != agent["id"]:
-                raise BadInput(f"{source} line {number}", f"{key} must be the file's own name", value)
+                raise BadInput(where, f"{key} must be the file's own name", value)
         elif path == ("prompt",):
-            raise BadInput(f"{source} line {number}", "the prompt is the text below the front matter")
+            raise BadInput(where, "the prompt is the text below the front matter")
         else:
-            _put(agent, path, value, f"{source} line {number}")
+            _put(agent, path, value, where)
     if body.strip():
         agent["prompt"] = body.strip()
     return agent
@@ -99,22 +99,21 @@ def _parts(text: str, source: str) -> tuple[list[str], str]:
     raise BadInput(source, "front matter must be closed by a line ---")
 
 
-def _settings(lines: list[str], source: str) -> Iterable[tuple[int, str, object]]:
-    """Line number, key and value of each setting."""
-    found: list[tuple[int, str, object]] = []
+def _settings(lines: list[str], source: str) -> list[tuple[str, str, object]]:
+    """Each setting: its file and line, its key, its value."""
+    found: list[tuple[str, str, object]] = []
     for number, line in enumerate(lines, start=2):
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
-        element = stripped.removeprefix("- ") if stripped.startswith("- ") else None
-        if element is not None and found and isinstance(found[-1][2], list):
-            found[-1][2].append(value_of(element))
+        if stripped.startswith("- ") and found and isinstance(found[-1][2], list):
+            found[-1][2].append(value_of(stripped.removeprefix("- ")))
             continue
-        pair = _KEY.fullmatch(stripped)
+        where, pair = f"{source} line {number}", _KEY.fullmatch(stripped)
         if pair is None or line[0] in " \t":
-            raise BadInput(f"{source} line {number}", "must look like key: value", stripped)
+            raise BadInput(where, "must look like key: value", stripped)
         key, value = pair.groups()
-        found.append((number, key, value_of(value) if value else []))
+        found.append((where, key, value_of(value) if value else []))
     return found
 
 

@@ -137,12 +137,11 @@ def tightened(base: Config, document: SettingsDocument, source: str = "fledge.js
     kept: JsonObject = {}
     left_out: list[str] = []
     for keys, asked in leaves(document):
-        if _block(keys) == "agents.list[].id":
+        setting = _block(keys)
+        if setting == "agents.list[].id":
             continue  # it only names the agent
         held = _held(base, keys)
-        rule = RULES.get(_block(keys)) or (
-            _APPROVAL if keys[0] in ("tools", "agents") and keys[-1] == "approval" else None
-        )
+        rule = RULES.get(setting) or (_APPROVAL if keys[0] in ("tools", "agents") and keys[-1] == "approval" else None)
         if rule is None or (keys[:2] == ("agents", "list") and _own(base, keys) is None):
             waits = asked != held
         else:

@@ -211,7 +211,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     chosen = model_for_child(settings, params.model or None, target)
     # The settings of later turns do not know the caller's default, so the run itself keeps it.
     kept = caller.default_model if chosen and chosen.setting == DEFAULT_MODEL else ""
-    level = thinking_for_child(config, params.thinking, target)
+    thinking = thinking_for_child(config, params.thinking, target)
     given = host.functions_of(target) if params.runtime == NATIVE else None
     functions = given or frozenset()
     asked_s = params.timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
@@ -223,7 +223,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             label=params.label.strip(),
             agent_id=target,
             model=params.model.strip() or kept,
-            thinking=level.name if level else "",
+            thinking=thinking or "",
             runtime=params.runtime,
             output_schema=agent(config, target).output_schema if params.output_schema is None else params.output_schema,
             instructions=params.instructions.strip(),

@@ -82,10 +82,8 @@ class Places:
 
     def branch(self, leaves: tuple[str, ...]) -> str:
         """The branch of the worktree among these; empty if there is none."""
-        if not leaves:
-            return ""
         made = [worktrees.record_of(self._state, leaf) for leaf in leaves if _is_worktree(leaf)]
-        return "" if not made or made[0] is None else made[0].branch
+        return next((record.branch for record in made if record is not None), "")
 
     def handover(self, leaves: tuple[str, ...], workspace: Path, artifacts: str, thorough: bool) -> Handover:
         """What a child hands over: files with their digests and the state of its worktree, if one looks thoroughly."""

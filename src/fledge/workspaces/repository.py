@@ -80,11 +80,16 @@ def _linked(top: Path, prefix: str) -> Repository:
 
 def line_in(folder: int, name: str) -> str:
     """What a file of one line in a held folder says; empty if there is no such file, or it cannot be read."""
+    return (_text_in(folder, name) or "").strip()
+
+
+def _text_in(folder: int, name: str) -> str | None:
+    """The text of a file in a held folder; None if there is no such file, or it cannot be read."""
     try:
         file = read_plain(folder, name, MAX_BYTES)
     except OSError:
-        return ""
-    return "" if file is None else file[0].decode("utf-8", "surrogateescape").strip()
+        return None
+    return None if file is None else file[0].decode("utf-8", "surrogateescape")
 
 
 def refuse_unknown() -> NoReturn:
@@ -181,13 +186,10 @@ class _Check:
             self._includes(data.decode("utf-8", "surrogateescape"), os.path.dirname(target), path, depth + 1)
 
     def _text(self, held: int, name: str, path: str) -> str:
-        try:
-            file = read_plain(held, name, MAX_BYTES)
-        except OSError:
-            file = None
-        if file is None:
+        text = _text_in(held, name)
+        if text is None:
             _refuse(path, "cannot be read")
-        return file[0].decode("utf-8", "surrogateescape")
+        return text
 
 
 def _refuse(path: str, why: str) -> NoReturn:

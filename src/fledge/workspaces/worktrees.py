@@ -112,10 +112,11 @@ def _check_out(place: Path, commit: str, max_files: int) -> None:
     if len(blobs) > max_files:
         raise Refused("error", f"workspace: worktree would have {len(blobs)} of {max_files} files")
     files = [blob for blob in blobs if blob.mode != "160000"]
-    sizes = git(place, "cat-file", "--batch-check=%(objectsize)", given=_asked(files)).split()
-    if sum(int(size) for size in sizes) > MAX_BYTES:
+    said = git(place, "cat-file", "--batch-check=%(objectsize)", given=_asked(files))
+    sizes = [int(size) for size in said.split()]
+    if sum(sizes) > MAX_BYTES:
         raise Refused("error", f"workspace: worktree would have more than {MAX_BYTES} bytes")
-    for batch in _batches(files, [int(size) for size in sizes]):
+    for batch in _batches(files, sizes):
         said = git(place, "cat-file", "--batch", given=_asked(batch))
         for blob, data in zip(batch, _contents(said), strict=True):
             _write(place, blob, data)
@@ -197,15 +198,16 @@ def look_at(root: Path, leaf: str, thorough: bool) -> Worktree | None:
     place = root / leaf
     if record is None or not place.is_dir():
         return None
+    bare = Worktree(str(place), record.branch)
     if not thorough:
-        return Worktree(str(place), record.branch)
+        return bare
     try:
         _check_still(place, record)
         tip = line(Path(record.repository), "rev-parse", "--verify", f"refs/heads/{record.branch}")
         commits = int(line(Path(record.repository), "rev-list", "--count", f"{record.base}..{tip}"))
         changed = _changed(place, record.prefix)
     except (Refused, OSError, ValueError):
-        return Worktree(str(place), record.branch)
+        return bare
     shown = tuple(to_valid_utf8(name) for name in changed[:MOST_CHANGED])
     return Worktree(str(place), record.branch, commits, shown, len(changed[MOST_CHANGED:]))
 
@@ -226,15 +228,10 @@ def _changed(place: Path, prefix: str) -> list[str]:
 def names_inside(place: Path, found: set[str]) -> set[str]:
     """These names, except that one which leads out of the worktree is only told by the folder that does: git may have
     looked into a folder that was swapped for a link under its hands."""
-    folders_in: dict[str, bool] = {}
-    told: set[str] = set()
+    folders_of = {os.path.dirname(name) for name in found}
     with Confined(place) as confined:
-        for name in found:
-            above = os.path.dirname(name)
-            if above not in folders_in:
-                folders_in[above] = _is_folder_in(confined, above)
-            told.add(name if folders_in[above] else name.partition("/")[0])
-    return told
+        inside = {folder for folder in folders_of if _is_folder_in(confined, folder)}
+    return {name if os.path.dirname(name) in inside else name.partition("/")[0] for name in found}
 
 
 def _is_folder_in(confined: Confined, folder: str) -> bool:
