@@ -472,4 +472,4 @@ class SlashCommand(Value):
 @method("slash.list", reads=True)
 async def slash_list(gateway: GatewayState, params: Nothing) -> list[SlashCommand]:
     """The slash commands there are."""
-    return [SlashCommand(form, meaning, *slash.parted(form)) for form, meaning in slash.forms()]
+    return [SlashCommand(one.form, one.meaning, *slash.parted(one.form)) for one in slash.USAGES]
