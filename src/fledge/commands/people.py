@@ -76,7 +76,7 @@ async def approvals_deny(gateway: GatewayState, params: Deny) -> Done:
     return Done()
 
 
-@method("permissions.list", reads=True)
+@method("permissions.list")
 async def permissions_list(gateway: GatewayState, params: Nothing) -> list[Permission]:
     """The rules by which commands run without a question, of all folders and agents, oldest first."""
     return await gateway.fl.permissions()
@@ -130,7 +130,7 @@ async def _taken_up(
     return await gateway.commit(take)
 
 
-@method("identity", reads=True)
+@method("identity")
 async def identity(gateway: GatewayState, params: Nothing) -> Identity:
     """What the process that answers brings to its folder: tools, agents, runtimes, hooks and settings, by name, with
     digests. Another process compares this before it uses the folder through it."""

@@ -68,8 +68,6 @@ class Method(Value):
     params: type[Struct]
     result: Any
     """The type of what it answers."""
-    reads: bool
-    """It changes nothing: whoever is not sure that it was done may ask again."""
     meaning: str
     do: Callable[[Any, Any], Awaitable[object]]
     """Takes a `Reader` if it is a query, else a `GatewayState`; and the parameters."""
@@ -84,13 +82,13 @@ FORMER: Final[dict[str, str]] = {}
 """By the name that a method had: its present one."""
 
 
-def method(name: str, *, reads: bool = False, nested: str = "", formerly: str = "") -> Callable[[Do], Do]:
+def method(name: str, *, nested: str = "", formerly: str = "") -> Callable[[Do], Do]:
     """Put a function into the table: the type of its `params` is what it takes, its return type what it answers, its
     docstring what it does."""
 
     def put(do: Do) -> Do:
         types, meaning = do.__annotations__, (do.__doc__ or "").strip()
-        METHODS[name] = Method(name, types["params"], types["return"], reads, meaning, do, nested, formerly)
+        METHODS[name] = Method(name, types["params"], types["return"], meaning, do, nested, formerly)
         if formerly:
             FORMER[formerly] = name
         return do
@@ -107,7 +105,7 @@ def query(name: str, *, formerly: str = "") -> Callable[[Query], Query]:
             now = folder.now()
             return await folder.read(lambda tx: answer(Moment(tx, now, folder.drives), params))
 
-        method(name, reads=True, formerly=formerly)(do)
+        method(name, formerly=formerly)(do)
         return answer
 
     return put
