@@ -93,7 +93,7 @@ async def _turn_away(rejection: Rejection, scope: Scope, receive: Receive, send:
 def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]) -> ASGIApp:
     """The application of this gateway. `secrets` are those of channels."""
 
-    published = Response(msgspec.json.encode(schema()), media_type="application/json")
+    published = msgspec.json.encode(schema())
     rates, most_kb = Rates(gateway.limits.requests_per_second), gateway.limits.max_body_kb
     owners, strangers = Bodies(gateway.patience.body_s), Bodies(gateway.patience.body_s, MOST_AT_ONCE, MOST_BYTES)
 
@@ -111,6 +111,9 @@ def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]
     async def on_health(request: Request) -> Response:
         return JSONResponse(await call(gateway, "health", {}))
 
+    async def on_schema(request: Request) -> Response:
+        return Response(published, media_type="application/json")
+
     async def on_metrics(request: Request) -> Response:
         return PlainTextResponse(await exposition(gateway), media_type="text/plain; version=0.0.4")
 
@@ -127,7 +130,7 @@ def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]
         Route("/events", on_events),
         Route("/health", on_health),
         Route("/metrics", on_metrics),
-        Route("/schema", published, methods=["GET"]),
+        Route("/schema", on_schema),
         Route(CHANNELS + "{name}", partial(_heard, gateway, secrets, rates, strangers), methods=["POST"]),
         Route(LOGIN, partial(_sign_in, gateway, door.token, strangers), methods=["POST"]),
         Route("/artifacts/{of}/{name:path}", partial(download, gateway, artifacts)),

@@ -7,6 +7,7 @@ gateway starts can be asked for, by its whole name; nothing is looked up on the 
 from importlib.resources import files
 from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -43,6 +44,12 @@ def page_routes() -> list[BaseRoute]:
         kind = _TYPES.get("." + file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == "index.html" else FOLDER + file.name
-            given = Response(file.read_bytes(), media_type=kind, headers=HEADERS)
-            routes.append(Route(path, given, methods=["GET"]))
+            routes.append(_route(path, file.read_bytes(), kind))
     return routes
+
+
+def _route(path: str, body: bytes, kind: str) -> Route:
+    async def give(request: Request) -> Response:
+        return Response(body, media_type=kind, headers=HEADERS)
+
+    return Route(path, give, methods=["GET"])
