@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from fledge.commands.index import READS
 from fledge.commands.methods import METHODS
 from fledge.commands.table import Method
 from fledge.commands.wire import camel
@@ -37,7 +38,7 @@ def _row(method: Method, used: dict[str, set[str]]) -> str:
     formerly = f" ({method.formerly})" if method.formerly else ""
     doors = ", ".join(door for door, names in used.items() if method.name in names)
     meaning = " ".join(method.meaning.split())
-    reads = "yes" if method.reads else ""
+    reads = "yes" if method.name in READS else ""
     return f"| `{method.name}`{formerly} | {params} | {_shown(method.result)} | {reads} | {doors} | {meaning} |\n"
 
 

@@ -151,7 +151,7 @@ TARGETS = (("eyes", "running"), ("ears", "done"), ("AI Research", "running"))
     ("line", "choices"),
     [
         ("/s", ["/subagents", "/steer", "/stop", "/status"]),
-        ("/subagents ", [usage.form.split()[0] for usage in SUBAGENTS]),
+        ("/subagents ", [usage.form.split()[1] for usage in SUBAGENTS]),
         ("/subagents k", ["kill"]),
         ("/subagents resume e", ["eyes", "ears"]),
         ("/subagents again ey", ["eyes"]),

@@ -2,7 +2,7 @@
 
 import re
 
-from fledge.commands.slash import ALONE, SUBAGENTS
+from fledge.commands.slash import USAGES, parted
 from fledge.config.shape import describe
 from tests.docs.clone import ROOT
 
@@ -30,7 +30,7 @@ def test_what_the_page_calls_ignored_is_ignored_by_name() -> None:
 
 
 def test_every_slash_command_of_the_page_is_one_of_fledge() -> None:
-    known = {use.form.split()[0] for use in ALONE} | {f"/subagents {use.form.split()[0]}" for use in SUBAGENTS}
+    known = {parted(use.form)[0] for use in USAGES}
     named = set(re.findall(r"`(/(?:subagents )?\w+)`", section("Slash commands"))) - {"/subagents"}
     assert len(named) > 12
     assert named - known == set()

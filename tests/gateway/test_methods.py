@@ -812,7 +812,7 @@ def test_our_own_trouble_is_told_without_its_words(server: Server, ask: Asks) ->
         raise RuntimeError("a secret")
 
     known = METHODS["health"]
-    METHODS["breaks"] = type(known)("breaks", known.params, known.result, False, "", breaks)
+    METHODS["breaks"] = type(known)("breaks", known.params, known.result, "", breaks)
     try:
         told = ask.raw({"jsonrpc": "2.0", "method": "breaks", "id": 1})
     finally:

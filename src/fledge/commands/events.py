@@ -38,7 +38,7 @@ class Watching(NamedValue):
     """Call again within so many seconds, as long as the session is shown; 0: there is no need to."""
 
 
-@method("events.watch", reads=True)
+@method("events.watch")
 async def events_watch(gateway: GatewayState, params: WatchSession) -> Watching:
     """Show a session for a while: feeds of all sessions then tell what its turns tell, also if another process drives
     them. A feed of one session does so by itself."""

@@ -8,7 +8,7 @@ early and says where to go on.
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
@@ -39,7 +39,7 @@ from fledge.core.spans import marks
 from fledge.core.transcript import CallEntry, Line, from_body, open_calls
 from fledge.errors import BadInput
 from fledge.orchestrator import views
-from fledge.store.base import Approval, ListedRun, ListedSession, QueuePlace, RunMark, RunWalk, Session, Tx
+from fledge.store.base import Approval, ListedRun, ListedSession, RunMark, RunWalk, Session, Tx
 
 TASK_CHARS: Final = 200
 FIRST_CHARS: Final = 80
@@ -203,13 +203,13 @@ class RowReader:
     """Makes rows of runs in one look at the store; what several rows need is read once."""
 
     def __init__(self, at: Moment, numbered: int = NUMBERED) -> None:
-        self._tx, self._now, self._numbered = at.tx, at.now, numbered
+        self._tx, self._now = at.tx, at.now
         self.is_driven = views.is_driven(at.tx, at.drives, at.now)
         self._questions: dict[str, list[Approval]] = {}
         for one in at.tx.approvals.open():
             self._questions.setdefault(one.session, []).append(one)
-        self._lanes: dict[str, dict[str, int]] = {}
-        self._numbers: dict[str, dict[str, int]] = {}
+        self._numbers = cache(lambda requester: at.tx.lists.child_numbers(requester, numbered))
+        self._places = cache(lambda lane: _places(at.tx, lane))
 
     def row(self, listed: ListedRun) -> RunRow:
         """The row of a run."""
@@ -217,7 +217,8 @@ class RowReader:
         run, spec, ran = tx.runs.load(key), tx.runs.spec(key), tx.turns.last_ran(key)
         used, counts = tx.transcripts.used(key), tx.sessions.counts(key)
         driver, queued, ended = tx.drivers.get(key), tx.queue.place(key), run.ended
-        place, asked = None if queued is None else self._place(queued), self._questions.get(key, [])
+        place = None if queued is None else self._places(queued.lane).get(key)
+        asked = self._questions.get(key, [])
         status, ended_reason = wire_status(run)
         timeline = tx.events.of(key)
         marked, running = marks(timeline), run.phase if isinstance(run.phase, Running) else None
@@ -237,7 +238,7 @@ class RowReader:
         return RunRow(
             run_id=run.run_id,
             session_key=key,
-            number=self._number(run),
+            number=self._numbers(run.terms.parent).get(key, 0),
             ordinal=listed.mark.number,
             label=spec.label,
             task=spec.task[:TASK_CHARS],
@@ -275,19 +276,6 @@ class RowReader:
             is_active=ended is None or counts.unsettled > 0,
         )
 
-    def _number(self, run: Run) -> int:
-        parent = run.terms.parent
-        if parent not in self._numbers:
-            self._numbers[parent] = self._tx.lists.child_numbers(parent, self._numbered)
-        return self._numbers[parent].get(run.key, 0)
-
-    def _place(self, queued: QueuePlace) -> int | None:
-        """Its place in its lane, from 1 on."""
-        if queued.lane not in self._lanes:
-            order = self._tx.queue.lane_order(queued.lane, PLACES)
-            self._lanes[queued.lane] = {key: at for at, key in enumerate(order, 1)}
-        return self._lanes[queued.lane].get(queued.session)
-
     def _delivery(self, run: Run) -> RunDelivery | None:
         if run.ended is None:
             return None
@@ -304,6 +292,11 @@ class RowReader:
             case _:
                 row = self._tx.inbox.get(announce_key(run.key, run.run_id, "outcome"))
                 return RunDelivery(state="delivered", tries=tries, delivered_at=None if row is None else row.closed_at)
+
+
+def _places(tx: Tx, lane: str) -> dict[str, int]:
+    """The places of a lane by session, from 1 on."""
+    return {key: place for place, key in enumerate(tx.queue.lane_order(lane, PLACES), 1)}
 
 
 def wire_status(run: Run) -> tuple[str, EndedReason | None]:

@@ -10,8 +10,8 @@ from fledge.api.identity import Identity
 from fledge.api.values import Question
 from fledge.api.views import session_key
 from fledge.commands.gateway_state import GatewayState
-from fledge.commands.looking import found, run_meant, session_of
-from fledge.commands.params import AskerParams, InWorkspace, Nothing, One
+from fledge.commands.looking import found
+from fledge.commands.params import InWorkspace, Nothing, One
 from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
@@ -76,7 +76,7 @@ async def approvals_deny(gateway: GatewayState, params: Deny) -> Done:
     return Done()
 
 
-@method("permissions.list", reads=True)
+@method("permissions.list")
 async def permissions_list(gateway: GatewayState, params: Nothing) -> list[Permission]:
     """The rules by which commands run without a question, of all folders and agents, oldest first."""
     return await gateway.fl.permissions()
@@ -130,14 +130,14 @@ async def _taken_up(
     return await gateway.commit(take)
 
 
-@method("identity", reads=True)
+@method("identity")
 async def identity(gateway: GatewayState, params: Nothing) -> Identity:
     """What the process that answers brings to its folder: tools, agents, runtimes, hooks and settings, by name, with
     digests. Another process compares this before it uses the folder through it."""
     return gateway.fl.identity
 
 
-class ToAnswer(AskerParams):
+class ToAnswer(One):
     """`answer`."""
 
     target: Annotated[
@@ -177,7 +177,7 @@ async def answer(gateway: GatewayState, params: ToAnswer) -> Answered:
         )
 
     def decide(c: Commit) -> Answered:
-        key = run_meant(c.tx, params.target, session_of(c.tx, params))
+        key = found(c.tx, params)
         calls = [f"{short_id(one.id)} ({one.tool})" for one in waiting if one.session_key == key]
         if calls:
             raise BadInput("target", f"must be the id of the tool call that waits: {', '.join(calls)}", params.target)

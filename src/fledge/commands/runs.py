@@ -95,7 +95,7 @@ class ResultOf(Params):
     """Only look, without waiting: it does not count as delivered."""
 
 
-@method("runs.result", reads=True, formerly="subagents.result")
+@method("runs.result", formerly="subagents.result")
 async def subagents_result(gateway: GatewayState, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await gateway.fl.run(params.run)

@@ -157,7 +157,7 @@ class AgentWait(Params):
     timeout_ms: WaitMs = 30_000
 
 
-@method("agent.wait", reads=True)
+@method("agent.wait")
 async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
     """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
     return await while_open(gateway, partial(gateway.fl.agent_wait, params.run), params.timeout_ms)
@@ -191,7 +191,7 @@ class ReplyTo(NamedSession):
     asks: Annotated[bool, Meta(description="a person will answer questions: wait for the answers too")] = False
 
 
-@method("reply", reads=True)
+@method("reply")
 async def reply(gateway: GatewayState, params: ReplyTo) -> Reply:
     """The answer to the message with this run id; waits for it."""
     reply_to = partial(conversation(gateway, params.session).reply, failures=params.failures, asks=params.asks or None)
@@ -370,7 +370,7 @@ class SessionsWait(InSession):
     ] = False
 
 
-@method("sessions.wait", reads=True)
+@method("sessions.wait")
 async def sessions_wait(gateway: GatewayState, params: SessionsWait) -> Rest:
     """Wait until nothing of a session is left to do: no turn open, nothing unread, everything below settled."""
     fl, key = gateway.fl, conversation(gateway, params.session).key
@@ -469,7 +469,7 @@ class SlashCommand(Value):
     arguments: str = ""
 
 
-@method("slash.list", reads=True)
+@method("slash.list")
 async def slash_list(gateway: GatewayState, params: Nothing) -> list[SlashCommand]:
     """The slash commands there are."""
-    return [SlashCommand(form, meaning, *slash.parted(form)) for form, meaning in slash.forms()]
+    return [SlashCommand(one.form, one.meaning, *slash.parted(one.form)) for one in slash.USAGES]

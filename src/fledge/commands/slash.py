@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from msgspec.structs import replace
-
 from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
 
@@ -82,24 +80,24 @@ class SlashUsage(Value):
 
 
 SUBAGENTS: Final = (
-    SlashUsage("list", "list", "the subagents of this conversation"),
-    SlashUsage("info", "info <id|#>", "one run with its timeline"),
-    SlashUsage("log", "log <id|#> [n] [tools]", "the end of its transcript"),
-    SlashUsage("tree", "tree", "everything below this conversation"),
-    SlashUsage("send", "send <id|#> <message>", "send it a message without stopping it"),
-    SlashUsage("steer", "steer <id|#> <message>", "stop it and give it new instructions"),
+    SlashUsage("list", "/subagents list", "the subagents of this conversation"),
+    SlashUsage("info", "/subagents info <id|#>", "one run with its timeline"),
+    SlashUsage("log", "/subagents log <id|#> [n] [tools]", "the end of its transcript"),
+    SlashUsage("tree", "/subagents tree", "everything below this conversation"),
+    SlashUsage("send", "/subagents send <id|#> <message>", "send it a message without stopping it"),
+    SlashUsage("steer", "/subagents steer <id|#> <message>", "stop it and give it new instructions"),
     SlashUsage(
         "kill",
-        "kill <id|#|all>",
+        "/subagents kill <id|#|all>",
         "end it and everything below it (also: stop); --dry-run only lists",
     ),
-    SlashUsage("resume", "resume <id|#> [words]", "let a killed one continue where it stopped"),
-    SlashUsage("again", "again <id|#>", "start a new one with the same task and options"),
-    SlashUsage("spawn", "spawn <agent> <task> [--model m] [--thinking t]", "start one"),
-    SlashUsage("approve", "approve <id|#> [words]", "approve its plan"),
-    SlashUsage("reject", "reject <id|#> <reason>", "reject its plan, so that it plans again"),
-    SlashUsage("undelivered", "undelivered [retry|dismiss <id>]", "undelivered results and messages"),
-    SlashUsage("help", "help", "this list"),
+    SlashUsage("resume", "/subagents resume <id|#> [words]", "let a killed one continue where it stopped"),
+    SlashUsage("again", "/subagents again <id|#>", "start a new one with the same task and options"),
+    SlashUsage("spawn", "/subagents spawn <agent> <task> [--model m] [--thinking t]", "start one"),
+    SlashUsage("approve", "/subagents approve <id|#> [words]", "approve its plan"),
+    SlashUsage("reject", "/subagents reject <id|#> <reason>", "reject its plan, so that it plans again"),
+    SlashUsage("undelivered", "/subagents undelivered [retry|dismiss <id>]", "undelivered results and messages"),
+    SlashUsage("help", "/subagents help", "this list"),
 )
 """What follows `/subagents`."""
 ALONE: Final = (
@@ -127,11 +125,8 @@ ALONE: Final = (
 """What stands alone."""
 
 
-_ACTIONS: Final = {
-    usage.form.split()[0]: replace(usage, form=f"/subagents {usage.form}")
-    for usage in (*SUBAGENTS, SlashUsage("kill", "stop <id|#|all>", "as kill"))
-}
-_COMMANDS: Final = {usage.form.split()[0][1:]: usage for usage in ALONE}
+USAGES: Final = (*SUBAGENTS, *ALONE)
+"""Every command."""
 WordChoice = tuple[str, str]
 """A word, and what it means."""
 _ACTIONS_OF: Final[Mapping[str, Sequence[WordChoice]]] = {
@@ -139,6 +134,18 @@ _ACTIONS_OF: Final[Mapping[str, Sequence[WordChoice]]] = {
     "permissions": (("revoke", "let such commands ask again"),),
 }
 """By verb: what may be done with what it lists."""
+
+
+def parted(form: str) -> tuple[str, str]:
+    """The name of a command and its arguments, out of the form in which people write it."""
+    at = min((place for sign in "<[" if (place := form.find(sign)) >= 0), default=len(form))
+    return form[:at].rstrip(), form[at:]
+
+
+_BY_NAME: Final = {
+    parted(usage.form)[0][1:]: usage
+    for usage in (*USAGES, SlashUsage("kill", "/subagents stop <id|#|all>", "as /subagents kill"))
+}
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -159,8 +166,8 @@ def read(line: str) -> Order | None:
     name, rest = found[1].lower(), (found[2] or "").strip()
     if name == "subagents":
         action, rest = _first(rest)
-        return _order(_known(action.lower() or "list", _ACTIONS, "/subagents "), rest)
-    return _order(_known(name, _COMMANDS, "/"), rest)
+        name = f"subagents {action.lower() or 'list'}"
+    return _order(_known(name), rest)
 
 
 def read_file_order(line: str) -> Order | None:
@@ -169,15 +176,16 @@ def read_file_order(line: str) -> Order | None:
     return read(line) if found is not None and found[1].lower() in ("image", "attach") else None
 
 
-def _known(word: str, known: Mapping[str, SlashUsage], prefix: str) -> SlashUsage:
-    if word not in known:
-        said = f"{prefix}{word}"
-        near = difflib.get_close_matches(said, ["/subagents", *(f"{prefix}{name}" for name in known)], n=1)
-        if word in _ACTIONS:
-            near = [f"/subagents {word}"]
+def _known(name: str) -> SlashUsage:
+    if name not in _BY_NAME:
+        said = f"/{name}"
+        alike = [f"/{known}" for known in _BY_NAME if (" " in known) == (" " in name)]
+        near = difflib.get_close_matches(said, ["/subagents", *alike], n=1)
+        if f"subagents {name}" in _BY_NAME:
+            near = [f"/subagents {name}"]
         hint = f"perhaps {near[0]}; " if near else ""
         raise BadInput(said[:80], f"there is no such command: {hint}/help lists them")
-    return known[word]
+    return _BY_NAME[name]
 
 
 def _first(rest: str) -> tuple[str, str]:
@@ -278,22 +286,10 @@ def _spawn(rest: str) -> Order:
 # ---- help and completion ---------------------------------------------------------------------------------------------
 
 
-def forms() -> list[tuple[str, str]]:
-    """Every command, as it is written, with its meaning."""
-    said = [(f"/subagents {usage.form}", usage.meaning) for usage in SUBAGENTS]
-    return said + [(usage.form, usage.meaning) for usage in ALONE]
-
-
-def parted(form: str) -> tuple[str, str]:
-    """The name of a command and its arguments, out of the form in which people write it."""
-    at = min((place for sign in "<[" if (place := form.find(sign)) >= 0), default=len(form))
-    return form[:at].rstrip(), form[at:]
-
-
 def help_text() -> str:
-    """The same for people."""
-    width = max(len(form) for form, _ in forms() if len(form) < 44)
-    return "\n".join(f"{form:<{width}}  {meaning}" for form, meaning in forms())
+    """Every command, as it is written, with its meaning."""
+    width = max(len(usage.form) for usage in USAGES if len(usage.form) < 44)
+    return "\n".join(f"{usage.form:<{width}}  {usage.meaning}" for usage in USAGES)
 
 
 def complete(line: str, targets: Sequence[WordChoice] = ()) -> list[WordChoice]:
@@ -303,11 +299,11 @@ def complete(line: str, targets: Sequence[WordChoice] = ()) -> list[WordChoice]:
     *before, last = line.split(" ")
     if not before:
         return fitting(last, [("/subagents", "subagents: see /help"), *_choices(ALONE)])
-    first = before[0][1:].lower()
-    if first == "subagents" and len(before) == 1:
+    name = " ".join(before)[1:].lower()
+    if name == "subagents":
         return fitting(last, _choices(SUBAGENTS))
-    said = _ACTIONS.get(before[1].lower()) if first == "subagents" else _COMMANDS.get(first)
-    if said is None or len(before) != (2 if first == "subagents" else 1):
+    said = _BY_NAME.get(name)
+    if said is None:
         return []
     everybody = [("all", "all of them")] if "|all" in said.form else []
     return fitting(
@@ -316,7 +312,8 @@ def complete(line: str, targets: Sequence[WordChoice] = ()) -> list[WordChoice]:
 
 
 def _choices(usages: Sequence[SlashUsage]) -> list[WordChoice]:
-    return [(usage.form.split()[0], usage.meaning) for usage in usages]
+    """The last word of each command's name."""
+    return [(parted(usage.form)[0].split()[-1], usage.meaning) for usage in usages]
 
 
 def quoted(targets: Sequence[WordChoice]) -> list[WordChoice]:

@@ -103,7 +103,7 @@ class Health(NamedValue):
     """The processes that share a store on a server, the oldest first; none where one process has its store alone."""
 
 
-@method("health", reads=True)
+@method("health")
 async def health(gateway: GatewayState, params: Nothing) -> Health:
     """How the gateway is: lanes, store, what went wrong, and what has happened since it started."""
     engine = gateway.fl.engine
@@ -224,7 +224,7 @@ class AgentDetails(NamedValue):
     """Today and the six days before, by UTC, today last."""
 
 
-@method("agents.list", reads=True)
+@method("agents.list")
 async def agents_list(gateway: GatewayState, params: Nothing) -> list[AgentDetails]:
     """The configured agents, `main` first, each with what it did and spent in the last seven days."""
     ids = dict.fromkeys(("main", *(one.id for one in gateway.fl.config.agents.list)))
@@ -272,7 +272,7 @@ class ModelView(NamedValue):
     output_usd: float | None = None
 
 
-@method("models.list", reads=True)
+@method("models.list")
 async def models_list(gateway: GatewayState, params: Nothing) -> list[ModelView]:
     """The models that can be used now: those that the settings name, then those of services whose key is set."""
     return [_model(name, reason, card) for name, (reason, card) in (await gateway.fl.profiles.models()).items()]
@@ -292,7 +292,7 @@ def _model(name: str, because: str, card: Card | None) -> ModelView:
     )
 
 
-@method("config.shown", reads=True)
+@method("config.shown")
 async def config_shown(gateway: GatewayState, params: Nothing) -> list[SettingShown]:
     """Every setting that counts: value, default and where it comes from. Secrets are never among them."""
     return shown(gateway.fl.config, gateway.layers)

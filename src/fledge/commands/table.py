@@ -68,8 +68,6 @@ class Method(Value):
     params: type[Struct]
     result: Any
     """The type of what it answers."""
-    reads: bool
-    """It changes nothing: whoever is not sure that it was done may ask again."""
     meaning: str
     do: Callable[[Any, Any], Awaitable[object]]
     """Takes a `Reader` if it is a query, else a `GatewayState`; and the parameters."""
@@ -84,13 +82,13 @@ FORMER: Final[dict[str, str]] = {}
 """By the name that a method had: its present one."""
 
 
-def method(name: str, *, reads: bool = False, nested: str = "", formerly: str = "") -> Callable[[Do], Do]:
+def method(name: str, *, nested: str = "", formerly: str = "") -> Callable[[Do], Do]:
     """Put a function into the table: the type of its `params` is what it takes, its return type what it answers, its
     docstring what it does."""
 
     def put(do: Do) -> Do:
         types, meaning = do.__annotations__, (do.__doc__ or "").strip()
-        METHODS[name] = Method(name, types["params"], types["return"], reads, meaning, do, nested, formerly)
+        METHODS[name] = Method(name, types["params"], types["return"], meaning, do, nested, formerly)
         if formerly:
             FORMER[formerly] = name
         return do
@@ -107,7 +105,7 @@ def query(name: str, *, formerly: str = "") -> Callable[[Query], Query]:
             now = folder.now()
             return await folder.read(lambda tx: answer(Moment(tx, now, folder.drives), params))
 
-        method(name, reads=True, formerly=formerly)(do)
+        method(name, formerly=formerly)(do)
         return answer
 
     return put
@@ -117,38 +115,31 @@ async def carry_out(gateway: Reader, method: Method, given: WireObject, do: Call
     """Read the parameters and do it. A BadInput names its field as the caller wrote it; each old name that a caller
     uses is logged once."""
     written: dict[str, str] = {}
+    old_forms: dict[str, str] = {}
     try:
-        reading: Reading[Any] = read_params(method.params, _unnested(method, given, written))
+        if method.nested and method.nested in given:
+            old_forms[method.nested] = "give its members as parameters"
+            given = _unnested(method.nested, given, written)
+        reading: Reading[Any] = read_params(method.params, given)
         written |= {name: written.get(key, key) for name, key in reading.written.items()}
-        for old, name in _old_forms(method, given, reading.old_names):
+        old_forms |= {old: f"the parameter is called {name}" for old, name in reading.old_names.items()}
+        for old, right in old_forms.items():
             if (method.name, old) not in gateway.old_names:
                 gateway.old_names.add((method.name, old))
-                log.warning("%s: %s is deprecated: %s", method.name, old, name)
+                log.warning("%s: %s is deprecated: %s", method.name, old, right)
         return await do(reading.params)
     except BadInput as error:
         raise as_written(error, written) from None
 
 
-def _unnested(method: Method, given: WireObject, written: dict[str, str]) -> WireObject:
+def _unnested(nested: str, given: WireObject, written: dict[str, str]) -> WireObject:
     """The parameters side by side. `written` is filled with how the caller wrote those that were nested."""
-    if not _is_nested(method, given):
-        return given
-    inner = {} if given[method.nested] is None else given[method.nested]
+    inner = {} if given[nested] is None else given[nested]
     if not isinstance(inner, dict):
-        raise BadInput(method.nested, "must be an object; its members may stand beside it instead", inner)
-    outer = {name: value for name, value in given.items() if name != method.nested}
+        raise BadInput(nested, "must be an object; its members may stand beside it instead", inner)
+    outer = {name: value for name, value in given.items() if name != nested}
     for name in inner:
         if name in outer:
-            raise BadInput(name, f"was given twice: here and in {method.nested}")
-        written[name] = f"{method.nested}.{name}"
+            raise BadInput(name, f"was given twice: here and in {nested}")
+        written[name] = f"{nested}.{name}"
     return {**outer, **inner}
-
-
-def _is_nested(method: Method, given: WireObject) -> bool:
-    return bool(method.nested) and method.nested in given
-
-
-def _old_forms(method: Method, given: WireObject, old_names: dict[str, str]) -> list[tuple[str, str]]:
-    """What the caller should write otherwise: each with what is right."""
-    nested = [(method.nested, "give its members as parameters")] if _is_nested(method, given) else []
-    return [*nested, *((old, f"the parameter is called {name}") for old, name in old_names.items())]
