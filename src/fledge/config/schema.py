@@ -461,6 +461,13 @@ class SessionBlock(SettingsBlock):
 
 
 DebounceMs = Annotated[int, _from(0, "quiet time before waiting items start a turn; each item restarts it, 5 s in all")]
+QueueModeSetting = Annotated[
+    QueueMode,
+    _means("how items reach a busy session; not set: completions are collected, people's messages steer"),
+]
+
+
+PeopleMode = Annotated[QueueMode, _means("how people's messages reach a busy conversation; not set: as `mode`")]
 
 
 class ChannelQueue(SettingsBlock):
@@ -481,16 +488,8 @@ class ChannelQueue(SettingsBlock):
 class QueueBlock(SettingsBlock):
     """How messages and completions reach a busy session."""
 
-    mode: (
-        Annotated[
-            QueueMode,
-            _means("how items reach a busy session; not set: completions are collected, people's messages steer"),
-        ]
-        | None
-    ) = None
-    people: (
-        Annotated[QueueMode, _means("how people's messages reach a busy conversation; not set: as `mode`")] | None
-    ) = None
+    mode: QueueModeSetting | None = None
+    people: PeopleMode | None = None
     debounce_ms: DebounceMs = 1000
     cap: Annotated[int, _from(1, "messages and notices that may wait; completions are never dropped")] = 20
     drop: Annotated[
