@@ -72,7 +72,7 @@ class Outbox(Noun):
 
     def count_waiting(self, but: str = "") -> int:
         """The number of posts that wait to be sent, due or not; without those of the kind `but`."""
-        return int(self._unit.one("SELECT count(*) FROM outbox WHERE state = 'waiting' AND kind <> ?", but)[0])
+        return self._unit.number("SELECT count(*) FROM outbox WHERE state = 'waiting' AND kind <> ?", but)
 
     def done(self, key: str, at: Instant) -> None:
         """The post was sent."""
