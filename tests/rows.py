@@ -6,11 +6,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import Tx
+from fledge.store.base import Route, Tx
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore, peek
 
 T = TypeVar("T")
+
+
+def bound_routes(tx: Tx) -> list[Route]:
+    """All bindings, by session."""
+    sessions = tx.unit.column("SELECT session FROM routes WHERE kind = 'bound' ORDER BY session")
+    return [route for route in map(tx.routes.get, sessions) if route is not None]
 
 
 def look(folder: Path, view: Callable[[Tx], T]) -> T:

@@ -17,6 +17,7 @@ from fledge.core.run import Terms
 from fledge.orchestrator import bindings, control, heartbeat, outbox, spawn, steps
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Spec, Tx
+from tests.rows import bound_routes
 from tests.sim.schedule import CHANNELS, Act, Schedule, dice
 
 MAIN, OTHER, PROGRAM = "agent:main:main", "agent:main:other", "agent:main:program"
@@ -105,7 +106,7 @@ def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
 def _writes(schedule: Schedule, throw: random.Random, number: int, tx: Tx) -> list[Deciding]:
     """Somebody writes from a channel, perhaps into the thread of a session, perhaps twice: what came is not known."""
     address = Address(throw.choice(CHANNELS), throw.choice(["ann", "bob"]), throw.choice(["", "", "t-focus"]))
-    bound = tx.routes.bindings()
+    bound = bound_routes(tx)
     if bound and throw.random() < 0.5:
         address = throw.choice(bound).address
     agent = throw.choice(["main", "main", "bob"]) if schedule.beyond.chatty else "main"

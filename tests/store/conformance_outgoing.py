@@ -10,6 +10,7 @@ from fledge.core.turn import TurnEnd
 from fledge.errors import Refused
 from fledge.store.base import OutboxPost, Route, Tx
 from tests.core.samples import AT
+from tests.rows import bound_routes
 from tests.statements import proves
 from tests.store.bench import MAIN, Bench, admit, change_turn, conversation
 
@@ -205,10 +206,10 @@ class RouteConformance:
         bench.do(lambda tx: tx.routes.set(BOUND))
         with pytest.raises(Refused, match=f"^{RUN} is bound there$"):
             bench.do(lambda tx: tx.routes.set(replace(BOUND, session=MAIN, address=Address("ops", "u-9", "t é"))))
-        assert bench.see(lambda tx: (tx.routes.get(MAIN), tx.routes.bindings())) == (None, [BOUND])
+        assert bench.see(lambda tx: (tx.routes.get(MAIN), bound_routes(tx))) == (None, [BOUND])
         elsewhere = replace(BOUND, session=MAIN, address=Address("ops", "u-1", "another"))
         bench.do(lambda tx: tx.routes.set(elsewhere))
-        assert bench.see(lambda tx: tx.routes.bindings()) == sorted([BOUND, elsewhere], key=lambda one: one.session)
+        assert bench.see(bound_routes) == sorted([BOUND, elsewhere], key=lambda one: one.session)
 
     def test_a_binding_is_found_by_its_place_and_a_mere_route_is_not(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

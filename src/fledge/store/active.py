@@ -14,12 +14,11 @@ from fledge.errors import NotFound, Refused, StaleWrite
 from fledge.store.people import Approvals, MessageRequests
 from fledge.store.records import Driver, LaneQueue, QueuePlace, TurnRan
 from fledge.store.runs import Runs
-from fledge.store.session_rows import DRIVER, IDLE, UNOPENED, ActiveRow, read_driver
+from fledge.store.session_rows import DRIVER, IDLE, UNOPENED, ActiveRow, decode_turn, read_driver
 from fledge.store.sessions import Sessions
-from fledge.store.unit import Table, Unit, plain_shape, to_json
+from fledge.store.unit import Table, Unit, json_decoder, marks, plain_shape, to_json
 
-_decode_ran = msgspec.json.Decoder(TurnRan).decode
-_decode_turn = msgspec.json.Decoder(OpenTurn).decode
+_decode_ran = json_decoder(TurnRan)
 
 WAITED: Final = "SELECT key FROM sessions WHERE wait_at <= ? ORDER BY wait_at LIMIT ?"
 _LIVE: Final = "(release_at IS NULL OR release_at > ?)"
@@ -181,8 +180,8 @@ class Drivers:
 
     def of_others(self, owners: Collection[str], limit: int) -> list[Driver]:
         """Drivers of other engines than these, in the order of their claims."""
-        marks = ",".join("?" * len(owners))
-        return self._found(f"AND owner NOT IN ({marks}) ORDER BY claimed_at, session LIMIT ?", *owners, limit)
+        others = f"AND owner NOT IN ({marks(len(owners))})"
+        return self._found(f"{others} ORDER BY claimed_at, session LIMIT ?", *owners, limit)
 
     def of(self, owner: str) -> list[Driver]:
         """Drivers of this engine, in the order of their claims."""
@@ -342,7 +341,7 @@ class Turns:
 
     def failing(self) -> list[OpenTurn]:
         """Open turns that have read inbox rows and have failed, the longest open first."""
-        turns = [_decode_turn(row) for row in self._unit.column("SELECT turn FROM active WHERE failing = 1")]
+        turns = [decode_turn(row) for row in self._unit.column("SELECT turn FROM active WHERE failing = 1")]
         return sorted(turns, key=lambda turn: (turn.opened_at, turn.session))
 
     def close(self, session: str, end: TurnEnd, at: Instant, owes: Owes = "nothing") -> None:

@@ -1,13 +1,11 @@
 """Budgets of sessions with everything below them, and the amounts reserved for current steps."""
 
-import msgspec
-
 from fledge.core.policy import Budget, Spent
 from fledge.store.records import BudgetAccount
-from fledge.store.unit import Noun, to_json
+from fledge.store.unit import Noun, json_decoder, to_json
 
-_budget = msgspec.json.Decoder(Budget).decode
-_spent = msgspec.json.Decoder(Spent).decode
+_budget = json_decoder(Budget)
+_spent = json_decoder(Spent)
 
 
 class Budgets(Noun):

@@ -20,6 +20,7 @@ from fledge.store.base import Store
 from fledge.store.files import DATABASE, lock_folder, sync_folder
 from fledge.store.migrate import columns_by_table
 from fledge.store.sqlite import SqliteStore
+from fledge.store.unit import insert_into, marks
 
 PAGE: Final = 200
 """The number of rows in one read and one commit."""
@@ -48,7 +49,7 @@ class _Table(NamedTuple):
     def page(self, after: tuple[Any, ...] | None) -> str:
         """The statement that reads the rows after a key, or the first ones."""
         keys = ", ".join(self.keys)
-        behind = "" if after is None else f" WHERE ({keys}) > ({','.join('?' * len(self.keys))})"
+        behind = "" if after is None else f" WHERE ({keys}) > ({marks(len(self.keys))})"
         return f"SELECT {', '.join(self.columns)} FROM {self.name}{behind} ORDER BY {keys} LIMIT {PAGE}"
 
     def key(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -57,7 +58,7 @@ class _Table(NamedTuple):
 
     def insert(self) -> str:
         """The statement that writes a row."""
-        return f"INSERT INTO {self.name} ({', '.join(self.columns)}) VALUES ({','.join('?' * len(self.columns))})"
+        return insert_into(self.name, ", ".join(self.columns))
 
 
 async def copy(source: str | Path, target: str | Path) -> Copied:

@@ -6,18 +6,18 @@ Rows are never cached: another connection than the writer's updates `seen_at` (`
 from collections.abc import Collection
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import asdict
 
 from fledge.core.cluster import Member
-from fledge.store.unit import Noun, to_json
+from fledge.store.unit import Noun, insert_into, json_decoder, marks, to_json
 
 # In the order of the fields of `Member`.
 _COLUMNS: Final = (
     "id, host, pid, started_at, seen_at, lease_s, drives, drains, settings, limits, name, version, machine, born"
 )
+_INSERT: Final = insert_into("engines", _COLUMNS)
 MEMBERS: Final = f"SELECT {_COLUMNS} FROM engines ORDER BY started_at, id"
-_decode = msgspec.json.Decoder(dict[str, str]).decode
+_decode = json_decoder(dict[str, str])
 
 
 class Engines(Noun):
@@ -31,7 +31,7 @@ class Engines(Noun):
         """Add this engine."""
         self.leave(one.id)
         values = asdict(one) | {"settings": to_json(one.settings), "limits": to_json(one.limits)}
-        self._unit.execute(f"INSERT INTO engines ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", *values.values())
+        self._unit.execute(_INSERT, *values.values())
 
     def drain(self, engine: str) -> None:
         """Mark the engine as closing: it takes no more work."""
@@ -70,5 +70,5 @@ class Errands(Noun):
 
     def drop_all_but(self, owners: Collection[str]) -> int:
         """Free the work of all engines but these; returns how much."""
-        marks = ",".join("?" * len(owners))
-        return self._unit.execute(f"DELETE FROM errands WHERE owner NOT IN ({marks})", *owners).rowcount
+        sql = f"DELETE FROM errands WHERE owner NOT IN ({marks(len(owners))})"
+        return self._unit.execute(sql, *owners).rowcount

@@ -1,12 +1,10 @@
 """Messages between sessions, and their answers."""
 
-import msgspec
-
 from fledge.core.exchange import Exchange
 from fledge.core.run import Instant
-from fledge.store.unit import Noun, to_json
+from fledge.store.unit import Noun, json_decoder, to_json
 
-_exchange = msgspec.json.Decoder(Exchange).decode
+_exchange = json_decoder(Exchange)
 
 
 class Exchanges(Noun):
@@ -71,4 +69,4 @@ class Exchanges(Noun):
 
     def hops_made(self, root: str) -> int:
         """How many messages were sent in all exchanges under this root."""
-        return int(self._unit.one("SELECT coalesce(sum(hops), 0) FROM exchanges WHERE root = ?", root)[0])
+        return self._unit.number("SELECT coalesce(sum(hops), 0) FROM exchanges WHERE root = ?", root)

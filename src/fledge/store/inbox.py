@@ -18,7 +18,7 @@ from fledge.core.turn import TurnEnd
 from fledge.store.people import MessageRequests
 from fledge.store.records import COMPLETIONS, InboxRow, InboxRowKind, RowState
 from fledge.store.runs import Runs
-from fledge.store.unit import Table, TableShape, Unit
+from fledge.store.unit import Table, TableShape, Unit, insert_into
 
 KEPT: Final = 2048
 """The most unread rows of a session that are cached; of a session with more they are only counted."""
@@ -38,15 +38,11 @@ ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, 
 """
 
 
-_INSERT: Final = (
-    "INSERT INTO inbox (seq, key, session, kind, source, origin, path, body, text, arrived_at, route)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?,?)"
-)
+_NEW: Final = "seq, key, session, kind, source, origin, path, body, text, arrived_at, route"
+_INSERT: Final = insert_into("inbox", _NEW)
 """An unread row that carries nothing."""
-_INSERT_ANY: Final = f"INSERT INTO inbox ({_ROW}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-_inserted: Final = attrgetter(
-    *("seq", "key", "session", "kind", "source", "origin", "path", "body", "text", "arrived_at", "route")
-)
+_INSERT_ANY: Final = insert_into("inbox", _ROW)
+_inserted: Final = attrgetter(*_NEW.split(", "))
 
 
 def _insert(row: InboxRow) -> tuple[str, tuple[Any, ...]]:
@@ -123,7 +119,7 @@ class Inbox:
         is_new = is_new or (kind in COMPLETIONS and self._unheard.pop(source, False))
         if not is_new and self.rows.get(key) is not None:
             return False
-        seq = self._numbers.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(seq), 0) FROM inbox")[0])
+        seq = self._numbers.get("next") or self._unit.number("SELECT coalesce(max(seq), 0) + 1 FROM inbox")
         self._numbers["next"] = seq + 1
         row = InboxRow(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, carried)
         if is_new:
@@ -227,7 +223,7 @@ class Inbox:
         if waiting.rows is not None:
             return sum(row.kind == kind and row.origin == origin for row in waiting.rows.values())
         sql = "SELECT count(*) FROM inbox WHERE session = ? AND state = 'unread' AND kind = ? AND origin = ?"
-        return int(self._unit.one(sql, session, kind, origin)[0])
+        return self._unit.number(sql, session, kind, origin)
 
     def count_unread(self, session: str) -> tuple[int, int]:
         """The numbers of unread completions and of unread sends."""

@@ -113,7 +113,7 @@ class Lists:
         def few(name: RunFilter) -> int:
             walk = RunWalk(filter=name, root=root, requester=requester)
             where, args = _where(walk)
-            return int(self._unit.one(f"SELECT count(*) FROM {_source(walk)}{where}", *args)[0])
+            return self._unit.number(f"SELECT count(*) FROM {_source(walk)}{where}", *args)
 
         scope = ("parent", requester) if requester else ("tree", root) if root else ("folder", "")
         tally = self._runs.tallies.get(scope) or Tally(*scope, 0, 0)
@@ -149,7 +149,7 @@ class Lists:
                 f" ORDER BY {order} LIMIT ?",
                 *(session, room - len(keys)),
             )
-        count = self._unit.one(f"SELECT count(*) {active}", session)[0]
+        count = self._unit.number(f"SELECT count(*) {active}", session)
         return ChildrenPage(keys, count, self.count_children(session) - count)
 
     def count_children(self, session: str) -> int:
@@ -215,7 +215,7 @@ class Lists:
 
     def bytes_on_server(self) -> int:
         """The size of all tables with their indexes, on a server; 0 where the database is a file."""
-        return int(self._unit.one(_SIZE)[0]) if self._unit.is_remote else 0
+        return self._unit.number(_SIZE) if self._unit.is_remote else 0
 
     def miscounted(self) -> list[str]:
         """Counters that differ from a count of all runs. Only for checks: it reads all runs."""

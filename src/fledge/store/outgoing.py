@@ -1,6 +1,6 @@
 """The outbox, and the routes of sessions: the addresses to which their replies go."""
 
-from typing import Any, Final
+from typing import Final
 
 from fledge.core.route import Address
 from fledge.core.run import Instant
@@ -72,7 +72,7 @@ class Outbox(Noun):
 
     def count_waiting(self, but: str = "") -> int:
         """The number of posts that wait to be sent, due or not; without those of the kind `but`."""
-        return int(self._unit.one("SELECT count(*) FROM outbox WHERE state = 'waiting' AND kind <> ?", but)[0])
+        return self._unit.number("SELECT count(*) FROM outbox WHERE state = 'waiting' AND kind <> ?", but)
 
     def done(self, key: str, at: Instant) -> None:
         """The post was sent."""
@@ -157,27 +157,20 @@ class Routes(Noun):
         if self._unit.is_empty("routes"):
             return None
         row = self._unit.one(f"SELECT {_ROUTE} FROM routes WHERE {where}", *args)
-        return None if row is None else _route(row)
-
-    def bindings(self) -> list[Route]:
-        """All bindings, by session."""
-        rows = self._unit.all(f"SELECT {_ROUTE} FROM routes WHERE kind = 'bound' ORDER BY session")
-        return [_route(row) for row in rows]
+        if row is None:
+            return None
+        session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by = row
+        return Route(
+            session=session,
+            kind=kind,
+            address=Address(channel, recipient, thread),
+            used_at=used_at,
+            owner=owner,
+            idle_s=idle_s,
+            ends_at=ends_at,
+            made_by=made_by,
+        )
 
     def due(self, at: Instant, limit: int) -> list[str]:
         """Sessions whose binding has expired, the longest overdue first."""
         return self._unit.column(UNBOUND, at, limit)
-
-
-def _route(row: Any) -> Route:
-    session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by = row
-    return Route(
-        session=session,
-        kind=kind,
-        address=Address(channel, recipient, thread),
-        used_at=used_at,
-        owner=owner,
-        idle_s=idle_s,
-        ends_at=ends_at,
-        made_by=made_by,
-    )

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import asdict
 
 from fledge.core.permission import Offer
@@ -12,17 +11,18 @@ from fledge.core.value import Value
 from fledge.store.records import Approval, ApprovalState, MessageRequest, Wishes
 from fledge.store.session_rows import IDLE, UNOPENED, ActiveRow
 from fledge.store.sessions import Sessions
-from fledge.store.unit import LAST, Noun, Table, Unit, to_json
+from fledge.store.unit import LAST, Noun, Table, Unit, insert_into, json_decoder, to_json
 
-_offer = msgspec.json.Decoder(Offer).decode
-_wishes = msgspec.json.Decoder(Wishes).decode
-_decode_end = msgspec.json.Decoder(TurnEnd).decode
+_offer = json_decoder(Offer)
+_wishes = json_decoder(Wishes)
+_decode_end = json_decoder(TurnEnd)
 
 # In the order of the fields of `Approval`.
 _APPROVAL: Final = (
     "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule,"
     " why"
 )
+_INSERT: Final = insert_into("approvals", _APPROVAL)
 _ORIGINS: Final[dict[ApprovalState, str]] = {
     "allowed": "'waiting'",
     "denied": "'waiting'",
@@ -45,11 +45,7 @@ class Approvals(Noun):
     def ask(self, approval: Approval) -> None:
         """Store a question; asking about the same call again changes nothing."""
         values = asdict(approval) | {"offer": "" if approval.offer is None else to_json(approval.offer)}
-        self._unit.execute(
-            f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-            " ON CONFLICT (session, entry, idx) DO NOTHING",
-            *values.values(),
-        )
+        self._unit.execute(f"{_INSERT} ON CONFLICT (session, entry, idx) DO NOTHING", *values.values())
 
     def get(self, approval_id: str) -> Approval | None:
         """A question by its id."""

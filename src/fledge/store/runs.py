@@ -17,17 +17,29 @@ from fledge.core.run import Instant, Run, TextId
 from fledge.core.value import Value
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.records import AgentDay, Happened, Spec
-from fledge.store.unit import AppendedRows, Noun, Table, TableShape, Unit, plain_shape, to_json
+from fledge.store.unit import (
+    AppendedRows,
+    Noun,
+    Table,
+    TableShape,
+    Unit,
+    insert_into,
+    json_decoder,
+    marks,
+    plain_shape,
+    to_json,
+)
 
 SHORT: Final = 4096
 """The longest text that is cached: a text is mostly read soon after it was written."""
 DUE: Final = "SELECT key FROM runs WHERE due_at <= ? ORDER BY due_at, id LIMIT ?"
 ACTIVE: Final = "(outcome IS NULL OR busy = 1)"
 """A run without an outcome, or with unsettled runs below it. The condition of the index `runs_active`."""
+_LAST_EVENT: Final = "SELECT coalesce(max(seq), 0) FROM run_events"
 
-_decode_run = msgspec.json.Decoder(Run).decode
+_decode_run = json_decoder(Run)
 _decode_event = msgspec.json.Decoder(Event).decode
-_decode_spec = msgspec.json.Decoder(Spec).decode
+_decode_spec = json_decoder(Spec)
 
 
 class StoredRun(Value):
@@ -70,8 +82,8 @@ def _facets(row: StoredRun) -> tuple[Any, ...]:
 _UNTOUCHED: Final = ((None, None), (1, 0, 0, 0))
 """The facets of a new run, without `held`: the defaults of their columns."""
 _STATE: Final = "id, key, parent, root, created_at, phase, version, due_at, spec, state"
-_INSERT_NEW: Final = f"INSERT INTO runs ({_STATE}, held) VALUES ({','.join('?' * 11)})"
-_INSERT_ANY: Final = f"INSERT INTO runs ({_STATE}, {', '.join(_FACETS)}) VALUES ({','.join('?' * 17)})"
+_INSERT_NEW: Final = insert_into("runs", f"{_STATE}, held")
+_INSERT_ANY: Final = insert_into("runs", f"{_STATE}, {', '.join(_FACETS)}")
 
 
 def _insert(row: StoredRun) -> tuple[str, tuple[Any, ...]]:
@@ -160,7 +172,7 @@ class Runs:
 
     def create(self, run: Run, spec: Spec, event: Event) -> None:
         """Store a run that was just admitted, with its first event. The database refuses a key that exists."""
-        number = self._known.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(id), 0) FROM runs")[0])
+        number = self._known.get("next") or self._unit.number("SELECT coalesce(max(id), 0) + 1 FROM runs")
         self._known["next"] = number + 1
         parent = run.terms.parent
         above = self.rows.get(parent)
@@ -231,9 +243,9 @@ class Runs:
         row, unit = self.rows.get(key), self._unit
         if row is None:
             return
-        last = unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0]
+        last = unit.number(_LAST_EVENT)
         unit.execute("DELETE FROM run_events WHERE run = ?", row.number)
-        if unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0] < last:
+        if unit.number(_LAST_EVENT) < last:
             # A placeholder keeps the last number, so that a feed that resumes after it misses no event.
             unit.execute("DELETE FROM run_events WHERE run = 0")
             unit.execute("INSERT INTO run_events (seq, run, version, event) VALUES (?, 0, 0, '')", last)
@@ -390,12 +402,11 @@ class Events(Noun):
         oldest first. At most the newest `scanned` events of that time are read, those of other runs included."""
         # Events are stored in the order of their times, so both ends are found by binary search.
         first, last = self._first_at(since), self._first_at(until)
-        marks = ",".join("?" * len(names))
         sql = (
             "SELECT found.seq, r.key, found.version, found.event"
             " FROM (SELECT * FROM run_events WHERE seq >= ? AND seq < ? AND run > 0 ORDER BY seq DESC LIMIT ?) found"
             " JOIN runs r ON r.id = found.run"
-            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks})"
+            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks(len(names))})"
             " ORDER BY found.seq"
         )
         return _read_events(self._unit.all(sql, first, last, scanned, session, session, *names))
@@ -418,7 +429,7 @@ class Events(Noun):
 
     def last(self) -> int:
         """The number of the event stored last; 0 if there is none."""
-        return int(self._unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0])
+        return self._unit.number(_LAST_EVENT)
 
 
 def _read_events(rows: list[Any]) -> list[Happened]:

@@ -6,18 +6,17 @@ A session at work is queued, is driven, or has an open turn. These change togeth
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from fledge.core.run import Instant
 from fledge.core.turn import OpenTurn, Wait
 from fledge.core.value import Value
 from fledge.store.records import Counts, Driver, QueuePlace, Session, SessionFacts, Used
-from fledge.store.unit import TableShape, to_json
+from fledge.store.unit import TableShape, insert_into, json_decoder, to_json
 
-_decode_facts = msgspec.json.Decoder(SessionFacts).decode
-_decode_turn = msgspec.json.Decoder(OpenTurn).decode
-_decode_wait = msgspec.json.Decoder(Wait).decode
+_decode_facts = json_decoder(SessionFacts)
+decode_turn = json_decoder(OpenTurn)
+_decode_wait = json_decoder(Wait)
 
 
 class StoredSession(Value):
@@ -73,8 +72,8 @@ _SPOKEN: Final = (
     "last_entry, epoch, generation, last_turn, covered, tokens_in, tokens_out, cost_usd, tokens_cached, below_usd,"
     " spawned, unsettled, goods, ran, ended, wait, wait_at"
 )
-_INSERT_NEW: Final = f"INSERT INTO sessions ({_NEW}) VALUES ({','.join('?' * 8)})"
-_INSERT_ANY: Final = f"INSERT INTO sessions ({_NEW}, {_SPOKEN}) VALUES ({','.join('?' * 25)})"
+_INSERT_NEW: Final = insert_into("sessions", _NEW)
+_INSERT_ANY: Final = insert_into("sessions", f"{_NEW}, {_SPOKEN}")
 
 
 def _insert(row: StoredSession) -> tuple[str, tuple[Any, ...]]:
@@ -205,10 +204,9 @@ DRIVER: Final = (
     " works_in, works_since"
 )
 """Columns of a driver."""
-_INSERT_QUEUED: Final = f"INSERT INTO active (session, {_PLACE}) VALUES (?,?,?,?,?,?,?)"
-_INSERT_ACTIVE: Final = (
-    f"INSERT INTO active (session, {_PLACE}, {_SLOT}, {_PROGRESS}, release_at, works_in, works_since, turn, failing)"
-    f" VALUES ({','.join('?' * 21)})"
+_INSERT_QUEUED: Final = insert_into("active", f"session, {_PLACE}")
+_INSERT_ACTIVE: Final = insert_into(
+    "active", f"session, {_PLACE}, {_SLOT}, {_PROGRESS}, release_at, works_in, works_since, turn, failing"
 )
 _NOBODY: Final = Driver("", 0, "", "", False, 0.0, 0.0, False, None)
 """Stands for no driver in comparisons: its columns that may be NULL are."""
@@ -283,7 +281,7 @@ def _read_active(row: Sequence[Any]) -> ActiveRow:
         spawner or "",
         seq or 0,
         None if row[7] is None else read_driver((session, *row[7:19])),
-        None if row[19] is None else _decode_turn(row[19]),
+        None if row[19] is None else decode_turn(row[19]),
     )
 
 

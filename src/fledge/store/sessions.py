@@ -4,7 +4,6 @@ replies, the counts of its children, its handover and its wait.
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from fledge.core.handover import Handover
@@ -13,9 +12,9 @@ from fledge.errors import NotFound
 from fledge.store.records import Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Used
 from fledge.store.runs import Days, Runs
 from fledge.store.session_rows import SESSIONS, UNOPENED, ActiveRow, StoredSession
-from fledge.store.unit import LAST, AppendedRows, Table, Unit, to_json
+from fledge.store.unit import LAST, AppendedRows, Table, Unit, json_decoder, to_json
 
-_decode_goods = msgspec.json.Decoder(Handover).decode
+_decode_goods = json_decoder(Handover)
 
 
 class Sessions:

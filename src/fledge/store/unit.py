@@ -24,6 +24,7 @@ from fledge.errors import StaleWrite
 from fledge.store.changes import ChangedRows, RowChanges
 
 K = TypeVar("K")
+T = TypeVar("T")
 V = TypeVar("V")
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -43,6 +44,21 @@ _ANY: Final = "SELECT 1 FROM {} LIMIT 1"
 def to_json(value: object) -> str:
     """JSON text, as the store has it."""
     return _encode(value).decode()
+
+
+def json_decoder(kind: type[T]) -> Callable[[str], T]:
+    """A function that reads values of this type from the JSON text of `to_json`."""
+    return msgspec.json.Decoder(kind).decode
+
+
+def marks(count: int) -> str:
+    """The placeholders of so many values."""
+    return ",".join("?" * count)
+
+
+def insert_into(table: str, columns: str) -> str:
+    """The statement that inserts a row with values for these columns."""
+    return f"INSERT INTO {table} ({columns}) VALUES ({marks(len(columns.split(',')))})"
 
 
 class Cursor(Protocol):
@@ -88,12 +104,13 @@ def plain_shape(kind: type[S], name: str, *keys: str) -> "TableShape[S]":
     columns = kind.__struct_fields__
     others = [column for column in columns if column not in keys]
     found = " AND ".join(f"{key} = ?" for key in keys)
-    insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})"
+    listed = ", ".join(columns)
+    insert = insert_into(name, listed)
     update = tuple(f"{column} = ?" for column in others)
     updated = attrgetter(*others, *keys)
     return TableShape(
         name=name,
-        select=f"SELECT {', '.join(columns)} FROM {name} WHERE {found}",
+        select=f"SELECT {listed} FROM {name} WHERE {found}",
         read=lambda row: kind(*row),
         insert=lambda row: (insert, astuple(row)),
         update=lambda before, after: (update, updated(after)),
@@ -321,6 +338,10 @@ class Unit:
     def all(self, sql: str, *args: Any) -> list[Any]:
         """All rows of a statement."""
         return self.execute(sql, *args).fetchall()
+
+    def number(self, sql: str, *args: Any) -> int:
+        """The number in the first column of a statement's only row."""
+        return int(self.execute(sql, *args).fetchone()[0])
 
     def column(self, sql: str, *args: Any) -> list[Any]:
         """The first column of all rows of a statement."""

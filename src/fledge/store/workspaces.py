@@ -2,12 +2,10 @@
 
 from typing import Final
 
-import msgspec
-
 from fledge.core.documents import Workspace
-from fledge.store.unit import TableShape, to_json
+from fledge.store.unit import TableShape, json_decoder, to_json
 
-_decode = msgspec.json.Decoder(Workspace).decode
+_decode = json_decoder(Workspace)
 
 WORKSPACES: Final = TableShape(
     name="workspaces",
