@@ -88,8 +88,9 @@ def _refuse_name(name: str, held: Set[str], role: Role, rules: ToolRules) -> Ref
         return Refusal("forbidden", f'tool "{name}" is denied: {_CHILD_TOOLS}.deny')
     also = _listed(name, rules.also_allow)
     named = rules.allow is not None and name in {tool_name(word) for word in rules.allow}
-    if _denied_by_default(name, role) and not (also or named):
-        return Refusal("forbidden", f'tool "{name}" is denied to {_denied_to(name)}')
+    denied_to = _denied_to(name, role)
+    if denied_to is not None and not (also or named):
+        return Refusal("forbidden", f'tool "{name}" is denied to {denied_to}')
     if rules.allow is not None and not also and not _allowed(name, rules.allow):
         return Refusal("forbidden", f'tool "{name}" is not among those allowed: {_CHILD_TOOLS}.allow')
     return None
@@ -125,13 +126,13 @@ def nearest_tools(words: Sequence[str], known: Collection[str]) -> str:
     return f"did you mean {' or '.join(near)}? {there_are}" if near else there_are
 
 
-def _denied_by_default(name: str, role: Role) -> bool:
-    return name in NEVER_A_CHILDS or (role == "leaf" and name in NEVER_A_LEAFS)
-
-
-def _denied_to(name: str) -> str:
+def _denied_to(name: str, role: Role) -> str | None:
+    """To whom the tool is denied by default, and the setting that lifts it; None if a child in this role may have
+    it."""
     if name in NEVER_A_CHILDS:
         return f"any subagent: {_CHILD_TOOLS}.alsoAllow"
+    if role != "leaf" or name not in NEVER_A_LEAFS:
+        return None
     deepest = f"a subagent at the deepest level, which may not spawn: {_DEPTH}"
     return deepest if name == _SPAWN else f"{deepest}, or {_CHILD_TOOLS}.alsoAllow"
 

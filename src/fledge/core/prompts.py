@@ -45,6 +45,7 @@ _BY_PHASE: Final[dict[str, RunStatus]] = {
     "awaiting_approval": "awaiting approval",
 }
 _BY_OUTCOME: Final[dict[str, RunStatus]] = {"ok": "done", "error": "failed", "timeout": "timeout", "killed": "killed"}
+_PLAN_TAGS: Final[dict[PlanState, str]] = {"none": "", "planning": "[PLAN]", "approved": "[PLAN:APPROVED]"}
 _MARKUP: Final = str.maketrans({'"': "'", "`": "'", "<": "‹", ">": "›", "[": "(", "]": ")", "·": "-"})
 _HEAD: Final = "[Subagent] "
 _FENCES: Final = re.compile("`{3,}")
@@ -329,7 +330,8 @@ class ChildRow(Value, kw_only=True):
 
     def status_text(self, now: Instant) -> str:
         """The status for people: what it waits for, and where its plan stands."""
-        word, tag = self.standing_text(now), _plan_tag(self)
+        tag = "[PLAN:AWAITING APPROVAL]" if self.status == "awaiting approval" else _PLAN_TAGS[self.plan]
+        word = self.standing_text(now)
         return f"{word} {tag}" if tag else word
 
     def standing_text(self, now: Instant) -> str:
@@ -483,18 +485,6 @@ def _active_and_done(rows: Sequence[ChildRow], beyond: tuple[int, int]) -> tuple
 def _counts(rows: Sequence[ChildRow], beyond: tuple[int, int] = (0, 0)) -> str:
     active, done = _active_and_done(rows, beyond)
     return f"Active: {active} · Done: {done}"
-
-
-def _plan_tag(row: ChildRow) -> str:
-    if row.status == "awaiting approval":
-        return "[PLAN:AWAITING APPROVAL]"
-    match row.plan:
-        case "planning":
-            return "[PLAN]"
-        case "approved":
-            return "[PLAN:APPROVED]"
-        case _:
-            return ""
 
 
 def _name(row: ChildRow) -> str:

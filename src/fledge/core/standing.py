@@ -63,16 +63,12 @@ def limits(
     given = asked.get("runTimeoutSeconds", asked.get("timeoutSeconds"))
     wanted = asked.get("budget") or {}
     timeout = _limit("timeoutSeconds", given or None, timeout_s or None, f"subagents.runTimeoutSeconds of {agent}")
-    ceilings = (
-        _limit(
-            name,
-            wanted.get(name),
-            None if budget is None else getattr(budget, name),
-            _rule_above(name, budget, above) or f"subagents.budget of {agent}",
-        )
-        for name in CEILINGS
-    )
-    return tuple(one for one in (timeout, *ceilings) if (one.asked, one.applied) != (None, None))
+    found = [timeout]
+    for name in CEILINGS:
+        own = getattr(budget or Budget(), name)
+        rule = _rule_above(name, own, above) or f"subagents.budget of {agent}"
+        found.append(_limit(name, wanted.get(name), own, rule))
+    return tuple(one for one in found if (one.asked, one.applied) != (None, None))
 
 
 def _limit(name: str, asked: float | None, applied: float | None, rule: str) -> Limit:
@@ -81,9 +77,8 @@ def _limit(name: str, asked: float | None, applied: float | None, rule: str) -> 
     return Limit(name=name, asked=asked, applied=applied, rule=rule if from_rule else "", is_cut=cut)
 
 
-def _rule_above(name: str, budget: Budget | None, above: Sequence[Above]) -> str:
+def _rule_above(name: str, own: float | None, above: Sequence[Above]) -> str:
     """The nearest budget above the run that is no larger than its own."""
-    own = None if budget is None else getattr(budget, name)
     for one in above:
         ceiling = getattr(one.budget, name)
         if own is not None and ceiling is not None and ceiling <= own:

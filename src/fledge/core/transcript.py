@@ -398,13 +398,9 @@ def rows_read(bodies: Sequence[Body]) -> tuple[str, ...]:
     """Keys of the inbox rows that stand in these entries, in order."""
     found: list[str] = []
     for body in bodies:
-        match body:
-            case Spoken(row=row, kind=kind) if row and kind != NUDGE:
-                found.append(row)
-            case Told():
-                found += completions_read([body])
-            case _:
-                continue
+        if isinstance(body, Spoken) and body.row and body.kind != NUDGE:
+            found.append(body.row)
+        found += completions_read([body])
     return tuple(found)
 
 
