@@ -311,6 +311,20 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     assert [one["label"] for one in ask.call("runs.tree", requester=chat)["runs"]] == ["child"]
 
 
+@proves("2.announce.22", "The typed result is delivered, deferred, skipped or failed, with its fields")
+def test_a_run_says_how_its_announce_came_out(ask: Asks, chat: str) -> None:
+    waits = spawned(ask, "Wait for me", chat)["runId"]
+    assert ask.call("runs.info", target=waits)["announced"] is None
+    ask.call("runs.kill", target=waits)
+    assert ask.call("sessions.wait", session=chat)["settled"]
+    assert ask.call("runs.info", target=waits)["announced"] == {"kind": "skipped", "reason": "suppressed"}
+    says = spawned(ask, "Say hello", chat)["runId"]
+    ask.call("sessions.wait", session=chat)
+    announced = ask.call("runs.info", target=says)["announced"]
+    assert announced["kind"] == "delivered"
+    assert announced["path"] in ("direct", "queued", "steered")
+
+
 @proves("3.params.25")
 def test_the_old_name_of_the_timeout_is_read_with_a_warning(ask: Asks, chat: str) -> None:
     answer = spawned(ask, "Wait for me", chat, timeoutSeconds=1)
@@ -477,6 +491,7 @@ def test_a_question_is_answered_only_for_the_call_that_was_shown(ask: Asks, chat
     assert words.startswith("heard: launched" if verdict == "approve" else "heard: launch was refused")
 
 
+@proves("2.announce.22")
 @proves("4.gateway.12", "`undelivered.*`")
 def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, ask: Asks) -> None:
     fl = server.desk.fl
@@ -499,6 +514,8 @@ def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, as
     assert lost["to"].startswith("agent:main:")
     assert lost["tries"] >= 1
     assert lost["keptUntilAt"] > lost["arrivedAt"]
+    announced = ask.call("runs.info", target=key)["announced"]
+    assert announced == {"kind": "failed", "retryable": True, "error": lost["reason"]}
     assert ask.call("undelivered.retry", target=key) == {"key": key, "ok": True}
     assert key not in [one["sessionKey"] for one in ask.call("undelivered.list")]
     server.do(give_up(key))

@@ -32,7 +32,7 @@ from fledge.commands.values import (
     Target,
     Try,
 )
-from fledge.core.announce import announce_key
+from fledge.core.announce import announce_key, announce_outcome
 from fledge.core.entries import HistoryEntry
 from fledge.core.keys import main_key
 from fledge.core.params import formerly
@@ -106,6 +106,7 @@ def subagents_info(at: Moment, params: One) -> Story:
         run=with_kills_as(shown, "error"),
         timeline=tuple(api.timeline(tx.events.of(key))),
         tries=tuple(Try(at=tried_at, trace=trace) for tried_at, trace in views.tries(tx, key)),
+        announced=announce_outcome(run),
         text=api.result(tx, key).text,
         stats=api.stats_of(tx, run),
         models=tuple(transcripts.models_of(tx, key)),

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from fledge.api.values import Plan, Question, RunInfo, TimelineEvent
-from fledge.core.announce import DeliveryTrace
+from fledge.core.announce import AnnounceOutcome, DeliveryTrace
 from fledge.core.doing import Doing
 from fledge.core.freeze import Stats
 from fledge.core.handover import Artifact
@@ -58,6 +58,8 @@ class Story(NamedValue):
     run: RunInfo
     timeline: tuple[TimelineEvent, ...]
     tries: tuple[Try, ...]
+    announced: AnnounceOutcome | None
+    """How its announce came out so far; null while it is under way, or the run has no outcome."""
     text: str
     """Its frozen words; empty while it has none, or while they are held back."""
     stats: Stats

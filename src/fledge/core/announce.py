@@ -21,7 +21,22 @@ from fledge.core.events import RowKind
 from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, stats_line, summary, to_valid_utf8, without
 from fledge.core.handover import Artifact, Handover, Worktree
 from fledge.core.history import largest
-from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
+from fledge.core.run import (
+    AnnounceDeferred,
+    CompletedGiveup,
+    DeferReason,
+    Delivered,
+    Failed,
+    Killed,
+    Ok,
+    Outcome,
+    Path,
+    PlanState,
+    Run,
+    Skipped,
+    TimedOut,
+    Undelivered,
+)
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -539,14 +554,27 @@ class Deferred(Value, tag_field="kind", tag="deferred"):
 
 
 class DeliveryFailed(Value, tag_field="kind", tag="failed"):
-    """This try reached no session."""
+    """No session could receive it."""
 
     retryable: bool
+    """It is in the undelivered list, and can be announced again from there."""
     error: str
 
 
 AnnounceOutcome = Delivered | Deferred | Skipped | DeliveryFailed
-"""How one try at an announce came out, as it stands on the wire."""
+"""How the announce of a run came out, as it stands on the wire."""
+
+
+def announce_outcome(run: Run) -> AnnounceOutcome | None:
+    """How the announce of this run came out so far; None while it is under way, or the run has no outcome."""
+    match run.phase, run.delivery:
+        case AnnounceDeferred(reason=reason), _:
+            return Deferred(reason)
+        case phase, Undelivered(error=error):
+            return DeliveryFailed(isinstance(phase, CompletedGiveup), error)
+        case _, delivery:
+            return delivery
+
 
 DeliveryPhase = Literal["direct-primary", "queue-primary", "queue-fallback", "direct-fallback"]
 PhaseResult = Literal["delivered", "deferred", "skipped", "failed"]

@@ -179,6 +179,25 @@
  * @property {number} [size]
  */
 
+/** Postponed; it will be tried again.
+ * @typedef {object} Deferred
+ * @property {"deferred"} kind
+ * @property {"descendants-active"|"missing-requester"} reason
+ */
+
+/** The requester's transcript has it.
+ * @typedef {object} Delivered
+ * @property {"delivered"} kind
+ * @property {"direct"|"queued"|"steered"} path
+ */
+
+/** No session could receive it.
+ * @typedef {object} DeliveryFailed
+ * @property {"failed"} kind
+ * @property {boolean} retryable
+ * @property {string} error
+ */
+
 /** The record of a try at delivery: to whom, by which route, the phases tried, the result.
  * @typedef {object} DeliveryTrace
  * @property {string} key
@@ -813,6 +832,12 @@
  * @property {string} [meaning]
  */
 
+/** There was nothing to tell, or a kill or a plan's answer made it moot.
+ * @typedef {object} Skipped
+ * @property {"skipped"} kind
+ * @property {"announce-skip"|"silent"|"suppressed"} reason
+ */
+
 /** A slash command.
  * @typedef {object} SlashCommand
  * @property {string} form
@@ -878,6 +903,7 @@
  * @property {RunInfo} run
  * @property {(TimelineEvent)[]} timeline
  * @property {(Try)[]} tries
+ * @property {Delivered|Deferred|Skipped|DeliveryFailed|null} announced
  * @property {string} text
  * @property {Stats} stats
  * @property {(string)[]} models
