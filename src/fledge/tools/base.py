@@ -23,7 +23,7 @@ from fledge.core.images import Image, read_images, told
 from fledge.core.params import described, read_params, struct_type
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
-from fledge.tools.signature import ToolFunction, is_async, name_of, schema_of, signature_of
+from fledge.tools.signature import ToolFunction, arguments_of, is_async, name_of, read_docstring, schema_of
 
 TIMEOUT_S: Final = 120.0
 MAX_CHARS: Final = 50_000
@@ -323,18 +323,19 @@ def tool(
             raise BadInput("timeout", "must be seconds, more than 0, or None", timeout)
         if approval not in (None, "ask", "never"):
             raise BadInput("approval", "must be ask, never, or None to leave it to the settings", approval)
-        signature = signature_of(own, function, ToolContext)
+        words, described_parameters = read_docstring(function)
+        arguments, context_parameter = arguments_of(own, function, ToolContext)
         return Tool(
             name=own,
-            description=signature.description if description is None else description,
-            schema=signature.schema,
+            description=words if description is None else description,
+            schema=schema_of(arguments, described_parameters),
             repeatable=repeatable or read_only,
             read_only=read_only,
             timeout_s=timeout,
             max_chars=max_chars,
             function=function,
-            arguments=signature.arguments,
-            context_parameter=signature.context_parameter,
+            arguments=arguments,
+            context_parameter=context_parameter,
             approval=approval,
             asks=asks,
         )

@@ -32,26 +32,6 @@ _SPHINX_ARG: Final = re.compile(r":param(?:\s+[^:]+?)?\s+(\w+):\s*(.*)")
 _SPHINX_OTHER: Final = re.compile(r":(?:type|returns?|rtype|raises?)\b.*")
 
 
-class Signature(Struct, frozen=True):
-    """What a function takes, and what its docstring says."""
-
-    arguments: type[Struct]
-    """What the arguments are read into: a field per parameter."""
-    context_parameter: str | None
-    """The parameter that is given the context; None: it takes none."""
-    schema: JsonObject
-    """JSON Schema of the arguments: an object, without the context."""
-    description: str
-    """The docstring, without what it says of parameters."""
-
-
-def signature_of(name: str, function: ToolFunction, context: type) -> Signature:
-    """What this function takes. `name` is for error messages; a parameter of the type `context` is no argument."""
-    text, described = read_docstring(inspect.getdoc(_documented(function)) or "")
-    arguments, context_parameter = _arguments_of(name, function, context)
-    return Signature(arguments, context_parameter, schema_of(arguments, described), text)
-
-
 def name_of(function: ToolFunction) -> str:
     """What a function is called: a method by its own name, a partial as what it calls, an object as its class."""
     inner = _unbound(function)
@@ -90,13 +70,9 @@ def _called(function: ToolFunction) -> ToolFunction:
     return call
 
 
-def _documented(function: ToolFunction) -> object:
-    """Whatever has the words: of an object, its `__call__` if that has any, else its class."""
-    called = _called(function)
-    return called if called.__doc__ or inspect.isroutine(_unbound(function)) else type(_unbound(function))
-
-
-def _arguments_of(name: str, function: ToolFunction, context: type) -> tuple[type[Struct], str | None]:
+def arguments_of(name: str, function: ToolFunction, context: type) -> tuple[type[Struct], str | None]:
+    """What the arguments are read into, with a field per parameter, and the parameter of the type `context`, which is
+    no argument; None if there is none. `name` is for error messages."""
     parameters = _parameters(name, function)
     bound = function.keywords if isinstance(function, partial) else {}
     fields: list[tuple[str, Any, Any]] = []
@@ -170,9 +146,12 @@ def _default(parameter: inspect.Parameter) -> Any:
 # ---- docstrings ------------------------------------------------------------------------------------------------------
 
 
-def read_docstring(text: str) -> DocstringParts:
+def read_docstring(function: ToolFunction) -> DocstringParts:
     """The description and what is said of each parameter: in a section `Args:`, in NumPy's section `Parameters`, or by
-    lines `:param name:`."""
+    lines `:param name:`. An object's words are those of its `__call__` if that has any, else of its class."""
+    called = _called(function)
+    is_in_class = not called.__doc__ and not inspect.isroutine(_unbound(function))
+    text = inspect.getdoc(type(_unbound(function)) if is_in_class else called) or ""
     if found := _NUMPY.search(text):
         return _numpy(text[: found.start()], text[found.end() :])
     if _SPHINX_ARG.search(text):
