@@ -92,12 +92,14 @@ async def run(
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=GRACE_S)
     code = process.returncode if process.returncode is not None else -signal.SIGKILL
-    spent = f"{monotonic() - began:.1f} s"
     if why:
-        return ProcessEnded(STOPPED, kept.text(), f"{why}; {spent}")
-    if code < 0:
-        return ProcessEnded(128 - code, kept.text(), f"killed by signal {-code} ({signal.strsignal(-code)}); {spent}")
-    return ProcessEnded(code, kept.text(), f"exit code {code}; {spent}")
+        code = STOPPED
+    elif code < 0:
+        why = f"killed by signal {-code} ({signal.strsignal(-code)})"
+        code = 128 - code
+    else:
+        why = f"exit code {code}"
+    return ProcessEnded(code, kept.text(), f"{why}; {monotonic() - began:.1f} s")
 
 
 def _start(argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart: bool) -> "subprocess.Popen[bytes]":
