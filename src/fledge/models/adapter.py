@@ -74,18 +74,24 @@ class TokenDetails(Wire):
     reasoning_tokens: int | None = None
 
 
-def counted_usage(
-    given: int | None,
-    given_details: TokenDetails | None,
-    said: int | None,
-    said_details: TokenDetails | None,
-    searches: int = 0,
-) -> Usage:
-    """The usage of a reply, where the tokens that the cache served or stored are counted as given."""
-    details = given_details or TokenDetails()
+class TokenUsage(Wire):
+    """The tokens of a reply, as OpenAI counts them: those that the cache served or stored are part of the input."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
+
+
+def counted_usage(usage: TokenUsage | None, searches: int = 0) -> Usage | None:
+    """The usage of a reply, as we count it; None if the service did not count."""
+    if usage is None:
+        return None
+    details = usage.input_tokens_details or TokenDetails()
     read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
-    thought = (said_details or TokenDetails()).reasoning_tokens or 0
-    return Usage(max(0, (given or 0) - read - write), said or 0, read, write, thought, searches)
+    thought = (usage.output_tokens_details or TokenDetails()).reasoning_tokens or 0
+    fresh = max(0, (usage.input_tokens or 0) - read - write)
+    return Usage(fresh, usage.output_tokens or 0, read, write, thought, searches)
 
 
 class HttpModel(ABC):

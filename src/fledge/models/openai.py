@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
-from fledge.models.adapter import HttpModel, TokenDetails, counted_usage, settled_calls
+from fledge.models.adapter import HttpModel, TokenDetails, TokenUsage, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -29,7 +29,6 @@ from fledge.models.base import (
     Text,
     Thought,
     ToolMessage,
-    Usage,
 )
 from fledge.models.catalog import reasoning_effort
 from fledge.models.http import BrokenReply, ReplyReading, Wire, broken_stream
@@ -205,6 +204,13 @@ class _Usage(Wire):
     completion_tokens_details: TokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
 
+    @property
+    def tokens(self) -> TokenUsage:
+        """The count as the responses protocol has it. Some servers say in a field of its own what the cache served."""
+        details = self.prompt_tokens_details or TokenDetails()
+        details.cached_tokens = details.cached_tokens or self.prompt_cache_hit_tokens
+        return TokenUsage(self.prompt_tokens, self.completion_tokens, details, self.completion_tokens_details)
+
 
 class _Chunk(Wire):
     model: str | None = None
@@ -288,7 +294,7 @@ class _Reading(ReplyReading):
         extras = {number: found[at].extra for number, at in enumerate(whole) if found[at].extra is not None}
         is_kept = self._reasoned or self._details or extras
         kept = _Kept(self._reasoned, _joined(self._details), extras) if is_kept else None
-        usage = None if self._usage is None else _counted(self._usage)
+        usage = counted_usage(None if self._usage is None else self._usage.tokens)
         return self._ended(stop, [calls[at] for at in whole], dropped, usage, kept)
 
     def _gather(self, piece: _Piece) -> None:
@@ -312,12 +318,6 @@ class _Reading(ReplyReading):
             call.arguments.append(function.arguments)
         elif function.arguments is not None:
             call.arguments.append(msgspec.json.encode(function.arguments).decode())
-
-
-def _counted(usage: _Usage) -> Usage:
-    details = usage.prompt_tokens_details or TokenDetails()
-    details.cached_tokens = details.cached_tokens or usage.prompt_cache_hit_tokens
-    return counted_usage(usage.prompt_tokens, details, usage.completion_tokens, usage.completion_tokens_details)
 
 
 def _joined(details: list[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from fledge.core.schema import JsonObject
 from fledge.core.value import Value
-from fledge.models.adapter import HttpModel, TokenDetails, counted_usage, settled_calls
+from fledge.models.adapter import HttpModel, TokenUsage, counted_usage, settled_calls
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -211,20 +211,13 @@ class _Item(Wire):
     content: list[_Part] | None = None
 
 
-class _Usage(Wire):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: TokenDetails | None = None
-    output_tokens_details: TokenDetails | None = None
-
-
 class _Incomplete(Wire):
     reason: str | None = None
 
 
 class _Response(Wire):
     model: str | None = None
-    usage: _Usage | None = None
+    usage: TokenUsage | None = None
     error: ErrorBody | None = None
     incomplete_details: _Incomplete | None = None
 
@@ -253,7 +246,7 @@ class _Reading(ReplyReading):
         self._found: dict[int, ResponseItem] = {}
         """The items of searches, whole, by their place."""
         self._stop: StopReason = "end"
-        self._usage: _Usage | None = None
+        self._usage: TokenUsage | None = None
         self._items: dict[int, _Item] = {}
         self._begun: dict[int, _Item] = {}
         """Items that were announced; a call among these that never came was cut."""
@@ -294,12 +287,8 @@ class _Reading(ReplyReading):
             begun = [item for place, item in sorted(self._begun.items()) if place not in self._items]
             cut = [_call(item, "", "") for item in begun if item.type == "function_call"]
         stop, whole, dropped = settled_calls(why, [*calls, *cut], not cut and bool(uses and uses[-1].arguments))
-        counted, usage = None, self._usage
-        if usage is not None:
-            given, said = usage.input_tokens_details, usage.output_tokens_details
-            searches = sum(map(_is_search, self._found.values()))
-            counted = counted_usage(usage.input_tokens, given, usage.output_tokens, said, searches)
-        return self._ended(stop, [calls[at] for at in whole], dropped, counted, kept, sources)
+        usage = counted_usage(self._usage, sum(map(_is_search, self._found.values())))
+        return self._ended(stop, [calls[at] for at in whole], dropped, usage, kept, sources)
 
     def _text(self, event: _Event) -> Sequence[ModelEvent]:
         if not event.delta:
