@@ -49,10 +49,8 @@ def without_refused(request: Request, refusal: Broke) -> Request | None:
     """The request without the data that its provider refused; None if that is not why it was refused."""
     if refusal.trouble != "bad_request" or not _REFUSED.search(refusal.message):
         return None
-    if not any(isinstance(message, AssistantMessage) and message.opaque for message in request.messages):
-        return None
     messages = tuple(
         msgspec.structs.replace(message, opaque="") if isinstance(message, AssistantMessage) else message
         for message in request.messages
     )
-    return msgspec.structs.replace(request, messages=messages)
+    return None if messages == request.messages else msgspec.structs.replace(request, messages=messages)

@@ -105,11 +105,11 @@ def trouble_of(status: int | None, fault: ErrorBody) -> ProviderErrorKind:
     return "retryable" if status in (408, 409, 425, 429) or status >= 500 else "bad_request"
 
 
-def broke(status: int | None, raw: bytes, headers: Headers, now: float, key: SecretKey | None) -> Broke:
+def broke(status: int, raw: bytes, headers: Headers, now: float, key: SecretKey | None) -> Broke:
     """What a refused request comes to: its trouble, bounded words without keys, and how long to wait."""
     fault = fault_in(raw)
     words = plain(raw) if fault is None or not fault.message else fault.message
-    label = "error" if status is None else f"HTTP {status}"
+    label = f"HTTP {status}"
     return Broke(
         trouble_of(status, fault or ErrorBody(message=words)),
         shown(f"{label}: {words}" if words else label, key),
