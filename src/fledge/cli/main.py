@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import fledge
-from fledge.cli.printing import CommandOutput, note, say
+from fledge.cli.printing import CommandOutput, CommandResult, note, say
 from fledge.core.printable import printable_json
 from fledge.errors import BadInput, FledgeError
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _carry_out(options: Namespace) -> int:
     try:
         _check_text(options)
-        return int(options.command(options))
+        return _tell(options.command(options), options)
     except FledgeError as error:
         note(str(error))
         if options.verbose:
@@ -202,7 +202,7 @@ def _parser() -> ArgumentParser:
 
     def add(
         name: str,
-        run: str | Callable[[Namespace], int],
+        run: str | Callable[[Namespace], CommandResult],
         takes: Sequence[str],
         help: str,
         *arguments: _Argument,
@@ -564,14 +564,14 @@ def _run(options: Namespace) -> int:
     return asyncio.run(until_ended(run.converse(_where(options), request, options.settings)))
 
 
-def _runs(options: Namespace) -> int:
+def _runs(options: Namespace) -> CommandResult:
     """`ps` and `tree`."""
     from fledge.cli import verbs
 
     where = _where(options)
     wanted = verbs.RunsWanted(options.filter, options.search, options.agent, options.session, options.limit)
     if not options.watch:
-        return _tell(verbs.runs(where, options.name, wanted), options)
+        return verbs.runs(where, options.name, wanted)
     if options.json:
         raise BadInput(
             "--watch", "takes no --json: `fledge run --json` and the gateway's feeds send events to programs"
@@ -582,17 +582,14 @@ def _runs(options: Namespace) -> int:
 
 
 @cache
-def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[Namespace], int]:
+def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[Namespace], CommandResult]:
     """A command that is one function of a module of `cli`, such as `verbs.info`. The function gets these options, or
-    values made of all options, and answers an exit code, or the lines to print."""
+    values made of all options."""
     module, _, name = function.partition(".")
 
-    def run(options: Namespace) -> int:
-        do = getattr(import_module(f"fledge.cli.{module}"), name)
-        done = do(*(_said(options, one) if isinstance(one, str) else one(options) for one in given))
-        if isinstance(done, int):
-            return done
-        return _tell(done if isinstance(done, CommandOutput) else CommandOutput(done, None), options)
+    def run(options: Namespace) -> CommandResult:
+        do: Callable[..., CommandResult] = getattr(import_module(f"fledge.cli.{module}"), name)
+        return do(*(_said(options, one) if isinstance(one, str) else one(options) for one in given))
 
     return run
 
@@ -607,8 +604,11 @@ def _said(options: Namespace, name: str) -> Any:
     return value
 
 
-def _tell(shown: CommandOutput, options: Namespace) -> int:
-    """Print it, as it was asked for."""
+def _tell(done: CommandResult, options: Namespace) -> int:
+    """Print what a command answered, as it was asked for."""
+    if isinstance(done, int):
+        return done
+    shown = done if isinstance(done, CommandOutput) else CommandOutput(done, None)
     if getattr(options, "json", False):
         import json
 
@@ -618,29 +618,29 @@ def _tell(shown: CommandOutput, options: Namespace) -> int:
     return shown.code
 
 
-def _trust(options: Namespace) -> int:
+def _trust(options: Namespace) -> list[str]:
     from pathlib import Path
 
     from fledge.cli import settings, verbs
 
     folder = Path(options.folder).resolve()
     if options.listed:
-        return _show(settings.trusted())
+        return settings.trusted()
     if options.workspace is not None:
-        return _show(settings.trust_workspace(Path(options.workspace).expanduser(), revoke=options.revoke))
+        return settings.trust_workspace(Path(options.workspace).expanduser(), revoke=options.revoke)
     if options.show:
-        return _show(settings.show_trust(folder))
+        return settings.show_trust(folder)
     if options.revoke:
-        return _show(settings.distrust(folder))
+        return settings.distrust(folder)
     taken = verbs.take_in(_here(options), folder, is_named=options.state is not None)
-    return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
+    return [*taken, *settings.trust_folder(folder, or_nothing=bool(taken))]
 
 
-def _completion(options: Namespace) -> int:
+def _completion(options: Namespace) -> list[str]:
     from fledge.cli import completion
 
     parser = _parser()
-    return _show([completion.script(options.shell, parser, _choices(parser))])
+    return [completion.script(options.shell, parser, _choices(parser))]
 
 
 def _bench(options: Namespace) -> int:
@@ -654,11 +654,6 @@ def _bench(options: Namespace) -> int:
         )
     command = [sys.executable, "-m", "bench", *(["--quick"] if options.quick else [])]
     return subprocess.run(command, cwd=root, check=False).returncode
-
-
-def _show(lines: Sequence[str]) -> int:
-    say("\n".join(lines))
-    return 0
 
 
 if __name__ == "__main__":

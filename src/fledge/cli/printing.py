@@ -21,6 +21,10 @@ class CommandOutput(NamedTuple):
         return self.words if isinstance(self.words, list) else self.words()
 
 
+CommandResult = int | list[str] | CommandOutput
+"""What a command answers: an exit code, if it has printed everything itself; lines to print; or these with more."""
+
+
 def say(text: str, out: TextIO | None = None) -> None:
     """Print, at once."""
     print(printable(text), file=sys.stdout if out is None else out, flush=True)
