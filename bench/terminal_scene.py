@@ -12,10 +12,11 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from fledge.cli.term.opening import in_terminal, wants_colour
+from fledge.cli.term.opening import in_terminal
 from fledge.cli.term.screen import TerminalScreen
 from fledge.cli.term.shown import (
     CallQuestion,
@@ -189,7 +190,12 @@ class Report:
 
 async def main(rate: float, repeats: int) -> None:
     """Play until the person leaves."""
-    async with in_terminal(colour=wants_colour(os.environ)) as screen:
+    with tempfile.TemporaryDirectory() as folder:
+        await _play(Path(folder) / "history", rate, repeats)
+
+
+async def _play(history: Path, rate: float, repeats: int) -> None:
+    async with in_terminal(history, lambda _: ()) as screen:
         report = Report()
         watching = asyncio.ensure_future(report.watch())
         screen.say(NoticeItem("a scripted scene · ctrl-d leaves"))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyte
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
 from fledge.cli.term.cells import Theme
@@ -160,7 +161,14 @@ async def scene(
     pen = GlassPen(glass)
     with create_pipe_input() as typed:
         screen = TerminalScreen(
-            pen, lambda: glass.size, typed=typed, theme=Theme(), complete=complete, folder=folder, folds=False
+            pen,
+            lambda: glass.size,
+            typed=typed,
+            theme=Theme(),
+            history=InMemoryHistory(),
+            complete=complete,
+            folder=folder,
+            folds=False,
         )
         pen.on_written = screen.written
         running = asyncio.ensure_future(screen.run())

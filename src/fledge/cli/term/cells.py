@@ -163,8 +163,8 @@ class Theme(NamedTuple):
         return f"{sequence}{text}\x1b[0m" if sequence and text else text
 
     def line(self, text: str, room: int, style: str) -> str:
-        """A text on one painted row of so many columns, made printable."""
-        return self.paint(fit(printable(text), room), style)
+        """A text on one painted row of so many columns (`fit`)."""
+        return self.paint(fit(text, room), style)
 
     def row(self, row: Iterable[Piece]) -> str:
         """Pieces as one painted row; neighbours of one style share its sequence."""
@@ -180,8 +180,8 @@ def _sequence(style: str, colour: bool) -> str:
 
 
 def fit(text: str, room: int) -> str:
-    """The text on one row of so many columns; a sign shows where it was cut."""
-    text = " ".join(text.split())
+    """The text on one row of so many columns, made printable; a sign shows where it was cut."""
+    text = " ".join(printable(text).split())
     if columns(text) <= room:
         return text
     return f"{clip(text, 0, room - 1).rstrip()}…" if room > 0 else ""

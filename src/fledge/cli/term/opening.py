@@ -45,7 +45,7 @@ async def screen_here(history: Path, complete: "CompleteWord") -> AsyncIterator[
     found = manner(os.environ, reads_terminal=sys.stdin.isatty(), writes_terminal=sys.stdout.isatty())
     if found == "terminal":
         try:
-            async with in_terminal(history=history, complete=complete, colour=wants_colour(os.environ)) as screen:
+            async with in_terminal(history, complete) as screen:
                 yield screen
             return
         except ImportError:
@@ -57,9 +57,7 @@ async def screen_here(history: Path, complete: "CompleteWord") -> AsyncIterator[
 
 
 @asynccontextmanager
-async def in_terminal(
-    *, history: Path | None = None, complete: "CompleteWord" = lambda _: (), colour: bool = True
-) -> "AsyncIterator[TerminalScreen]":
+async def in_terminal(history: Path, complete: "CompleteWord") -> "AsyncIterator[TerminalScreen]":
     """The screen in this process's terminal, until the block ends. ImportError: prompt_toolkit is not installed."""
     from prompt_toolkit.data_structures import Size
     from prompt_toolkit.history import FileHistory
@@ -73,15 +71,14 @@ async def in_terminal(
         found = terminal_size(descriptor)
         return Size(rows=found.lines, columns=found.columns)
 
-    if history is not None:
-        history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(history, os.O_CREAT | os.O_APPEND, 0o600))
+    history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(history, os.O_CREAT | os.O_APPEND, 0o600))
     writer = Writer(descriptor)
     screen = TerminalScreen(
         writer,
         size,
-        theme=Theme(colour=colour),
-        history=None if history is None else FileHistory(str(history)),
+        theme=Theme(colour=wants_colour(os.environ)),
+        history=FileHistory(str(history)),
         complete=complete,
         folds=folds(),
     )

@@ -69,7 +69,7 @@ def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: 
     tokens = [f"↓ {count_text(turn.tokens)} tok"] if turn.tokens else []
     if turn.state == "retrying":
         wait = next_try(turn, now)
-        return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, stops], width - 2)
+        return theme.paint("✖", "r") + " " + _facts([turn.tool], [wait, stops], width - 2)
     first = {"waiting": "waits for you", "tool": printable(turn.tool)}.get(turn.state, turn.state)
     spin = "·" if turn.state == "waiting" else SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
     since = elapsed(now - turn.since)
@@ -98,9 +98,9 @@ def child_rows(
     for child in shown:
         is_last = child is shown[-1]
         room = width - 4 - (columns(hint) + 1 if is_last and hint else 0)
-        doing = "waits for you" if child.waits else printable(child.doing)
+        doing = "waits for you" if child.waits else child.doing
         tokens = [count_text(child.tokens)] if child.tokens else []
-        label = fit(printable(child.label), LABEL_COLUMNS)
+        label = fit(child.label, LABEL_COLUMNS)
         facts = _facts([label, doing], [elapsed(now - child.since), *tokens], room)
         row = f"  {'└' if is_last else '├'} " + (theme.paint(facts, "y") if child.waits else facts)
         if is_last and hint:
@@ -116,10 +116,10 @@ def question_rows(view: View, width: int, theme: Theme) -> list[str]:
     asked = view.asked[0]
     of = f"1 of {len(view.asked)}" if len(view.asked) > 1 else ""
     if isinstance(asked, PlanQuestion):
-        head = _spread(f"◇ {printable(asked.who)}'s plan, in full in the scrollback", of, width)
+        head = _spread(f"◇ {asked.who}'s plan, in full in the scrollback", of, width)
         rows, keys = [], ["y carry out", "n reject with a reason", "e edit in $EDITOR"]
     else:
-        head = _spread(f"? {printable(asked.who)} wants to run", of, width)
+        head = _spread(f"? {asked.who} wants to run", of, width)
         rows = _call_rows(asked, width)
         keys = ["y once", *filter(None, [always_key(asked, width)]), "n no", "e say why"]
     if view.answering != "keys":
@@ -149,7 +149,7 @@ def _call_rows(question: CallQuestion, width: int) -> list[str]:
     if len(rows) > QUESTION_ROWS:
         rows = [*rows[: QUESTION_ROWS - 1], "    … whole in the scrollback"]
     if question.place:
-        place = fit(f"in {printable(question.place)}", width)
+        place = fit(f"in {question.place}", width)
         if columns(rows[-1]) + 2 + columns(place) <= width:
             rows[-1] = _spread(rows[-1], place, width)
         else:
@@ -163,7 +163,7 @@ def queued_rows(queued: tuple[str, ...], width: int, most: int, theme: Theme) ->
         return []
     older = len(queued) - most + 1 if len(queued) > most else 0
     rows = [f"queued: {older} earlier"] if older else []
-    rows += [f"queued › {printable(text)}" for text in queued[older:]]
+    rows += [f"queued › {text}" for text in queued[older:]]
     return [theme.paint("  " + fit(row, width - 2), "d") for row in rows]
 
 
@@ -172,7 +172,7 @@ def menu_rows(choices: Sequence[tuple[str, str]], chosen: int | None, width: int
     first = max(0, min((chosen or 0) - MENU_ROWS // 2, len(choices) - MENU_ROWS))
     rows = []
     for number, (word, meaning) in list(enumerate(choices))[first : first + MENU_ROWS]:
-        row = fit(f"{printable(word)}  {printable(meaning)}" if meaning else printable(word), width - 2)
+        row = fit(f"{word} {meaning}", width - 2)
         rows.append(f"{'›' if number == chosen else ' '} " + theme.paint(row, "b" if number == chosen else "d"))
     return rows
 

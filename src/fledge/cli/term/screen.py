@@ -19,7 +19,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, is_searching
-from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import BufferControl, Dimension, HSplit, Layout, Window
@@ -55,7 +55,6 @@ from fledge.cli.term.shown import (
     WordsSent,
 )
 from fledge.cli.term.writer import Writer, WriterFile, draw_frames
-from fledge.core.printable import printable
 
 INPUT_ROWS: Final = 8
 ESCAPE_S: Final = 0.05
@@ -82,9 +81,9 @@ class TerminalScreen(Screen):
         *,
         theme: Theme,
         folds: bool,
+        history: History,
+        complete: CompleteWord,
         typed: Input | None = None,
-        history: History | None = None,
-        complete: CompleteWord = lambda _: (),
         folder: Path | None = None,
     ) -> None:
         super().__init__()
@@ -102,7 +101,7 @@ class TerminalScreen(Screen):
         self._changed = asyncio.Event()
         self._input = Buffer(
             multiline=True,
-            history=history or InMemoryHistory(),
+            history=history,
             completer=_Completer(complete, folder or Path.cwd(), self.now),
             complete_while_typing=True,
             tempfile_suffix=".md",
@@ -156,7 +155,7 @@ class TerminalScreen(Screen):
 
     def talks_to(self, label: str) -> None:
         """Whom words are for, shown before the input; empty: the main agent."""
-        self._label = f"{fit(printable(label), region.LABEL_COLUMNS)} " if label else ""
+        self._label = f"{fit(label, region.LABEL_COLUMNS)} " if label else ""
         self._change()
 
     def clear(self) -> None:

@@ -62,7 +62,8 @@ class Scrollback:
         """The answer is complete; what comes next is another one."""
         self._place(self._markdown.end(width), width)
         self._markdown = Markdown(self._theme)
-        self._last = "items" if self._last != "nothing" else "nothing"  # a blank row stands between two answers
+        if self._last != "nothing":
+            self._last = "items"  # a blank row stands between two answers
 
     def say(self, item: Whole, width: int) -> None:
         """An item; placed at once if no block is open."""
@@ -135,7 +136,7 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHA
 def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) -> list[str]:
     sign, style = sign_of(card.status)
     facts = ended_facts(card)
-    label = fit(printable(card.label), max(1, width - 2 - columns(" · ".join(["", *facts]))))
+    label = fit(card.label, max(1, width - 2 - columns(" · ".join(["", *facts]))))
     rows = [theme.paint(sign, style) + " " + fit(" · ".join([label, *facts]), width - 2)]
     lines = [line for line in printable(card.text).splitlines() if line.strip()]
     rows += [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
