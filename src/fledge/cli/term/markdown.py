@@ -60,8 +60,6 @@ class MarkdownLine(NamedTuple):
     """`blank`, `fence`, `heading`, `rule`, `table`, `item`, `code` or `text`; `open` while it may become another."""
     quotes: int
     indent: int
-    marker: str
-    """Of an item."""
     body: str
 
 
@@ -275,7 +273,6 @@ class Markdown:
         quotes, rest = min(marks[0].count(">"), MOST_QUOTES), text[marks.end() :]
         body = rest.lstrip(" \t")
         indent = columns(rest[: len(rest) - len(body)].expandtabs(4))
-        item = _ITEM.match(body)
         if not whole and _OPEN.match(body):
             kind = "open"
         elif not body.strip():
@@ -284,7 +281,7 @@ class Markdown:
             kind = "code"
         else:
             kind = next((kind for kind, begins in _KINDS.items() if begins.match(body)), "text")
-        return MarkdownLine(kind, quotes, indent, item[1] if item else "", body)
+        return MarkdownLine(kind, quotes, indent, body)
 
     def _take_line(self, line: MarkdownLine) -> None:
         """A line whose kind is known; of an item and of text perhaps only its beginning."""
@@ -321,12 +318,12 @@ class Markdown:
                 self._in_list = True
                 found = _ITEM.match(line.body)
                 assert found is not None
-                content = line.body[found.end() :]
+                marker, content = f"{'•' if found[1] in ('-', '*', '+') else found[1]} ", line.body[found.end() :]
                 if _FENCE.match(content):
-                    self._give(self._paragraph(line, "").rows(self._width))
+                    self._give(self._paragraph(line, "", marker=marker).rows(self._width))
                     self._open_fence(line._replace(indent=line.indent + found.end(), body=content))
                 else:
-                    self._open_paragraph(line, content)
+                    self._open_paragraph(line, content, marker)
             case _:
                 if isinstance(self._block, Paragraph) and self._block.quotes == line.quotes:
                     self._block.feed(f"\n{line.body}")
@@ -350,14 +347,13 @@ class Markdown:
             self._close()
         return False
 
-    def _open_paragraph(self, line: MarkdownLine, text: str) -> None:
+    def _open_paragraph(self, line: MarkdownLine, text: str, marker: str = "") -> None:
         self._give([])
-        self._block = self._paragraph(line, text)
+        self._block = self._paragraph(line, text, marker=marker)
 
-    def _paragraph(self, line: MarkdownLine, text: str, style: str = "") -> Paragraph:
-        """A paragraph that begins with this text, placed and marked like the line."""
+    def _paragraph(self, line: MarkdownLine, text: str, style: str = "", marker: str = "") -> Paragraph:
+        """A paragraph that begins with this text, placed like the line, behind the marker of an item."""
         prefix = _prefix(line)
-        marker = f"{'•' if line.marker in ('-', '*', '+') else line.marker} " if line.kind == "item" else ""
         begun = Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
         begun.feed(text)
         return begun
@@ -410,7 +406,7 @@ class Markdown:
         if not self._line.strip():
             return []
         line = self._read(self._line, whole=True)
-        return self._paragraph(line._replace(kind="text"), line.body[-SHOWN_LINE:]).rows(width)
+        return self._paragraph(line, line.body[-SHOWN_LINE:]).rows(width)
 
 
 def _prefix(line: MarkdownLine) -> str:
