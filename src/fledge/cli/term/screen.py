@@ -211,11 +211,16 @@ class TerminalScreen(Screen):
     def _change(self) -> None:
         self._changed.set()
 
+    @property
+    def _is_armed(self) -> bool:
+        """True while another Esc or Ctrl-C leaves."""
+        return self.now() < self._armed_until
+
     def _moves_in(self) -> float | None:
         """After how long the region looks different by itself."""
         if self._turn is not None:
             return 1 / region.SPINS_PER_S
-        if self._asked or self.now() < self._armed_until:
+        if self._asked or self._is_armed:
             return 0.25
         return 1.0 if self._children else None
 
@@ -234,7 +239,7 @@ class TerminalScreen(Screen):
         questions = self._open_questions()
         waiting = tuple(item.text for item in self._scrollback.waiting if isinstance(item, SpokenItem))
         notes = [ran.note for ran in self._ran]
-        notes += ["again leaves"] if self.now() < self._armed_until else []
+        notes += ["again leaves"] if self._is_armed else []
         notes += ["tool output is shown · ctrl-o hides it"] if self._shows_output else []
         return region.View(
             tail=tuple(self._scrollback.tail(self._width)),
@@ -242,7 +247,7 @@ class TerminalScreen(Screen):
             children=self._children,
             shows_all=self._shows_all,
             asked=questions,
-            answering="reason" if self._questions.reason_for else "keys" if self._may_answer() else "waits",
+            answering="reason" if self._questions.reason_for else "keys" if self._may_answer(self._key_at) else "waits",
             queued=(*waiting, *self._queued),
             notes=tuple(notes),
         )
@@ -330,13 +335,13 @@ class TerminalScreen(Screen):
             self._input.insert_text(letter)
         self._change()
 
-    def _may_answer(self, key_at: float | None = None) -> bool:
+    def _may_answer(self, key_at: float) -> bool:
         questions = self._open_questions()
         if not questions or self._questions.reason_for:
             return False
         return keys.may_answer(
             self.now(),
-            self._key_at if key_at is None else key_at,
+            key_at,
             self._questions.shown_at(questions[0].id),
             is_empty=not self._input.text,
             is_focused=self._questions.focused == questions[0].id,
@@ -345,7 +350,7 @@ class TerminalScreen(Screen):
     def _keys(self) -> KeyBindings:
         bindings = KeyBindings()
         answers = Condition(lambda: self._may_answer(self._key_before_at)) & ~is_searching
-        bindings.add("enter", filter=~is_searching)(lambda _: self._entered())
+        bindings.add("enter", filter=~is_searching)(self._entered)
         bindings.add("escape", "enter")(lambda _: self._input.insert_text("\n"))
         bindings.add("<bracketed-paste>")(lambda event: self._input.insert_text(self._pastes.fold(event.data)))
         for letter in "yane":
@@ -354,17 +359,17 @@ class TerminalScreen(Screen):
         for key in ("c-c", "<sigint>"):
             bindings.add(key)(lambda _: self._escape("ctrl-c"))
         bindings.add("c-d", filter=Condition(lambda: not self._input.text))(lambda _: self._wish(Leave()))
-        bindings.add("c-t")(lambda _: self._toggle_children())
-        bindings.add("c-o")(lambda _: self._toggle_output())
-        bindings.add("c-g", filter=~is_searching)(lambda _: self._edit_input())
-        bindings.add("c-y")(lambda _: self._focus_question())
+        bindings.add("c-t")(self._toggle_children)
+        bindings.add("c-o")(self._toggle_output)
+        bindings.add("c-g", filter=~is_searching)(self._edit_input)
+        bindings.add("c-y")(self._focus_question)
         bindings.add("c-z")(lambda event: event.app.suspend_to_background())
         return bindings
 
     def _wish(self, wish: Wish) -> None:
         self._wishes.put_nowait(wish)
 
-    def _entered(self) -> None:
+    def _entered(self, _: KeyPressEvent) -> None:
         buffer = self._input
         if buffer.complete_state and buffer.complete_state.current_completion:
             buffer.complete_state = None
@@ -390,14 +395,13 @@ class TerminalScreen(Screen):
         self._wish(WordsSent(with_output(ran, whole), text))
 
     def _escape(self, key: Any) -> None:
-        is_armed = self.now() < self._armed_until
         action = keys.on_escape(
             key,
             has_menu=self._input.complete_state is not None or is_searching(),
             is_answering=bool(self._questions.reason_for or self._questions.focused),
             has_turn=self._turn is not None,
             is_empty=not self._input.text,
-            is_armed=is_armed,
+            is_armed=self._is_armed,
         )
         match action:
             case "close menu":
@@ -421,15 +425,15 @@ class TerminalScreen(Screen):
                 pass
         self._change()
 
-    def _toggle_children(self) -> None:
+    def _toggle_children(self, _: KeyPressEvent) -> None:
         self._shows_all = not self._shows_all
 
-    def _toggle_output(self) -> None:
+    def _toggle_output(self, _: KeyPressEvent) -> None:
         self._shows_output = not self._shows_output
         if self._shows_output and self._last_output is not None:
             self.say(self._last_output)
 
-    def _focus_question(self) -> None:
+    def _focus_question(self, _: KeyPressEvent) -> None:
         questions = self._open_questions()
         self._questions.focused = questions[0].id if questions else ""
 
@@ -489,7 +493,7 @@ class TerminalScreen(Screen):
 
     # ---- editor and commands
 
-    def _edit_input(self) -> None:
+    def _edit_input(self, _: KeyPressEvent) -> None:
         self._input.document = Document(self._pastes.unfold(self._input.text))
         self._input.open_in_editor()
 
