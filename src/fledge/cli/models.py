@@ -13,7 +13,7 @@ from fledge.cli.printing import CommandOutput
 from fledge.config import SingleSettings
 from fledge.config.places import discover
 from fledge.models.catalog import Card
-from fledge.models.choosing import ServiceStanding
+from fledge.models.choosing import ServiceModels
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 
 WIDTH = 44
@@ -28,12 +28,11 @@ def usable_models(settings: SingleSettings, everything: bool) -> CommandOutput:
     lines: list[str] = []
     rows: list[dict[str, Any]] = []
     for service in shown:
-        one = service.standing
-        lines.append(f"{one.provider.name}: {service.reason or f'not usable: {one.missing}'}")
+        lines.append(f"{service.standing.provider.name}: {service.reason or f'not usable: {service.standing.missing}'}")
         for name in service.models:
-            card, is_default = catalog.find(name), name == service.default
-            lines.append(f"  {_line(name, card, is_default)}")
-            rows.append(_row(name, one, service.reason, card, is_default))
+            card = catalog.find(name)
+            lines.append(f"  {_line(name, card, name == service.default)}")
+            rows.append(_row(name, service, card))
     if left_out := len(found) - len(shown):
         lines.append(f"{left_out} more providers are not usable: fledge models --all says what is missing")
     return CommandOutput(lines, rows)
@@ -54,15 +53,15 @@ def _line(name: str, card: Card | None, is_default: bool) -> str:
     return f"{name:<{WIDTH}} {' · '.join(words)}"
 
 
-def _row(name: str, one: ServiceStanding, reason: str, card: Card | None, is_default: bool) -> dict[str, Any]:
+def _row(name: str, service: ServiceModels, card: Card | None) -> dict[str, Any]:
     price = card and card.price
     return {
         "name": name,
-        "provider": one.provider.name,
-        "usable": bool(reason),
-        "because": reason,
-        "missing": "" if reason else one.missing,
-        "default": is_default,
+        "provider": service.standing.provider.name,
+        "usable": bool(service.reason),
+        "because": service.reason,
+        "missing": "" if service.reason else service.standing.missing,
+        "default": name == service.default,
         "window": card and card.window,
         "maxOutput": card and card.max_output,
         "images": card and card.images,
