@@ -173,7 +173,8 @@ def test_nothing_streams_before_the_turn_tells_where_it_stands() -> None:
 
 def test_without_streaming_only_entries_are_shown() -> None:
     screen = Lines()
-    answers = Answers(screen, streams=False)
+    screen.in_turns = True
+    answers = Answers(screen)
     answers.reach(0)
     answers.hear("Hel")
     answers.take([reply(3, "Hello")])

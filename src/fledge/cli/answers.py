@@ -54,10 +54,10 @@ class UnreadWords(Struct, frozen=True):
 
 
 class Answers:
-    """What one session says. Without `streams`, only whole entries are shown."""
+    """What one session says. A screen that is read in turns shows only whole entries."""
 
-    def __init__(self, screen: Screen, streams: bool = True) -> None:
-        self._screen, self._streams = screen, streams
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self.seen = 0
         """The newest entry that is shown, or was there before."""
         self.last_answer = ""
@@ -80,7 +80,7 @@ class Answers:
 
     def hear(self, text: str) -> None:
         """One more piece. It is held back as long as it may become a word that means silence."""
-        if self._misses or not self._streams:
+        if self._misses or self._screen.in_turns:
             return
         self._heard += text
         if self._shown.startswith(self._heard):

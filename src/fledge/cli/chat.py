@@ -83,8 +83,8 @@ async def sit(
     where: Where,
     model: str | None,
     settings: SingleSettings,
-    session: str | None = None,
-    started: Callable[[], object] = lambda: None,
+    session: str | None,
+    started: Callable[[], object],
 ) -> int:
     """Talk, in the conversation of this folder unless one is named; `started` is called once the screen stands.
     Refused, where this process opens the folder: no model is set, or it cannot be used."""
@@ -171,7 +171,7 @@ class Chat:
     ) -> None:
         self._client, self._screen, self._channel, self._where, self._model = client, screen, channel, where, model
         self._completions, self._kept = completions, kept
-        self._answers = Answers(screen, streams=not screen.in_turns)
+        self._answers = Answers(screen)
         self._sits = asyncio.Event()
         """The greeting is said: what happens from here on is shown."""
         self._showing = asyncio.Lock()
