@@ -7,7 +7,7 @@ again: somebody may come.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Final
@@ -96,39 +96,33 @@ async def _listen(client: Client, changed: asyncio.Event) -> None:
 # ---- in a terminal ---------------------------------------------------------------------------------------------------
 
 
-class Picture:
-    """Lines as rows of a live region."""
+def picture(lines: Sequence[str], width: int, room: int) -> list[str]:
+    """Lines as rows of a live region: as many as there is room for, cut at the terminal's edge."""
+    from fledge.cli.term.cells import chop
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def rows(self, width: int, room: int) -> list[str]:
-        """As many as there is room for, cut at the terminal's edge."""
-        from fledge.cli.term.cells import chop
-
-        shown = self.lines if len(self.lines) <= room else self.lines[: max(0, room - 1)]
-        rows = []
-        for line in shown:
-            first, *more = chop(printable(line), width)
-            rows.append(f"{chop(first, width - 1)[0]}…" if more else first)
-        left_out = len(self.lines) - len(shown)
-        return [*rows, f"… {left_out} more"][:room] if left_out else rows
+    shown = lines if len(lines) <= room else lines[: max(0, room - 1)]
+    rows = []
+    for line in shown:
+        first, *more = chop(printable(line), width)
+        rows.append(f"{chop(first, width - 1)[0]}…" if more else first)
+    left_out = len(lines) - len(shown)
+    return [*rows, f"… {left_out} more"][:room] if left_out else rows
 
 
 async def _in_place(outputs: Outputs, looks: Looks, what: What) -> None:
     """Draw the lines anew at each look; the last ones stay. ImportError: what it takes is not installed."""
     from fledge.cli.term.inplace import in_place
 
-    picture = Picture()
+    shown: list[str] = []
     async with in_place(outputs.out, sys.stdout.fileno()) as place:
-        place.rows = picture.rows
         try:
             async with stray_lines(lambda line: place.above([printable(line)])), aclosing(looks):
                 async for seen in looks:
-                    picture.lines = rendering.runs(what, seen)
+                    shown = rendering.runs(what, seen)
+                    place.rows = partial(picture, shown)
                     place.change()
         finally:
-            place.above([printable(line) for line in picture.lines])
+            place.above([printable(line) for line in shown])
 
 
 # ---- in a pipe -------------------------------------------------------------------------------------------------------

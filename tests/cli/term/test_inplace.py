@@ -10,7 +10,7 @@ from fledge.cli.progress_region import ProgressRegion
 from fledge.cli.term.cells import Theme
 from fledge.cli.term.inplace import InPlace, TerminalKeys
 from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild
-from fledge.cli.watching import Picture
+from fledge.cli.watching import picture
 from fledge.testing import run_virtual
 from tests.cli.term.scene import Glass, GlassPen
 
@@ -158,9 +158,8 @@ def test_colours_are_left_out_where_the_person_wants_none() -> None:
 
 
 def test_a_tree_that_is_higher_or_wider_than_the_terminal_is_cut() -> None:
-    picture = Picture()
-    picture.lines = ["└─ a", "   ├─ 翻訳者", "   └─ long " + "x" * 20, "last"]
-    assert picture.rows(14, 4) == ["└─ a", "   ├─ 翻訳者", "   └─ long xx…", "last"]
-    assert picture.rows(14, 3) == ["└─ a", "   ├─ 翻訳者", "… 2 more"]
-    assert picture.rows(10, 2) == ["└─ a", "… 3 more"]
-    assert picture.rows(10, 0) == []
+    lines = ["└─ a", "   ├─ 翻訳者", "   └─ long " + "x" * 20, "last"]
+    assert picture(lines, 14, 4) == ["└─ a", "   ├─ 翻訳者", "   └─ long xx…", "last"]
+    assert picture(lines, 14, 3) == ["└─ a", "   ├─ 翻訳者", "… 2 more"]
+    assert picture(lines, 10, 2) == ["└─ a", "… 3 more"]
+    assert picture(lines, 10, 0) == []
