@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import fledge
-from fledge.cli.printing import CommandOutput, CommandResult, note, say
+from fledge.cli.printing import CommandAnswer, CommandOutput, note, say
 from fledge.core.printable import printable_json
 from fledge.errors import BadInput, FledgeError
 
@@ -202,7 +202,7 @@ def _parser() -> ArgumentParser:
 
     def add(
         name: str,
-        run: str | Callable[[Namespace], CommandResult],
+        run: str | Callable[[Namespace], CommandAnswer],
         takes: Sequence[str],
         help: str,
         *arguments: _Argument,
@@ -564,7 +564,7 @@ def _run(options: Namespace) -> int:
     return asyncio.run(until_ended(run.converse(_where(options), request, options.settings)))
 
 
-def _runs(options: Namespace) -> CommandResult:
+def _runs(options: Namespace) -> CommandAnswer:
     """`ps` and `tree`."""
     from fledge.cli import verbs
 
@@ -582,13 +582,13 @@ def _runs(options: Namespace) -> CommandResult:
 
 
 @cache
-def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[Namespace], CommandResult]:
+def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[Namespace], CommandAnswer]:
     """A command that is one function of a module of `cli`, such as `verbs.info`. The function gets these options, or
     values made of all options."""
     module, _, name = function.partition(".")
 
-    def run(options: Namespace) -> CommandResult:
-        do: Callable[..., CommandResult] = getattr(import_module(f"fledge.cli.{module}"), name)
+    def run(options: Namespace) -> CommandAnswer:
+        do: Callable[..., CommandAnswer] = getattr(import_module(f"fledge.cli.{module}"), name)
         return do(*(_said(options, one) if isinstance(one, str) else one(options) for one in given))
 
     return run
@@ -604,7 +604,7 @@ def _said(options: Namespace, name: str) -> Any:
     return value
 
 
-def _tell(done: CommandResult, options: Namespace) -> int:
+def _tell(done: CommandAnswer, options: Namespace) -> int:
     """Print what a command answered, as it was asked for."""
     if isinstance(done, int):
         return done

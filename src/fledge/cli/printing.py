@@ -21,7 +21,7 @@ class CommandOutput(NamedTuple):
         return self.words if isinstance(self.words, list) else self.words()
 
 
-CommandResult = int | list[str] | CommandOutput
+CommandAnswer = int | list[str] | CommandOutput
 """What a command answers: an exit code, if it has printed everything itself; lines to print; or these with more."""
 
 
