@@ -567,13 +567,11 @@ AnnounceOutcome = Delivered | Deferred | Skipped | DeliveryFailed
 
 def announce_outcome(run: Run) -> AnnounceOutcome | None:
     """How the announce of this run came out so far; None while it is under way, or the run has no outcome."""
-    match run.phase, run.delivery:
-        case AnnounceDeferred(reason=reason), _:
-            return Deferred(reason)
-        case phase, Undelivered(error=error):
-            return DeliveryFailed(isinstance(phase, CompletedGiveup), error)
-        case _, delivery:
-            return delivery
+    if isinstance(run.phase, AnnounceDeferred):
+        return Deferred(run.phase.reason)
+    if isinstance(run.delivery, Undelivered):
+        return DeliveryFailed(isinstance(run.phase, CompletedGiveup), run.delivery.error)
+    return run.delivery
 
 
 DeliveryPhase = Literal["direct-primary", "queue-primary", "queue-fallback", "direct-fallback"]
