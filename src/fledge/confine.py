@@ -21,7 +21,7 @@ from typing import Final, Literal, NoReturn
 
 from fledge.core.protected import GUARDED_NAMES, UNPROTECTED, Protected, is_within
 from fledge.errors import BadInput
-from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS, kept_open
+from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS
 
 HIDDEN: Final = "is hidden from tools: it holds secrets, or fledge's own settings or state"
 GUARDED: Final = "needs a person's approval to be written, because it runs or counts with their rights"
@@ -186,20 +186,21 @@ class Confined:
                     judge([*names, part])
                 is_last = not todo and wanted != "folder"
                 target = self._link_at(held[-1], part) if is_last else self._enter(held, part, path, wanted)
+                if target is None and is_last:
+                    name = part
+                    break
                 if target is None:
-                    if is_last:
-                        name = part
-                    else:
-                        names.append(part)
+                    names.append(part)
                     continue
                 links += 1
                 if links > MAX_LINKS:
                     raise BadInput("path", f"must not go through more than {MAX_LINKS} links", path)
-                todo += self._parts(target, path)[::-1]
+                following = self._parts(target, path)
                 if os.path.isabs(target):
                     names.clear()
                     while len(held) > 1:
                         os.close(held.pop())
+                todo += following[::-1]
             if not name and wanted != "folder":
                 raise IsFolder("path", "must be a file, not a folder", path)
             yield held[-1], name
@@ -317,10 +318,13 @@ def _regular(name: str, folder: int, shown: str) -> Iterator[tuple[int, os.stat_
     Looking first spares devices, which may act on being opened; looking again judges what was opened.
     """
     _must_be_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
-    with kept_open(name, _READ, folder) as file:
+    file = os.open(name, _READ, dir_fd=folder)
+    try:
         found = os.fstat(file)
         _must_be_regular(found, shown)
         yield file, found
+    finally:
+        os.close(file)
 
 
 def _identity_of(path: str) -> FileIdentity | None:
