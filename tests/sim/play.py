@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from fledge.errors import FledgeError
 from fledge.orchestrator.engine import Engine
+from fledge.store.base import Tx
 from fledge.testing import START, VirtualClock, run_virtual
 from tests.empty import empty_store
 from tests.sim import verdict
@@ -142,23 +143,31 @@ class Play:
 
     async def _rest(self, engine: Engine) -> None:
         """Let time pass until nothing goes on any more; then judge, and once more after the sweeper came."""
-        witness, store = self._witness, engine.store
+        witness = self._witness
         await asyncio.sleep(max(0.0, HORIZON_S - witness.now()))
-        if not await self._has_come_to_rest(engine):
+        wrong = await self._judged_at_rest(engine)
+        if wrong is None:
             return
         witness.say("---- at rest")
-        witness.wrong += await store.read(witness.judge)
+        witness.wrong += wrong
         await asyncio.sleep(AFTERWARDS_S)
-        if await self._has_come_to_rest(engine):
-            witness.wrong += [f"later: {what}" for what in await store.read(witness.judge)]
+        witness.wrong += [f"later: {what}" for what in await self._judged_at_rest(engine) or ()]
 
-    async def _has_come_to_rest(self, engine: Engine) -> bool:
-        """True once nothing goes on; False if something always does."""
+    async def _judged_at_rest(self, engine: Engine) -> list[str] | None:
+        """What is wrong once nothing goes on; None if something always does. Both are seen in one look: between two,
+        time may bring the next thing to do."""
+
+        def look(tx: Tx) -> tuple[list[str], list[str]]:
+            found = verdict.restless(tx)
+            return found, [] if found else self._witness.judge(tx)
+
         by, wait_s = self._witness.now() + REST_S, 1.0
-        while found := await engine.store.read(verdict.restless):
+        while True:
+            found, wrong = await engine.store.read(look)
+            if not found:
+                return wrong
             if self._witness.now() > by:
                 self._witness.wrong += [f"never comes to rest: {what}" for what in found]
-                return False
+                return None
             await asyncio.sleep(wait_s)
             wait_s = min(600.0, wait_s * 1.5)
-        return True

@@ -108,6 +108,7 @@ def test_each_phase_of_a_run_says_what_its_session_can_be_at() -> None:
 )
 def test_a_store_that_breaks_a_promise_is_found_out(spy: type[Spy], words: str, seed: int) -> None:
     """By the first schedule in which it shows; a soak finds that schedule anew."""
-    found = (Play(schedule(each), spy=spy).run().wrong for each in (range(200) if SOAK else (seed,)))
-    wrong = next((wrong for wrong in found if wrong), [])
-    assert re.search(words, "\n".join(wrong)), f"python -m tests.sim --breaks {spy.__name__} finds a seed that shows it"
+    found = ("\n".join(Play(schedule(each), spy=spy).run().wrong) for each in (range(200) if SOAK else (seed,)))
+    # In some schedules another check finds it first, for example that it never comes to rest.
+    is_found = any(re.search(words, wrong) for wrong in found)
+    assert is_found, f"python -m tests.sim --breaks {spy.__name__} finds a seed that shows it"

@@ -32,13 +32,15 @@ def proxy(server: Server) -> Iterator[Proxy]:
         yield found
 
 
-def using(url: str, test: Callable[[PostgresStore], Coroutine[Any, Any, None]], **options: Any) -> None:
+def using(
+    url: str, test: Callable[[PostgresStore], Coroutine[Any, Any, None]], guard_s: float = GUARD_S, **options: Any
+) -> None:
     """Run a test with a store that has an empty list of notes."""
 
     async def main() -> None:
         store = PostgresStore.open(url, **options)
         try:
-            async with asyncio.timeout(GUARD_S):
+            async with asyncio.timeout(guard_s):
                 await store.transact(open_notes)
                 await test(store)
         finally:
@@ -155,7 +157,7 @@ def test_a_connection_that_is_cut_around_every_commit_loses_and_doubles_nothing(
         assert proxy.cuts == 2 * ROUNDS // 3
         assert await store.read(notes) == [f"{n}.{i}" for n in range(ROUNDS) for i in range(2)]
 
-    using(proxy.url(server.new_schema()), test)
+    using(proxy.url(server.new_schema()), test, guard_s=max(GUARD_S, 2.0 * ROUNDS))
 
 
 def test_a_view_whose_connection_was_lost_is_shown_on_another(server: Server, proxy: Proxy) -> None:
@@ -181,7 +183,7 @@ def test_jobs_and_views_wait_for_a_server_that_is_restarted(server: Server) -> N
         assert await view in (1, 3)
         assert await store.read(notes) == ["before", "during", "too"]
 
-    using(server.url(server.new_schema()), test)
+    using(server.url(server.new_schema()), test, patience_s=GUARD_S)  # a crashed server first recovers its data
 
 
 @proves("7.server.10")
