@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,14 +63,20 @@ async def script(request: Request) -> Answer:
     return await obedient(request)
 
 
+HELD: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+"""By session: set when its runtime may finish the task "Hold"."""
+
+
 async def foreign(work: Work) -> str:
     """A runtime, outside any sandbox."""
+    if work.task == "Hold":
+        await HELD[work.session].wait()
     return f"ran: {work.task}"
 
 
 SETTINGS: dict[str, object] = {
     "tools": {"launch": {"approval": "ask"}},
-    "agents": {"defaults": {"maxConcurrent": 16}, "list": [{"id": "critic"}]},
+    "agents": {"defaults": {"maxConcurrent": 16, "subagents": {"maxSpawnDepth": 2}}, "list": [{"id": "critic"}]},
 }
 
 
@@ -323,6 +330,27 @@ def test_a_run_says_how_its_announce_came_out(ask: Asks, chat: str) -> None:
     announced = ask.call("runs.info", target=says)["announced"]
     assert announced["kind"] == "delivered"
     assert announced["path"] in ("direct", "queued", "steered")
+
+
+@proves("2.announce.22")
+def test_the_announce_of_a_run_that_cannot_be_woken_is_deferred_for_its_children(
+    ask: Asks, chat: str, server: Server
+) -> None:
+    async def release(session: str) -> None:
+        HELD[session].set()
+
+    program = f"{chat.rpartition(':')[2][:50]}-held"
+    held = ask.call("runs.spawn", program=program, task="Hold", runtime="foreign")
+    key, run = held["childSessionKey"], held["runId"]
+    below = spawned(ask, "Wait for me", key)
+    server.do(release(key))
+    server.do(server.desk.fl.until(lambda tx: tx.runs.load(key).ended, timeout=20))
+    deferred = {"kind": "deferred", "reason": "descendants-active"}
+    assert ask.call("runs.info", target=run)["announced"] == deferred
+    assert ask.call("runs.result", run=run, timeoutMs=0)["status"] == "pending"
+    ask.call("runs.kill", target=below["runId"])
+    assert ask.call("runs.result", run=run)["text"] == "ran: Hold"
+    assert ask.call("runs.info", target=run)["announced"]["kind"] == "delivered"
 
 
 @proves("3.params.25")
