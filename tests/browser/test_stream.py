@@ -75,6 +75,34 @@ def test_a_card_goes_from_running_to_done_without_a_reload(browser: Browser, gat
         person.said("The waiter is done.")
 
 
+@pytest.mark.parametrize("ahead_s", [-86_400, 86_400])
+def test_a_computer_whose_clock_is_wrong_shows_the_times_of_the_gateway(
+    browser: Browser, gateway: Gateway, ahead_s: int
+) -> None:
+    asked: list[str] = []
+    with sitting(browser, gateway) as person:
+        page = person.page
+        page.add_init_script(f"const now = Date.now; Date.now = () => now() + {ahead_s * 1000};")
+        page.on("request", lambda request: asked.append(request.post_data or ""))
+        person.sign_in()
+        person.say("wait")
+        person.see("#panel .ticker li", "waiter was started")
+        expect(page.locator("#panel .twig > .num")).to_have_text(re.compile(r"\d\d? s"))
+        (gateway.model.port.parent / "release").touch()
+        person.said("The waiter is done.")
+        told = person.see("#panel .ticker li", "waiter was delivered").locator("time")
+        (run,) = gateway.call("runs.query")["rows"]
+        at = run["delivery"]["deliveredAt"]
+        assert told.inner_text() == page.evaluate("at => new Date(at).toTimeString().slice(0, 8)", at)
+        person.say("write")
+        age = person.see(".card.ask", "write").locator(".num[data-since]")
+        expect(age).to_have_text(re.compile(r"^\d\d? s$"))
+        asked.clear()
+        expect(age).to_have_text(re.compile(r"^([5-9]|\d\d) s$"))
+        # A question that seems to have expired would be read again and again.
+        assert sum("approvals.list" in body for body in asked) < 10
+
+
 @proves("8.gateway.7")
 def test_a_gateway_killed_in_mid_stream_doubles_and_drops_nothing(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:

@@ -82,6 +82,13 @@ def test_the_pages_sources_make_no_markup_from_text_and_use_nothing_from_elsewhe
     assert re.findall(banned, text) == []
 
 
+@pytest.mark.parametrize("name", [name for name in SOURCES if name.endswith(".js") and name != "time.js"])
+def test_only_one_file_reads_the_clock_of_this_computer(name: str) -> None:
+    text = files("fledge.web").joinpath(name).read_text()
+    assert "Date.now()" not in text, "`present` of time.js is the gateway's time, performance.now() counts durations"
+    assert "new Date()" not in text
+
+
 def test_every_file_the_page_names_is_there() -> None:
     folder = files("fledge.web")
     named = re.findall(r'"/page/([\w.]+)"', folder.joinpath("index.html").read_text())

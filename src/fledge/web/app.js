@@ -166,7 +166,7 @@ class Page {
       fill(this.banner, icon("bolt"), el("span", { class: "grow" }, el("b", null, "The gateway does not answer."), ` What you see is as of ${clock(asOf)}. No run is lost: each goes on where it was. `, this.countdown),
         button("Try now", { kind: "small", ico: "retry", act: () => this.feed.hurry() }));
     }
-    const words = state === "connecting" ? "Trying …" : `Trying again in ${Math.max(1, Math.ceil((retryAt - Date.now()) / 1000))} s.`;
+    const words = state === "connecting" ? "Trying …" : `Trying again in ${Math.max(1, Math.ceil((retryAt - performance.now()) / 1000))} s.`;
     write(this.countdown, words);
   }
 

@@ -12,6 +12,7 @@ import { call, Refusal, Unauthorised } from "./gateway.js";
 import { bind } from "./keys.js";
 import { markdown } from "./markdown.js";
 import { sessionLink, shortKey } from "./names.js";
+import { present } from "./time.js";
 
 const CALM_MS = 400;
 const MOST_WORDS = 4000;
@@ -62,7 +63,7 @@ class Ask {
     this.one = one;
     this.keepsMs = keepsMs;
     const since = el("time", { class: "soft nowrap", datetime: new Date(one.askedAt).toISOString(), title: full(one.askedAt) },
-      `${this.word} `, el("span", { class: "num", "data-since": one.askedAt }, age(Date.now() - one.askedAt)), " ago");
+      `${this.word} `, el("span", { class: "num", "data-since": one.askedAt }, age(present() - one.askedAt)), " ago");
     this.from = el("p", { class: "task" });
     this.notice = el("p", { class: "notice", role: "alert", hidden: true });
     this.shown = el("div", { class: "askbody" });

@@ -4,6 +4,7 @@
 import { anew, el, fill } from "./dom.js";
 import { clock } from "./format.js";
 import { standing } from "./standing.js";
+import { present } from "./time.js";
 
 /** @typedef {{from: number, to: number, kind: string}} Part `kind` names its looks: `b-…` in base.css */
 
@@ -40,6 +41,6 @@ export function strip(row, time) {
       return el("span", { class: `bar b-${part.kind}`, css: { left: `${left}%`, width: `max(3px, ${percent(part.to) - left}%)` } });
     }), marksOf(row).filter(({ at }) => at >= from && at <= to).map(({ at, words, looks }) => el("span", { class: `tick tick-${looks}`, title: `${words} ${clock(at)}`, css: { left: `${percent(at)}%` } })));
   };
-  element.place(Date.now());
+  element.place(present());
   return element;
 }

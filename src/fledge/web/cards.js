@@ -9,6 +9,7 @@ import { inline, markdown } from "./markdown.js";
 import { runLink, runPath } from "./names.js";
 import { costOfAll, purse } from "./spent.js";
 import { nameOf, standing, tookMs } from "./standing.js";
+import { present } from "./time.js";
 import * as actions from "./actions.js";
 
 const FOLDED_CHARS = 400;
@@ -22,7 +23,7 @@ export const ageOf = (row, kind = "num soft") => (row.endedAt === null
   : el("span", { class: kind }, age(tookMs(row))));
 
 /** Move every age and every bar that is shown to the present. */
-export function tick(now = Date.now()) {
+export function tick(now = present()) {
   for (const one of document.querySelectorAll("[data-since]")) {
     write(one, age(now - Number(one.dataset.since)));
   }
@@ -41,7 +42,7 @@ export function doing(row) {
   const [tool, ...more] = text.split(" ");
   const words = kind === "tool" ? [el("b", null, tool), " ", el("span", { class: "mono" }, more.join(" "))] : text;
   return [icon(kind === "tool" ? toolIcon(tool) : NOW_ICONS[kind] ?? "clock", 14), el("span", { class: "clip" }, words),
-    sinceAt && ["tool", "model"].includes(kind) ? el("span", { class: "faint nowrap num", "data-since": sinceAt }, age(Date.now() - sinceAt)) : null];
+    sinceAt && ["tool", "model"].includes(kind) ? el("span", { class: "faint nowrap num", "data-since": sinceAt }, age(present() - sinceAt)) : null];
 }
 
 /** A subagent: a card while it is at work, one line once it is over. */

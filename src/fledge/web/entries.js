@@ -8,6 +8,7 @@ import { doneCard, spawnCard, toolIcon } from "./cards.js";
 import { markdown } from "./markdown.js";
 import { sessionLink, runPath } from "./names.js";
 import { isOn } from "./theme.js";
+import { present } from "./time.js";
 import { keyOf } from "./transcript.js";
 
 const SILENT = new Set(["NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP"]);
@@ -116,7 +117,7 @@ export class Stream {
       const opened = ({ currentTarget: { open, lastChild: body } }) => { if (open && !body.childElementCount) fill(body, this.#inputAndOutput(toolCall)); };
       return el("details", { class: `call s-${status}`, "data-status": status, open: isOpen, on: { toggle: opened } },
         el("summary", null, icon(toolIcon(name), 14), el("b", null, name), el("span", { class: "mono clip grow" }, shortArguments(toolCall.arguments)),
-          el("span", { class: "faint num", "data-since": status === "running" ? startedAt : null }, endedAt ? span(endedAt - startedAt) : status === "asked" ? "waits for you" : span(Date.now() - startedAt)),
+          el("span", { class: "faint num", "data-since": status === "running" ? startedAt : null }, endedAt ? span(endedAt - startedAt) : status === "asked" ? "waits for you" : span(present() - startedAt)),
           sign, el("span", { class: "sr" }, status === "asked" ? "waits for you" : status)),
         el("div", { class: "io" }, isOpen && this.#inputAndOutput(toolCall)));
     });

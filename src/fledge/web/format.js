@@ -1,5 +1,7 @@
 // Numbers and times as people read them. Times on the wire are milliseconds since the epoch.
 
+import { present } from "./time.js";
+
 const pad = (number) => String(number).padStart(2, "0");
 
 /** 14:31:58, in the reader's time zone. */
@@ -9,7 +11,7 @@ export const clock = (at) => { const day = new Date(at); return `${hm(at)}:${pad
 export const hm = (at) => { const day = new Date(at); return `${pad(day.getHours())}:${pad(day.getMinutes())}`; };
 
 /** A time in a list: today 14:31, this week Tue, else 3 Mar; of another year with the year. */
-export function when(at, now = Date.now()) {
+export function when(at, now = present()) {
   const day = new Date(at);
   const today = new Date(now);
   if (day.toDateString() === today.toDateString()) return hm(at);
@@ -19,13 +21,13 @@ export function when(at, now = Date.now()) {
 }
 
 /** A time to come: 14:31 if that is today, else with the day. */
-export const until = (at, now = Date.now()) => (new Date(at).toDateString() === new Date(now).toDateString() ? hm(at) : `${when(at, now)} ${hm(at)}`);
+export const until = (at, now = present()) => (new Date(at).toDateString() === new Date(now).toDateString() ? hm(at) : `${when(at, now)} ${hm(at)}`);
 
 /** The whole of a time, for titles. */
 export const full = (at) => new Date(at).toLocaleString();
 
 /** Today, Yesterday, or the date: what stands between two days of a conversation. */
-export function dayName(at, now = Date.now()) {
+export function dayName(at, now = present()) {
   const day = new Date(at);
   if (day.toDateString() === new Date(now).toDateString()) return "Today";
   if (day.toDateString() === new Date(now - 86_400_000).toDateString()) return "Yesterday";

@@ -3,6 +3,7 @@
 
 import { coalesced } from "./dom.js";
 import { released } from "./press.js";
+import { learnTime } from "./time.js";
 
 const KEPT = "fledge.token";
 const CALL_MS = 30_000;
@@ -89,6 +90,7 @@ export async function call(method, params = {}, patienceMs = CALL_MS) {
 async function answer(method, params, patienceMs) {
   const body = JSON.stringify({ jsonrpc: "2.0", method, params, id: 1 });
   const headers = { "content-type": "application/json" };
+  const sentAt = performance.now();
   const response = await ask("/rpc", { method: "POST", headers, body, signal: AbortSignal.timeout(patienceMs) });
   let told;
   try {
@@ -98,6 +100,7 @@ async function answer(method, params, patienceMs) {
   }
   if (!response.ok) throw new Refusal(String(told.error ?? response.status), 0);
   if (told.error) throw new Refusal(told.error.message, told.error.code);
+  if (told.result?.nowAt) learnTime(told.result.nowAt, performance.now() - sentAt);
   return told.result;
 }
 
@@ -143,7 +146,7 @@ export class Feed {
   #wake = () => {};
   #waitMs = FIRST_WAIT_MS;
 
-  /** `heard(event)`, also `{type: "connected"}`; `state(word, retryAt)`: connecting, connected, waiting;
+  /** `heard(event)`, also `{type: "connected"}`; `state(word, retryAt)`: connecting, connected, waiting until then, by `performance.now()`;
    * `refused()`: the token is not right. */
   constructor(heard, state, refused) {
     this.heard = heard;
@@ -177,7 +180,7 @@ export class Feed {
   async #pause() {
     const waitMs = this.#waitMs * (0.75 + Math.random() / 2);
     this.#waitMs = Math.min(this.#waitMs * 2, LONGEST_WAIT_MS);
-    this.state("waiting", Date.now() + waitMs);
+    this.state("waiting", performance.now() + waitMs);
     await new Promise((go) => {
       const timer = setTimeout(go, waitMs);
       this.#wake = () => { clearTimeout(timer); go(); };

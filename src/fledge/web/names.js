@@ -3,6 +3,7 @@
 import { el } from "./dom.js";
 import { isRun } from "./store.js";
 import { nameOf } from "./standing.js";
+import { present } from "./time.js";
 
 export const MAIN = "agent:main:main";
 
@@ -14,7 +15,7 @@ export function shortKey(key) {
 }
 
 /** A key for a conversation that begins now, and whose name says nothing but that. */
-export function newKey(now = new Date()) {
+export function newKey(now = new Date(present())) {
   const pad = (number) => String(number).padStart(2, "0");
   const day = `${now.getFullYear() % 100}${pad(now.getMonth() + 1)}${pad(now.getDate())}`;
   return `agent:main:chat-${day}-${pad(now.getHours())}${pad(now.getMinutes())}${pad(now.getSeconds())}`;

@@ -6,6 +6,7 @@ import { clock, count, full, usd } from "./format.js";
 import { ageOf, doing } from "./cards.js";
 import { runPath } from "./names.js";
 import { nameOf, standing } from "./standing.js";
+import { present } from "./time.js";
 
 const MOST_NEWS = 200; // that are kept
 const MOST_KNOWN = 3000; // runs whose last row is kept, to tell what has changed
@@ -20,14 +21,15 @@ const NEWS = {
   waiting: "waits", ending: "is ending", announcing: "hands over its result", ok: "is done", error: "failed", timeout: "ran out of time", killed: "was killed",
 };
 
-/** What has happened to a run whose row changed, in words: null if nothing that is worth a line. */
+/** What has happened to a run whose row changed, in words, and when, as the row says: null if nothing that is worth a line. */
 function news(before, row) {
-  if (!before) return Date.now() - row.createdAt < JUST_MS ? "was started" : null;
+  if (!before) return present() - row.createdAt < JUST_MS ? { words: "was started", at: row.createdAt } : null;
   const { tone } = standing(row);
-  if (row.attempt > before.attempt) return `began attempt ${row.attempt}`;
-  if (row.crashes > before.crashes) return "crashed and goes on";
-  if (row.delivery?.state !== before.delivery?.state && row.delivery?.state === "delivered") return "was delivered";
-  return tone === standing(before).tone ? null : NEWS[tone];
+  const at = row.stuckAt ?? row.now?.sinceAt ?? row.endedAt ?? present();
+  if (row.attempt > before.attempt) return { words: `began attempt ${row.attempt}`, at };
+  if (row.crashes > before.crashes) return { words: "crashed and goes on", at: row.marks.findLast(({ name }) => name === "crashed")?.at ?? at };
+  if (row.delivery?.state !== before.delivery?.state && row.delivery?.state === "delivered") return { words: "was delivered", at: row.delivery.deliveredAt ?? at };
+  return tone === standing(before).tone ? null : { words: NEWS[tone], at };
 }
 
 /** The last events of runs, the newest first, kept while the page is open. */
@@ -38,12 +40,12 @@ function recentNews(shared) {
     shared.kept.set("news", found);
     shared.store.listen(({ type, row }) => {
       if (type !== "row") return;
-      const words = news(known.get(row.sessionKey), row);
+      const told = news(known.get(row.sessionKey), row);
       known.delete(row.sessionKey);
       known.set(row.sessionKey, row); // as the last
       if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
-      if (words === null) return;
-      found.unshift({ at: Date.now(), row, words });
+      if (told === null) return;
+      found.unshift({ row, ...told });
       found.length = Math.min(found.length, MOST_NEWS);
     });
   }

@@ -11,6 +11,7 @@ import { conversationName, runPath, shortKey } from "./names.js";
 import { FILTERS, RunList, urgency } from "./runlist.js";
 import { costOfAll, purse, tokensOf } from "./spent.js";
 import { isUndelivered, nameOf, standing, tookMs } from "./standing.js";
+import { present } from "./time.js";
 import { VirtualList } from "./virtual.js";
 
 const MINUTE = 60_000;
@@ -188,7 +189,7 @@ class RunTable {
 
   /** The time that the axis shows: until a little after now. */
   get #time() {
-    const now = Date.now();
+    const now = present();
     const width = this.state.minutes * MINUTE;
     return { now, from: now - width, to: now + width / 50 };
   }
@@ -210,7 +211,7 @@ class RunTable {
   #fittingWindow() {
     const newest = [...this.list.rows.values()].map((row) => row.createdAt).sort((one, other) => other - one).slice(0, FITTED);
     if (!newest.length) return 0;
-    return (WINDOWS.find(([, minutes]) => Date.now() - newest.at(-1) < minutes * MINUTE * 0.9) ?? WINDOWS.at(-1))[1];
+    return (WINDOWS.find(([, minutes]) => present() - newest.at(-1) < minutes * MINUTE * 0.9) ?? WINDOWS.at(-1))[1];
   }
 
   // ---- rows

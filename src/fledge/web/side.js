@@ -87,7 +87,7 @@ const themeLabel = () => `Theme: ${theme()}. Press to change`;
 function drawConnection({ state, retryAt }, dot, words) {
   dot.className = `dot ${{ connected: "ok", waiting: "bad" }[state] ?? ""}`;
   words.dataset.state = state;
-  const wait = Math.max(1, Math.ceil((retryAt - Date.now()) / 1000));
+  const wait = Math.max(1, Math.ceil((retryAt - performance.now()) / 1000));
   write(words, { connected: "connected", connecting: "connecting …", waiting: `not connected · ${wait} s` }[state]);
   words.title = location.host;
 }

@@ -2,6 +2,7 @@
 // A run that needs a person or is stuck says so before anything else.
 
 import { short } from "./format.js";
+import { present } from "./time.js";
 
 const WORDS = {
   spawning: ["starting", "spawning"],
@@ -46,7 +47,7 @@ function judged(row) {
 export const isUndelivered = (row) => row.phase === "completed_giveup";
 
 /** How long a run took, or takes by now. */
-export const tookMs = (row, now = Date.now()) => (row.endedAt ?? now) - (row.startedAt ?? row.createdAt);
+export const tookMs = (row, now = present()) => (row.endedAt ?? now) - (row.startedAt ?? row.createdAt);
 
 /** What people call a run: its label, else the beginning of its task. */
 export const nameOf = (row) => row.label || short(row.task, 60) || row.sessionKey;

@@ -4,6 +4,7 @@
 import { call, reading } from "./gateway.js";
 import { heldMs, isPressed, whenReleased } from "./press.js";
 import { oldestFirst } from "./standing.js";
+import { present } from "./time.js";
 
 const MOST_RUNS = 300;
 const MOST_BELOW = 500; // of a conversation that is shown
@@ -34,7 +35,7 @@ export class Store {
   /** @type {import("./shapes.js").GivenUp[]} oldest first */
   undelivered = [];
   /** How the feed is: `state` connecting, connected or waiting; `retryAt`; `asOf`: when it was last connected. */
-  connection = { state: "connecting", retryAt: 0, asOf: Date.now() };
+  connection = { state: "connecting", retryAt: 0, asOf: present() };
   isLoaded = false;
 
   #draws = new Set();
@@ -140,7 +141,7 @@ export class Store {
 
   /** How the feed is. */
   connected(state, retryAt) {
-    const asOf = this.connection.state === "connected" && state !== "connected" ? Date.now() : this.connection.asOf;
+    const asOf = this.connection.state === "connected" && state !== "connected" ? present() : this.connection.asOf;
     this.connection = { state, retryAt, asOf };
     this.changed();
   }
@@ -228,7 +229,7 @@ export class Store {
     this.plans = plans;
     clearTimeout(this.#expiry);
     const first = Math.min(...[...questions, ...plans].map(({ expiresAt }) => expiresAt));
-    if (first < Infinity) this.#expiry = setTimeout(() => this.readWaiting(), Math.max(SOON_MS, Math.min(first - Date.now(), LONGEST_TIMER_MS)));
+    if (first < Infinity) this.#expiry = setTimeout(() => this.readWaiting(), Math.max(SOON_MS, Math.min(first - present(), LONGEST_TIMER_MS)));
     this.changed();
   }
 }

@@ -8,6 +8,7 @@ import { button, el, fill, svg } from "./dom.js";
 import { clock, count, plural, span as lasts } from "./format.js";
 import { runPath } from "./names.js";
 import { standing } from "./standing.js";
+import { present } from "./time.js";
 
 const LANES = [["phase", "Phase", 14], ["attempts", "Attempts", 18], ["model", "Model", 18], ["tools", "Tools", 18], ["children", "Children", 20], ["waits", "Waits", 16], ["delivery", "Delivery", 18]];
 const OVERVIEW = { model: 4, tools: 11, children: 18, waits: 24 }; // where a lane is in the overview
@@ -59,7 +60,7 @@ export class Timeline {
   end() { this.resized.disconnect(); }
 
   /** Show these spans and marks, as `runs.spans` answers them. */
-  set({ spans, marks, leftOut }, now = Date.now()) {
+  set({ spans, marks, leftOut }, now = present()) {
     const chosen = this.#chosen && nameOf(this.#chosen);
     this.#lanes = LANES.map(([id, name, height]) => laid(id, name, height, spans.filter((one) => one.lane === id), now)).filter((lane) => lane.spans.length);
     this.#drawn = this.#lanes.flatMap((lane) => lane.spans);
@@ -72,7 +73,7 @@ export class Timeline {
   }
 
   /** Time has passed: what goes on is longer now. */
-  tick(now = Date.now()) {
+  tick(now = present()) {
     if (!this.#drawn.length) return;
     for (const one of this.#drawn) if (one.isOpen) one.to = now;
     const from = Math.min(...this.#drawn.map((one) => one.startedAt));
@@ -223,7 +224,7 @@ export class Timeline {
     const row = this.childRow(one.sessionKey);
     if (!row) return null;
     const marked = marksOf(row).filter(({ at }) => at >= this.#time[0] && at <= this.#time[1]).map(({ at, looks }) => svg("line", { class: `childmark m-${looks}`, x1: this.#x(at), x2: this.#x(at), y1: y - 1, y2: y + height + 1 }));
-    const waited = parts(row, Date.now()).filter(({ kind }) => ["queue", "waiting", "hold", "stuckhold"].includes(kind)).map(({ from, to, kind }) => {
+    const waited = parts(row, present()).filter(({ kind }) => ["queue", "waiting", "hold", "stuckhold"].includes(kind)).map(({ from, to, kind }) => {
       const x = Math.max(0, this.#x(from));
       const width = Math.min(this.#width, this.#x(Math.min(to, one.to))) - x;
       return width > 2 && svg("rect", { class: "part", x, y, width, height, fill: `url(#hatch-${{ hold: "you", stuckhold: "stuck" }[kind] ?? "calm"})` });
@@ -248,7 +249,7 @@ export class Timeline {
 
   #nowLine() {
     if (!this.#drawn.some((one) => one.isOpen)) return null;
-    const x = this.#x(Date.now());
+    const x = this.#x(present());
     return x >= 0 && x <= this.#width && svg("line", { class: "nowline", x1: x, x2: x, y1: this.top - 4, y2: this.#height });
   }
 

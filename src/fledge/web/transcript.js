@@ -7,6 +7,7 @@
 
 import { fail } from "./dom.js";
 import { call, NOT_FOUND, reading, Refusal, unique, Unreachable } from "./gateway.js";
+import { present } from "./time.js";
 
 export const PAGE = 100;
 const MOST = 500;
@@ -198,7 +199,7 @@ export class Transcript {
 
   /** Carry out a slash command. Its answer stands behind the entries that are there now. */
   async command(line) {
-    const entry = { type: "command", seq: this.#last, at: Date.now(), line, text: "", state: "running" };
+    const entry = { type: "command", seq: this.#last, at: present(), line, text: "", state: "running" };
     this.commands.push(entry);
     this.#tell();
     try {

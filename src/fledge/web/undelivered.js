@@ -11,6 +11,7 @@ import * as layers from "./layers.js";
 import { markdown } from "./markdown.js";
 import { conversationName, runPath, sessionLink, shortKey } from "./names.js";
 import { isRun } from "./store.js";
+import { present } from "./time.js";
 
 const LIST = "fledge undelivered";
 
@@ -44,7 +45,7 @@ function card(store, one) {
   const body = el("div", { class: "result" }, markdown(text));
   const foot = el("footer", { class: "cardfoot acts" });
   const since = one.arrivedAt && el("time", { class: "soft nowrap", datetime: new Date(one.arrivedAt).toISOString(), title: full(one.arrivedAt) },
-    el("span", { class: "num", "data-since": one.arrivedAt }, age(Date.now() - one.arrivedAt)), " ago");
+    el("span", { class: "num", "data-since": one.arrivedAt }, age(present() - one.arrivedAt)), " ago");
   let isBusy = false; // something is being done with it here, and what follows is not read yet
   let isDone = false;
   const done = (words, tone) => {

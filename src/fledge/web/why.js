@@ -5,10 +5,11 @@ import { doing } from "./cards.js";
 import { el, glyph } from "./dom.js";
 import { age, plural, sentence, until } from "./format.js";
 import { standing } from "./standing.js";
+import { present } from "./time.js";
 
 /** The first words and the rest, for each kind of standing still. `story` may be missing at first. */
 const WORDS = {
-  stuck: (row) => [`It has not got through a step for ${age(Date.now() - (row.now?.sinceAt ?? row.stuckAt))}.`, `${row.now?.text ?? ""}. Its requester got one notice; it is never killed for that. Look at the call, steer it, or kill it.`],
+  stuck: (row) => [`It has not got through a step for ${age(present() - (row.now?.sinceAt ?? row.stuckAt))}.`, `${row.now?.text ?? ""}. Its requester got one notice; it is never killed for that. Look at the call, steer it, or kill it.`],
   giveup: (row, due) => ["The result is safe, but it was not delivered.", `${sentence(row.delivery?.why)}${due ? ` It is kept until ${until(due.at)}.` : ""}`],
   queue: (row, due) => ["It waits for a slot.", `${sentence(row.now.text)} Its lane is ${row.lane}.${due ? ` If it has none by ${until(due.at)}, it ends.` : ""}`],
   retry: (row) => ["No model could answer.", `${sentence(row.now.text)} It goes on by itself; nothing is lost.`],

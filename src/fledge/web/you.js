@@ -7,6 +7,7 @@ import { announce, arrange, button, el, fill, glyph, icon, kbd, refill, write } 
 import { age, full, plural, when } from "./format.js";
 import { call, reading } from "./gateway.js";
 import { chatPath, conversationName, runLink, runPath } from "./names.js";
+import { present } from "./time.js";
 
 const TRY = "fledge run \"Plan how to tidy this folder. Show me the plan before you do anything.\"";
 
@@ -91,7 +92,7 @@ function ruleItem(rule, read) {
     el("div", { class: "grow min" },
       el("code", null, `${words} …`),
       el("p", { class: "soft" }, `${rule.agent}${rule.children ? " and its subagents" : ""} in `, el("span", { class: "mono" }, rule.folder))),
-    el("time", { class: "faint nowrap only-wide", datetime: new Date(rule.madeAt).toISOString(), title: `${full(rule.madeAt)}, by ${rule.madeBy}` }, `${age(Date.now() - rule.madeAt)} ago`),
+    el("time", { class: "faint nowrap only-wide", datetime: new Date(rule.madeAt).toISOString(), title: `${full(rule.madeAt)}, by ${rule.madeBy}` }, `${age(present() - rule.madeAt)} ago`),
     button("Revoke", { kind: "small", label: `Revoke ${words}`, act: revoke }));
 }
 
