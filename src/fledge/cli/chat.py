@@ -51,7 +51,7 @@ from fledge.commands import slash
 from fledge.commands.lines import name_of as run_name
 from fledge.commands.reading import turn_event
 from fledge.commands.slash import WordChoice
-from fledge.commands.values import Below, SessionRow, Story
+from fledge.commands.values import Below, SessionPage, Story
 from fledge.commands.wire import WireObject
 from fledge.config import SingleSettings
 from fledge.config.places import user_folder
@@ -253,7 +253,8 @@ class Chat:
         if in_turns and is_input_over:
             await self._come_to_rest()
         if not self._client.is_held:
-            left = next((row.unsettled for row in await self._conversations() if row.key == self._session), 0)
+            rows = (await self._conversations()).rows
+            left = next((row.unsettled for row in rows if row.key == self._session), 0)
             at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
             if left:
                 self._notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
@@ -452,7 +453,7 @@ class Chat:
             case "copy":
                 self._copy()
             case "new":
-                rows = await self._conversations()
+                rows = (await self._conversations()).rows
                 base = conversation_name(self._where.session) if self._where.project else ""
                 known = [conversation_name(row.key) for row in rows]
                 found = rest or chat_commands.new_name(known, time.localtime(), base)
@@ -504,18 +505,18 @@ class Chat:
 
     # ---- conversations
 
-    async def _conversations(self) -> list[SessionRow]:
-        return await self._client.value(list[SessionRow], "sessions.list", kinds=["main", "named"], limit=PAGE)
+    async def _conversations(self) -> SessionPage:
+        return await self._client.value(SessionPage, "sessions.query", kinds=["main", "named"], limit=PAGE)
 
     async def _resume(self, word: str) -> None:
         """List the conversations, or go on with one."""
-        rows = await self._conversations()
-        choices = chat_commands.conversations(rows, time.time())
+        known = await self._conversations()
+        choices = chat_commands.conversations(known)
         if not word:
             lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
             self._notice("\n".join([*lines, "/resume and a name or number goes on with one"]))
             return
-        key = chat_commands.resumed(word, rows, agent_of(self._session))
+        key = chat_commands.resumed(word, known.rows, agent_of(self._session))
         if key is None:
             self._error(f"there is no conversation {word}: /resume lists them, /new {word} begins it")
             return
@@ -652,7 +653,7 @@ class Chat:
         else:
             self._notice(f"messages from here go to {bound['name']}; /unfocus ends that")
         self._ended = {run.run_id for run in await self._runs() if run.ended_at is not None}
-        self._completions.conversations = chat_commands.conversations(await self._conversations(), time.time())
+        self._completions.conversations = chat_commands.conversations(await self._conversations())
         await self._look()
         self._news.add("asked")
         self._sits.set()

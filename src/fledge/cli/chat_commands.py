@@ -11,7 +11,7 @@ from typing import Final, Literal
 from fledge.api.values import RunInfo
 from fledge.commands import slash
 from fledge.commands.slash import WordChoice
-from fledge.commands.values import Below, SessionRow
+from fledge.commands.values import Below, SessionPage, SessionRow
 from fledge.core.freeze import one_line
 from fledge.core.keys import conversation_name
 
@@ -93,10 +93,10 @@ def new_name(known: Sequence[str], at: time.struct_time, project: str = "") -> s
     return next(name for name in chain([] if project else [base], numbered) if name not in known)
 
 
-def conversations(rows: Sequence[SessionRow], now: float) -> list[WordChoice]:
+def conversations(page: SessionPage) -> list[WordChoice]:
     """Conversations by name, each with its project folder, how long ago something was said there, and its first
     words."""
-    return [(conversation_name(row.key), _about(row, now)) for row in rows]
+    return [(conversation_name(row.key), _about(row, page.now_at)) for row in page.rows]
 
 
 def _about(row: SessionRow, now: float) -> str:
