@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,12 +41,12 @@ from fledge.cli.term.shown import (
     WorkingChild,
 )
 from fledge.cli.where import Where
-from fledge.client.connection import ControlSocket
+from fledge.client.connection import ControlSocket, WireFeed
 from fledge.client.driving import Driving
 from fledge.client.folder import Client, Elsewhere, Folder
 from fledge.core.keys import main_key
 from fledge.models.base import Broke, ModelEvent, ReplyEnded, Request, Text
-from fledge.models.scripted import Answer, echo, last_text
+from fledge.models.scripted import Answer, echo, last_text, use
 from fledge.runtime.feed import TurnEvent
 from fledge.store.files import DATABASE
 from fledge.testing import START, InlineStore, ScriptedModel, SeededIds, VirtualClock, run_virtual
@@ -404,9 +405,15 @@ class Sitting:
     """A chat in this process, in virtual time, which drives the folder."""
 
     def __init__(
-        self, folder: Path, screen: Heard, model: ScriptedModel, config: dict[str, object] | None = None
+        self,
+        folder: Path,
+        screen: Heard,
+        model: ScriptedModel,
+        config: dict[str, object] | None = None,
+        client: type[Folder] = Folder,
     ) -> None:
         self._folder, self._screen, self._model, self._config = folder, screen, model, config or {}
+        self._client = client
         self._fl: fledge.Fledge | None = None
 
     @property
@@ -437,7 +444,7 @@ class Sitting:
 
         async def sit() -> None:
             channel = ScreenChannel()
-            async with Folder(self._folder / "state", Driving(lambda: self._open(channel))) as client:
+            async with self._client(self._folder / "state", Driving(lambda: self._open(channel))) as client:
                 chat = Chat(
                     client, self._screen, channel, Where(Path("here")), main_key(), "", Completions(), self._folder
                 )
@@ -483,6 +490,15 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
     assert screen.lines[1:] == ["› talk", "so far", stopped, "› hello", "hello yourself"]
 
 
+class SlowToTell(Folder):
+    """A folder that takes long to say how a run has ended."""
+
+    async def call(self, method: str, /, *, once: bool = True, **params: object) -> Any:
+        if method == "runs.info":
+            await asyncio.sleep(5)
+        return await super().call(method, once=once, **params)
+
+
 class Typed(Heard):
     """A screen at which these lines are typed, each once the one before it is answered."""
 
@@ -493,6 +509,56 @@ class Typed(Heard):
         for line in lines:
             self.type(line)
         self.want(Leave())
+
+
+async def dig(request: Request) -> Answer:
+    """A main agent that lets a digger dig, and the digger."""
+    match last_text(request):
+        case "spawn":
+            return use("sessions_spawn", task="dig deep", label="digger")
+        case "dig deep":
+            return "gold, at the very bottom"
+        case words:
+            return "The digger found gold." if "gold" in words else "NO_REPLY"
+
+
+@pytest.mark.parametrize("client", [Folder, SlowToTell])
+@pytest.mark.parametrize("screen", [Heard, Typed])
+def test_the_end_of_a_subagent_is_shown_before_the_answer_that_follows_from_it(
+    tmp_path: Path, screen: type[Heard], client: type[Folder]
+) -> None:
+    shown = screen("spawn") if screen is Typed else screen()
+    sitting = Sitting(tmp_path, shown, ScriptedModel(dig), client=client)
+
+    async def body(chat: Chat) -> None:
+        shown.type("spawn")
+        await shown.see("The digger found gold.")
+        await asyncio.sleep(30)
+
+    sitting.last(None if isinstance(shown, Typed) else body)
+    ended, answer = shown.lines[-2:]
+    assert ended.startswith("digger · done")
+    assert answer == "The digger found gold."
+
+
+class SaysLittle(Folder):
+    """A folder whose feed has not come to the questions yet."""
+
+    async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
+        async for event in super().events(cursor, session, live):
+            if event["type"] != "approvals":
+                yield event
+
+
+def test_a_question_that_ends_the_input_is_shown_before_the_feed_says_so(tmp_path: Path) -> None:
+    async def writes(request: Request) -> Answer:
+        return use("write", path="made.txt", content="made")
+
+    screen = Typed("write")
+    config: dict[str, object] = {"tools": {"write": {"approval": "ask"}}}
+    Sitting(tmp_path, screen, ScriptedModel(writes), config, SaysLittle).last()
+    [asked] = screen.asked
+    assert "made.txt" in asked.text
 
 
 @proves("3.images.20", "`/image FILE` in a chat shows an image, and is refused elsewhere")

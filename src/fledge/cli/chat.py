@@ -183,6 +183,8 @@ class Chat:
         """Ends of runs that are shown."""
         self._news: set[str] = set()
         """What must be looked at: `ends` of runs, and what is `asked`, questions and plans."""
+        self._telling = asyncio.Lock()
+        """Held while that is looked at and shown."""
         self._changed = asyncio.Event()
         self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
@@ -363,9 +365,8 @@ class Chat:
             rest = await self._client.call("sessions.wait", session=self._session, orAsked=True, timeoutMs=WAIT_MS)
             if rest["settled"] or rest["questions"]:
                 break
+        self._asked.open = tuple(one["id"] for one in rest["questions"])  # the feed may not have said so yet
         await self._heal()
-        await self._look()
-        await self._tell_news()
 
     async def _stop(self) -> None:
         """Stop the turn; words that it has not read go back into the input, those too that are still to be sent."""
@@ -588,8 +589,8 @@ class Chat:
 
     async def _heal(self) -> None:
         """Something may have been missed: read it again."""
+        self._news.add("asked")
         await self._show()
-        self._news |= {"ends", "asked"}
 
     async def _hear_turn(self, event: TurnEvent) -> None:
         kind, text = event.kind, event.text
@@ -604,6 +605,8 @@ class Chat:
                 if event.entry > self._answers.seen:
                     await self._show(event.entry)
                 self._answers.reach(event.entry)
+                # The turn may have read that a subagent has ended: that stands before its answer.
+                await self._tell_news()
             case "tool:end":
                 self._screen.say(OutputItem(self._activity.begun_call(event.call), text))
             case "retry" | "interrupt":
@@ -624,9 +627,13 @@ class Chat:
         self._screen.turn(self._activity.turn)
 
     async def _show(self, newest: int | None = None) -> None:
-        """Show what is new in the transcript, up to this entry."""
+        """Show what is new in the transcript, up to this entry. Without one, the feed may not have said yet that a
+        subagent has ended whose result is in there: then ends are looked for first."""
         async with self._showing:
             found = await self._entries(self._channel.streams, self._answers.seen)
+            if newest is None:
+                self._news.add("ends")
+                await self._tell_news()
             self._answers.take([one for one in found if newest is None or one.seq <= newest])
             self._show_queued()
 
@@ -695,21 +702,23 @@ class Chat:
         return bool(children) or self._activity.turn is not None
 
     async def _tell_news(self) -> None:
-        """Ends, plans and questions that were not shown yet, each once."""
-        news, self._news = self._news, set()
-        if "ends" in news:
-            for run in await self._runs():
-                self._names[run.session_key] = run_name(run)
-                if run.ended_at is not None and run.run_id not in self._ended:
-                    self._ended.add(run.run_id)
-                    self._screen.say(card_of(await self._story(run.session_key)))
-        if "asked" in news:
-            await self._look()
-            questions = await self._client.value(list[Question], "approvals.list")
-            plans = await self._client.value(list[Plan], "plans.list")
-            self._asked.questions = [one for one in questions if one.id in self._asked.open]
-            self._asked.plans = [one for one in plans if one.session_key in self._names]
-            self._screen.ask(self._asked.shown(self._who))
+        """Show ends, plans and questions that were not shown yet, each once. Two that do so wait for each other: what
+        either has found is shown when it returns."""
+        async with self._telling:
+            news, self._news = self._news, set()
+            if "ends" in news:
+                for run in await self._runs():
+                    self._names[run.session_key] = run_name(run)
+                    if run.ended_at is not None and run.run_id not in self._ended:
+                        self._ended.add(run.run_id)
+                        self._screen.say(card_of(await self._story(run.session_key)))
+            if "asked" in news:
+                await self._look()
+                questions = await self._client.value(list[Question], "approvals.list")
+                plans = await self._client.value(list[Plan], "plans.list")
+                self._asked.questions = [one for one in questions if one.id in self._asked.open]
+                self._asked.plans = [one for one in plans if one.session_key in self._names]
+                self._screen.ask(self._asked.shown(self._who))
 
 
 def _is_answer(entry: Entry) -> bool:
