@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from bench.measure import cpu_s, percentile, record_lags
+from bench.measure import cpu_s, peak_mb, percentile, record_lags
 from bench.sse_server import MODEL, ROOT, WORD, Server, running, words_in
 
 PER_S = 30
@@ -128,7 +128,7 @@ async def consume(urls: Sequence[str], streams: int, words: int) -> Crowd:
         lag_p50_ms=p50_ms,
         lag_p99_ms=p99_ms,
         lag_max_ms=max_ms,
-        rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        rss_mb=peak_mb(),
         cpu_share=(watch.cpu_after - watch.cpu_before) / measured_s,
         opening_s=watch.open_at - watch.began_at,
     )

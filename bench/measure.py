@@ -44,6 +44,15 @@ def rss_mb() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
+def peak_mb() -> float:
+    """The peak memory of this program. `ru_maxrss` is not that: it counts the process before `exec`, too."""
+    try:
+        status = Path("/proc/self/status").read_text("ascii")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 class Meter:
     """Measures what happens inside `with Meter() as m:`; its figures stand once the block is left."""
 

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any
 
-from bench.measure import cpu_s
+from bench.measure import cpu_s, peak_mb
 from fledge.tools.page import TextReader, page_text
 
 BASE = "https://example.org/"
@@ -158,13 +158,13 @@ def worst(megabytes: int) -> tuple[float, str, float]:
 def main(megabytes: int) -> None:
     """Read hostile pages, one after the other, and print what they took; imports are not counted."""
     page_text("x", BASE)
-    before, took = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, {}
+    before, took = peak_mb(), {}
     for piece in HOSTILE:
         html = "start" + piece * (megabytes * 2**20 // len(piece))
         began = cpu_s()
         page_text(html, BASE)
         took[piece] = cpu_s() - began
-    print(json.dumps([took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024]))
+    print(json.dumps([took, peak_mb() - before]))
 
 
 if __name__ == "__main__":

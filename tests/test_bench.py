@@ -278,6 +278,15 @@ def test_a_meter_counts_only_what_happens_inside() -> None:
     assert 0 < m.wall_s < 60
 
 
+def test_the_most_memory_of_a_program_does_not_count_the_process_that_started_it() -> None:
+    held = b"x" * (300 * 2**20)
+    code = "from bench.measure import peak_mb; print(peak_mb()); held = b'x' * 50 * 2**20; print(peak_mb())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=lives.ROOT)
+    before, after = map(float, done.stdout.split())
+    assert before < len(held) / 2**21
+    assert 45 < after - before < 60
+
+
 def test_a_meter_switches_a_counter_of_instructions_on_and_off_around_its_block() -> None:
     said: list[str] = []
     Meter.switch = said.append
