@@ -18,7 +18,7 @@ from fledge.core.images import (
     read_image,
     read_images,
     sent,
-    told,
+    with_names,
 )
 from fledge.errors import BadInput
 from tests import images
@@ -144,9 +144,11 @@ def test_a_name_can_neither_leave_its_line_nor_its_brackets() -> None:
 
 
 def test_the_text_of_an_entry_names_its_images() -> None:
-    assert told("Look.", [entry(name="a"), entry(name="b")]) == "Look.\n[image a, 10×10 PNG]\n[image b, 10×10 PNG]"
-    assert told(" ", [entry()]) == "[image a, 10×10 PNG]"
-    assert told("Look.", []) == "Look."
+    assert (
+        with_names("Look.", [entry(name="a"), entry(name="b")]) == "Look.\n[image a, 10×10 PNG]\n[image b, 10×10 PNG]"
+    )
+    assert with_names(" ", [entry()]) == "[image a, 10×10 PNG]"
+    assert with_names("Look.", []) == "Look."
 
 
 @pytest.mark.parametrize(

@@ -774,9 +774,9 @@ def test_what_cannot_happen_names_the_event_and_the_state() -> None:
         transition_turn(Turn(Driven(OPEN)), TurnClaimed(NEXT), WORKING)
 
 
-def test_an_end_is_told_by_its_reason_or_else_by_its_kind() -> None:
-    assert TurnEnd("failed", "the budget is spent").told == "the budget is spent"
-    assert STOPPED.told == "stopped"
+def test_an_end_is_described_by_its_reason_or_else_by_its_kind() -> None:
+    assert TurnEnd("failed", "the budget is spent").description == "the budget is spent"
+    assert STOPPED.description == "stopped"
 
 
 def test_the_open_turn_is_that_of_the_state() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fledge.core.images import Image, ImageEntry, read_image, told
+from fledge.core.images import Image, ImageEntry, read_image, with_names
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import AssistantMessage, Call, Model, ModelMessage, Request, ToolMessage, UserMessage
 from fledge.models.catalog import Card
@@ -44,7 +44,7 @@ def entry(data: bytes, name: str) -> ImageEntry:
 
 
 CAT_ENTRY, DOG_ENTRY = entry(CAT, "cat.png"), entry(DOG, "dog.jpg")
-ASKED = UserMessage(told("Look.", [CAT_ENTRY]), (CAT_ENTRY,))
+ASKED = UserMessage(with_names("Look.", [CAT_ENTRY]), (CAT_ENTRY,))
 CALLS = (Call("a", "read", '{"path":"dog.jpg"}'), Call("b", "read", '{"path":"x"}'))
 RESULTS: tuple[ModelMessage, ...] = (
     ToolMessage("a", "read", DOG_ENTRY.words, images=(DOG_ENTRY,)),
@@ -169,7 +169,7 @@ def test_a_fallback_gets_what_it_takes(protocol: Protocol) -> None:
 def test_a_refused_image_does_not_end_the_conversation(protocol: Protocol) -> None:
     damaged = CAT[:29] + b"\0\0\0\0" + CAT[33:]
     image = entry(damaged, "cat.png")
-    messages = (UserMessage(told("Look.", [image]), (image,)), AssistantMessage("I see."), UserMessage("And?"))
+    messages = (UserMessage(with_names("Look.", [image]), (image,)), AssistantMessage("I see."), UserMessage("And?"))
     request = Request(model="m", messages=messages, images={hashlib.sha256(damaged).hexdigest(): damaged})
 
     async def main() -> None:

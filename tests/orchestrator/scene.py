@@ -239,7 +239,7 @@ class Scene(World):
         if now is not None and now.turn == turn:
             return None
         assert turn == (last if now is None else last - 1), "only the last one is known"
-        return msgspec.json.decode(ended, type=TurnEnd).told
+        return msgspec.json.decode(ended, type=TurnEnd).description
 
 
 def scene_fixture() -> Iterator[Scene]:

@@ -207,7 +207,7 @@ class Spy:
             earlier = owes == "nothing" and self._tx.turns.wait(session) is not None
             self._noted.closed.append(Closed(session, turn.turn, end, turn.origin, is_talk, earlier, bodies))
         self._tx.turns.close(session, end, at, owes)
-        self._say(f"close_turn {session} {end.told}, owes {owes}")
+        self._say(f"close_turn {session} {end.description}, owes {owes}")
 
     def outbox_post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant, **more: Any) -> bool:
         new = self._tx.outbox.post(key, kind, run, body, due_at, **more)

@@ -1,4 +1,4 @@
-"""Who may do what: the tools of a child, who sees and controls whom, who may be spawned, agent to agent, stops.
+"""Permissions between sessions: the tools of a child, visibility, control, spawn targets, agent to agent, stops.
 
 Every answer is None (allowed) or a `Refusal` that names the rule, the value and the setting. Facts about sessions and
 settings arrive as arguments; this file does not know where they are kept nor what a tool does. Limits on numbers and
@@ -120,7 +120,7 @@ def unknown_tools(asked: Sequence[str], known: Collection[str]) -> list[str]:
 
 
 def nearest_tools(words: Sequence[str], known: Collection[str]) -> str:
-    """What these unknown names may mean, and all tools that there are."""
+    """The tools with names like these unknown ones, and all tools that there are."""
     near = dict.fromkeys(one for word in words for one in _near(tool_name(word), known))
     there_are = f"there are {', '.join(sorted(known))}"
     return f"did you mean {' or '.join(near)}? {there_are}" if near else there_are

@@ -43,16 +43,16 @@ from fledge.errors import BadInput
 KeyKind = RowKind | Literal["wake"]
 """The kinds of rows that have an announce key: completions, and the message that wakes a requester."""
 Audience = Literal["main", "nested", "quiet", "posted"]
-"""Whom the requester answers: the user, its own requester, or nobody unless it matters, because the run was
-fire-and-forget or the user was shown its result already."""
+"""The reader of the requester's answer: `main` the user; `nested` its own requester; `quiet` and `posted` the user, but
+only if it matters, because the run was fire-and-forget, or its result was posted to the user already."""
 Style = Literal["auto", "full", "compact"]
 
 INLINE_CHARS = 4000
 TURN_BYTES = 64 * 1024
 LEAST_BYTES = 256
-"""The least size of a completion that is told whole beside others."""
+"""The least size of a completion that stands whole beside others."""
 LEAST_CHARS = 200
-"""The least number of characters of a result that is told from its beginning."""
+"""The least number of characters of a result whose beginning alone is shown."""
 LABEL_CHARS = 120
 KEY_CHARS = 256
 LINE_CHARS = 400
@@ -85,7 +85,7 @@ class Completion(Value, kw_only=True, omit_defaults=True, rename="camel", tag_fi
     """Files and worktree that it hands over."""
     audience: Audience = "main"
     plan: PlanState = "none"
-    """The run's plan state: an outcome other than ok while `planning` is told as a failed plan."""
+    """The run's plan state: an outcome other than ok while `planning` reads as a failed plan."""
     schema_error: str | None = None
     """Why the result does not meet the `outputSchema`, where one was asked for and missed."""
 
@@ -145,10 +145,10 @@ def for_people(completion: Completion) -> str:
 
 
 def forwarded(completions: Sequence[Completion], style: Style, inline_chars: int = INLINE_CHARS) -> str:
-    """What subagents answered, for a person, because the conversation that read it had no words of its own.
+    """The answers of subagents as a message to a person, for a conversation that read them and wrote no answer itself.
 
     Each has a line with its status; its words are quoted line by line, whole or as a summary by the announce style. The
-    newest are quoted as long as the text stays within `TURN_BYTES` of UTF-8; of older ones only the status is told.
+    newest are quoted as long as the text stays within `TURN_BYTES` of UTF-8; of older ones only the status is shown.
     Refused: no completions.
     """
     if not completions:
@@ -175,7 +175,7 @@ def _in_own_words(completion: Completion, style: Style, inline_chars: int) -> st
 
 
 class Collected(Value):
-    """The text of a turn that reads several completions, and the positions of those told in one line only."""
+    """The text of a turn that reads several completions, and the positions of those that have one line only."""
 
     text: str
     summarised: tuple[int, ...]
@@ -201,7 +201,7 @@ def collect(
     """The text of all completions, oldest first, with one instruction; one alone reads as `render` has it.
 
     The newest are whole as long as the text stays within `byte_limit` of UTF-8; those before them are one line each
-    with their session key. One that no turn has room for is told from its beginning, in the room that the others leave.
+    with their session key. One that no turn has room for is cut: its beginning stands in the room that others leave.
     None is dropped, even if the lines alone exceed the limit. Refused: no completions; a bad nonce.
     """
     if not completions:
@@ -223,7 +223,7 @@ def collect(
         return Collected(_joined(lines, completions, nonce), tuple(range(len(completions))), 0)
     extras = [size - line_size for size, line_size in zip(sizes, line_sizes, strict=True)]
     whole = _newest_that_fit(extras, room)
-    told = {at: sections[at] for at in whole}
+    shown = {at: sections[at] for at in whole}
     left = room - sum(extras[at] for at in whole)
     large = [
         at
@@ -235,14 +235,14 @@ def collect(
     for at in large:
         beginning = _beginning(completions[at], at + 1, nonce, sizes[at] - extras[at] + left // len(large))
         if beginning is not None:
-            told[at], sizes[at] = beginning, _size(beginning)
-    text = _joined([told.get(at, line) for at, line in enumerate(lines)], completions, nonce)
-    summarised = tuple([at for at in range(len(completions)) if at not in told])
-    return Collected(text, summarised, sum([sizes[at] for at in told]))
+            shown[at], sizes[at] = beginning, _size(beginning)
+    text = _joined([shown.get(at, line) for at, line in enumerate(lines)], completions, nonce)
+    summarised = tuple([at for at in range(len(completions)) if at not in shown])
+    return Collected(text, summarised, sum([sizes[at] for at in shown]))
 
 
 def whole_bytes(completion: Completion, style: Style, inline_chars: int = INLINE_CHARS) -> int:
-    """The size of this completion, told whole, in a turn that reads several."""
+    """The size of this whole completion in a turn that reads several."""
     return _size(_section(completion, 0, style, "0" * 16, inline_chars))
 
 
@@ -258,8 +258,8 @@ def room_beside(later: Iterable[int], room: int) -> int:
 
 
 def _newest_that_fit(extras: list[int], room: int) -> set[int]:
-    """Positions to tell whole where `room` bytes are left once every one is told as a line; `extras` is how many more
-    bytes each takes then."""
+    """Positions of the completions that stand whole in `room`, the bytes left once each has a line; `extras`: how many
+    more bytes each takes then."""
     whole: set[int] = set()
     left = room
     for at, extra in reversed([*enumerate(extras)]):
@@ -599,6 +599,6 @@ class DeliveryTrace(Value, kw_only=True, omit_defaults=True):
     path: Path | None = None
     """The final path; None unless it was delivered."""
     form: Literal["whole", "summarised"] = "whole"
-    """`summarised`: the turn had no room for it, and it was told in one line."""
+    """`summarised`: the turn had no room for it, and showed it as one line."""
     why: str = ""
     """Why it went that way, or did not arrive."""

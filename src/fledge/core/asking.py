@@ -16,8 +16,8 @@ from fledge.core.value import Value
 StopReason = Literal["end", "tools", "length", "refused"]
 """Why a reply ended: it was complete, it calls tools, it hit the token limit, the model would not answer."""
 ProviderErrorKind = Literal["retryable", "auth", "quota", "overflow", "refused", "bad_request", "interrupted"]
-"""What kind of error: try again; the key is wrong; no money or quota; the context is too long; the provider's policy
-forbids it; the request itself is wrong; the stream was cut after it had begun."""
+"""The kinds of errors, in this order: try again; the key is wrong; no money or quota; the context is too long; the
+provider's policy forbids it; the request itself is wrong; the stream was cut after it had begun."""
 
 CUT: Final = "cut at the token limit"
 """The note in the status of a run or conversation whose last reply is not whole."""
@@ -81,7 +81,7 @@ Follows = Keep | GoOn | AskAgain | GiveUp
 
 
 def after_reply(heard: Heard, was_cut: bool, limit: int, first_limit: int, most: int) -> Follows:
-    """What follows a reply.
+    """The decision after a reply.
 
     `was_cut`: the reply before it was cut and this is its continuation. `limit` is the token limit of this request,
     `first_limit` that of the first one of the step, `most` the longest reply that the model can give; 0: unknown.
@@ -143,7 +143,7 @@ class Report(Value):
 def after_try(
     trouble: ProviderErrorKind, retry_after_s: float | None, tries: int, has_next: bool, retries: Retries, chance: float
 ) -> RetryNow | FallBack | Report:
-    """What follows the error of one try, the `tries`-th of its model. `chance`: from 0 up to 1."""
+    """The decision after the error of one try, the `tries`-th of its model. `chance`: from 0 up to 1."""
     if trouble in _PASSING and tries < retries.tries:
         # Half of the pause is chance: callers that broke together come back apart.
         own_s = doubled_s(retries.first_s, tries - 1, QUICK_S) * (0.5 + chance / 2)
@@ -171,7 +171,7 @@ class Failure(Value, kw_only=True):
     first_at: Instant
     """When the first try of this step failed."""
     retry_after_s: float | None = None
-    """What the provider asked for."""
+    """The pause that the provider asked for."""
 
     @property
     def error(self) -> str:
@@ -207,7 +207,7 @@ class Fail(Value):
 def after_failure(
     failure: Failure, failing: Failing | None, at: Instant, patience_s: float, session: str
 ) -> Pause | Falter | Fail:
-    """What follows when no model of a run could answer now. `failing`: what is stored of pauses of this step."""
+    """The decision when no model of a run could answer now. `failing`: what is stored of pauses of this step."""
     if not failure.may_pass:
         return Fail(failure.error)
     since_at = failure.first_at if failing is None else failing.since_at

@@ -22,7 +22,7 @@ SETTING: Final = "tools.sessions_spawn.attachments"
 MANIFEST: Final = ".manifest.json"
 NAME_BYTES: Final = 255
 ENDING_BYTES: Final = 16
-"""What follows the last dot of a name is its ending only if it is this short."""
+"""A longer text after the last dot of a name is not an ending."""
 PLAIN: Final = f"a plain file name of at most {NAME_BYTES} bytes"
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")

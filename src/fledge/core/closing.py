@@ -66,7 +66,7 @@ def fix(run: Run, ended: Ended, said: ev.Said, unsettled: int, *effects: fx.Effe
     if _is_skipped(said, ended):
         reason: SkipReason = "announce-skip" if said == "skip" else "silent"
         return clean(run, ended, Skipped(reason), at, *effects, *down)
-    # Nobody waits for a fire-and-forget answer, so its hook does not wait for the announce either.
+    # No requester waits for a fire-and-forget answer, so its hook does not wait for the announce either.
     hooks = () if terms.expects or terms.mode == "session" else (fx.CallHook("subagent_ended"),)
     row = fx.Announce("outcome", ended.result)
     return move(run, Announcing(ended, program_due(run, at)), *effects, row, *hooks, *down)
@@ -177,8 +177,8 @@ def expire_plan(run: Run, plan: TextId | None, at: Instant) -> Step:
     """The plan was not answered in time. A row of its own kind says so, so the outcome needs none. The run has counted
     as settled since the plan was announced."""
     ended = Ended(Failed("the plan was not answered in time"), run.started_at, at, plan)
-    told = (fx.WithdrawPlan(), fx.Announce("expired", plan), *hand_over(run))
-    return clean(run, ended, Skipped("suppressed"), at, *told)
+    effects = (fx.WithdrawPlan(), fx.Announce("expired", plan), *hand_over(run))
+    return clean(run, ended, Skipped("suppressed"), at, *effects)
 
 
 def _why_not(run: Run) -> str:
@@ -188,7 +188,7 @@ def _why_not(run: Run) -> str:
 
 
 def give_up(run: Run, ended: Ended, at: Instant, error: str) -> Step:
-    """The result goes to the undelivered list; giving up is itself told."""
+    """The result goes to the undelivered list, and a notice says so."""
     return clean(run, ended, Undelivered(error), at, fx.Trace("failed", error), fx.GiveUpRow())
 
 

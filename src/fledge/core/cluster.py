@@ -109,7 +109,7 @@ def differences(own: Member, other: Member) -> list[str]:
 
 
 class News(Struct, array_like=True, omit_defaults=True):
-    """What commits of one engine mean for the others."""
+    """News that the commits of one engine have for the others."""
 
     look: bool = False
     """Something became due or claimable."""

@@ -137,7 +137,7 @@ class DoingFacts(Value, kw_only=True):
 
 
 def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
-    """What the run does or waits for; None once nothing more will happen."""
+    """The present activity or wait of the run; None once nothing more will happen."""
     phase = run.phase
     if facts.asks:
         more = f" and {len(facts.asks) - 1} more" if len(facts.asks) > 1 else ""

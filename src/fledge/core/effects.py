@@ -29,8 +29,8 @@ class Dequeue(_Effect):
 
 
 Owes = Literal["nothing", "earlier", "all"]
-"""What is still to be answered once a turn is over: nothing; what an earlier turn read before it yielded; that and what
-this turn has read."""
+"""Which messages are still to be answered once a turn is over: none; those that an earlier turn read before it yielded;
+these and those that this turn has read."""
 
 
 class ReleaseDriver(_Effect):
@@ -117,8 +117,8 @@ class DismissRow(_Effect):
 
 
 class HandOver(_Effect):
-    """The session reads no more as this run: completions in its inbox go to its own requester, same row and key; task,
-    steer, wake and approval messages are void."""
+    """The session does not read as this run any longer: completions in its inbox go to its own requester, same row and
+    key; task, steer, wake and approval messages are void."""
 
 
 class ReadOn(_Effect):
@@ -126,7 +126,7 @@ class ReadOn(_Effect):
 
 
 class SuppressInbox(_Effect):
-    """After a kill: completions in its inbox are suppressed, every message is void and its sender told."""
+    """After a kill: completions in its inbox are suppressed, every message is void, and its sender gets an error."""
 
 
 class CountDown(_Effect):

@@ -171,7 +171,7 @@ class CompletionValue(Value, kw_only=True, omit_defaults=True):
     """Names its result; empty if it has none. `sessions.entry` has the words."""
     result_bytes: int = 0
     in_one_line: bool = False
-    """The model was told only the status: there was no room for the words."""
+    """The model read only the status: there was no room for the words."""
     result: str = ""
     """The whole result, where one entry was asked for and the result is still kept."""
 
@@ -373,9 +373,9 @@ def _spawned(call: CallEntry, answered: tuple[EntryPlace, Resulted] | None) -> _
         return _Spawned()
 
 
-def completions(told: Told) -> tuple[CompletionValue, ...]:
+def completions(body: Told) -> tuple[CompletionValue, ...]:
     """The completions in an entry, each as a value."""
-    return tuple(_completion(one, at in told.summarised) for at, one in enumerate(told.completions))
+    return tuple(_completion(one, at in body.summarised) for at, one in enumerate(body.completions))
 
 
 def _completion(read: CompletionRead, in_one_line: bool) -> CompletionValue:

@@ -1,4 +1,4 @@
-"""What happened to a run. An event carries everything its decision needs: the time, new ids, limits, and the facts of
+"""Events of a run. An event carries everything its decision needs: the time, new ids, limits, and the facts of
 other rows that were true in the commit that records it (children `unsettled` and `settled`, `unread` completions,
 `messages`: unread sends). So a run is the fold of its events, and replaying needs nothing else.
 
@@ -116,7 +116,7 @@ class AttemptFaltered(_Signal, kw_only=True):
 
 
 class DriverStopped(_Signal):
-    """Signal: the driver acknowledged that it was told to stop, and is gone."""
+    """Signal: the driver acknowledged a stop, and is gone."""
 
 
 class LeaseLost(_Signal, kw_only=True):
@@ -364,7 +364,7 @@ _ROW_WORDS: dict[RowKind, str] = {
 
 
 def people_words(event: Event) -> str:
-    """What happened, in people's words, at most 18 characters: for timelines. Programs read the event's name."""
+    """The event in words for people, at most 18 characters: for timelines. Programs read the event's name."""
     match event:
         case AttemptEnded(end=Finished()):
             return "finished"

@@ -1,7 +1,7 @@
 """The result of an attempt: its words, frozen and bounded, and its figures in one line.
 
 The tokens by which a model says nothing live here, and nowhere else. Text is taken as hostile: it may be huge, hold
-control characters or be no valid Unicode; all text that leaves this file can be written as UTF-8. How a result is told
+control characters or be no valid Unicode; all text that leaves this file can be written as UTF-8. How a result reads
 is in `announce`.
 """
 

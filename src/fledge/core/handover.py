@@ -35,7 +35,7 @@ class Worktree(Value, omit_defaults=True):
     path: str
     branch: str
     commits: int | None = None
-    """On its branch since it was made; None: nobody looked."""
+    """On its branch since it was made; None: not counted."""
     changed: tuple[str, ...] = ()
     """Files with changes that are not committed."""
     more_changed: int = 0

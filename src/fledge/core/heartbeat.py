@@ -29,7 +29,7 @@ PROMPT: Final = (
     "[Heartbeat] Nobody has spoken to you. Look at what has come in, and at what you were told to look after; do what"
     f" is due, and speak up about what needs attention. If nothing does, answer only {HEARTBEAT_OK}."
 )
-"""What such a turn begins with."""
+"""The first message of a heartbeat turn."""
 REPEAT_S: Final = 24 * 3600.0
 """For this long the same heartbeat text is not sent again."""
 DAY_MINUTES: Final = 24 * 60
@@ -40,11 +40,11 @@ _TAG: Final = re.compile(r"<[^<>]*>")
 _OPENS: Final = re.compile(rf"[\W_]*{HEARTBEAT_OK}(?!_*[^\W_])")
 _CLOSES: Final = re.compile(rf"(?:^|\W)_*{HEARTBEAT_OK}[\W_]*$")
 _AROUND: Final = re.compile(r"(?:<[^<>]*>|&nbsp;|[\W_])*+")
-"""What may stand on the far side of an ok: tags, markup, punctuation, white space."""
+"""Characters that may follow an ok at the end, or precede one at the beginning: tags, markup, punctuation, space."""
 _GOES_ON: Final = re.compile(r"_*[^\W_]")
 _MARKUP: Final = " \t\r\n*_~`([\"'"
 _CLOSED: Final = re.compile(r"(?:</[^<>]*>|&nbsp;|[*_~`)\]\"'.,;:!?])*+(?:[ \t]*[-–—][ \t]+)?\s*")
-"""What belongs to an ok at the beginning: the end of its markup and of its sentence."""
+"""The end of the markup and the sentence of an ok at the beginning."""
 _EMPTY_LINE: Final = re.compile(r"(#.*|[-*+](\s*\[[ xX]?\])?|```.*)?")
 
 

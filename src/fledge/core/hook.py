@@ -56,7 +56,7 @@ class SubagentSpawned(_Spawn, kw_only=True, tag="subagent_spawned"):
 
 
 class DeliveryTarget(_Told, kw_only=True, tag="subagent_delivery_target"):
-    """A child's answer is about to be told; the place is where it would go."""
+    """A child's answer is about to be announced; the place is where it would go."""
 
     child_session_key: str
     requester_session_key: str
@@ -90,7 +90,7 @@ class HookCall(Value):
 
 
 class Binding(Value, kw_only=True, rename="camel"):
-    """What `subagent_spawning` may answer: a thread that is ready, or that it must not be."""
+    """The answer to `subagent_spawning`: the thread is ready, or the spawn must not happen."""
 
     status: Literal["ok", "error"] = "ok"
     error: str = ""

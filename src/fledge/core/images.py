@@ -1,4 +1,4 @@
-"""Images: which bytes are one, how large it is, how it is told in words, how many tokens it may cost, which are sent.
+"""Images: formats, sizes, the line that names one in a text, estimated tokens, which of them go into a request.
 
 PNG, JPEG, GIF and WebP are recognised by their bytes. Only the header is read, for width and height: no pixel of an
 image is ever decoded here. A transcript holds an `ImageEntry`; the bytes are a file named by their digest. Beside each
@@ -103,7 +103,7 @@ class ImageEntry(Value, omit_defaults=True):
 
 
 def kind_of(data: bytes) -> ImageKind | None:
-    """What kind of image begins with these bytes; None if it is none that models take."""
+    """The format of an image by its first bytes; None if models do not take it."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
     return next((kind for kind, magic in _MAGIC if data.startswith(magic)), None)
@@ -147,13 +147,13 @@ class NamedFile(Protocol):
         ...
 
 
-def told(text: str, carried: Sequence[NamedFile]) -> str:
+def with_names(text: str, carried: Sequence[NamedFile]) -> str:
     """The text with a line that names each image or file that came with it."""
     return "\n".join([*([text] if text.strip() else []), *(one.words for one in carried)])
 
 
 def sent(images: Sequence[ImageEntry]) -> int:
-    """How many of these, from the newest on, go into one request; they are given oldest first."""
+    """The number of images, counted from the newest, that go into one request; the oldest comes first."""
     room = REQUEST_BYTES
     for count, image in enumerate(reversed(images)):
         room -= image.bytes

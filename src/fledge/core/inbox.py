@@ -41,7 +41,7 @@ _ONE_BY_ONE: Final = ("followup", "steer-backlog")
 
 
 class WaitingItem(Value):
-    """What scheduling needs to know of one waiting row."""
+    """The facts about one waiting row that scheduling needs."""
 
     key: str
     kind: ItemKind
@@ -97,14 +97,14 @@ def path_to(requester: RequesterState, mode: QueueMode) -> Path:
 
 
 def opening(mode: QueueMode) -> str:
-    """What the text of a completion opens with in a live turn; an interrupted one says so through its closed calls
-    instead."""
+    """The prefix of a completion that enters a live turn; empty for an interrupted turn, whose closed calls say the
+    same."""
     return "" if mode == "interrupt" or mode not in _LIVE_MODES else INTERRUPT_PREFIX
 
 
 def delivery_phases(requester: RequesterState, expects_completion: bool) -> tuple[DeliveryPhase, ...]:
-    """What is tried, for the trace. Expected completions try to start a turn, then queue; fire-and-forget ones queue,
-    then start a heartbeat turn. Nothing is tried for a program."""
+    """The phases of a delivery, for the trace. Expected completions try to start a turn, then queue; fire-and-forget
+    ones queue, then start a heartbeat turn. Nothing is tried for a program."""
     if requester == "program":
         return ()
     if expects_completion:

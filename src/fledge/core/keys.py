@@ -67,7 +67,7 @@ def _dashed(text: str) -> str:
 
 
 def conversation_name(key: str) -> str:
-    """What people call a conversation: its name, with its agent unless that is the main one."""
+    """The name of a conversation for people; the agent stands before it unless it is the main one."""
     parsed = parse_key(key)
     return parsed.name if parsed.agent_id == "main" else f"{parsed.agent_id}:{parsed.name}"
 

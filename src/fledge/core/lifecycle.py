@@ -93,7 +93,7 @@ def _prepared(run: Run, event: ev.Prepared) -> Step:
 
 
 def _imported(run: Run, event: ev.Imported) -> Step:
-    """It is not announced: its requester was told, or not, in the other system."""
+    """It is not announced: that was the other system's task."""
     if not isinstance(run.phase, Spawning):
         raise IllegalTransition(run, event)
     run = replace(run, started_at=event.ended.started_at, plan="none")
@@ -359,12 +359,12 @@ def _undecided_until(run: Run, cause: Grace | Stopping, event: ev.CameDue) -> St
 
 
 def _silent_for(run: Run, serving: Waiting | None, event: ev.CameDue) -> Step:
-    """Look whether a running attempt still commits steps; if not, tell it once as stuck."""
+    """Look whether a running attempt still commits steps; if not, report it as stuck, once."""
     limit = run.terms.stuck_after_s
     if event.progress_at is not None and event.progress_at + limit > event.at:
         return move(run, Running(due_at=event.progress_at + limit, serving=serving))
-    told = Running(due_at=None, serving=serving, stuck_at=event.at)
-    return move(run, told, fx.Tell(f"no progress for {limit:.0f} s"))
+    stuck = Running(due_at=None, serving=serving, stuck_at=event.at)
+    return move(run, stuck, fx.Tell(f"no progress for {limit:.0f} s"))
 
 
 _DECIDED_BY: Final[dict[type[ev.Event], Callable[[Run, Any], Step]]] = {

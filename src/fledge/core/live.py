@@ -1,4 +1,4 @@
-"""What happens inside turns (`TurnEvent`), and how it travels to clients of other processes on the same store.
+"""Events inside turns (`TurnEvent`), and how they travel to clients of other processes on the same store.
 
 A process says which sessions its clients watch; that holds for a while (`WatchedSessions`). The process that drives
 such a session sends its events as numbered messages of a size that PostgreSQL takes (`packed`). The receiver leaves out
@@ -145,12 +145,12 @@ def joined(events: Iterable[TurnEvent]) -> list[TurnEvent]:
     """The events session by session, each session's in order; words that belong together as one event."""
     by_session: dict[str, list[TurnEvent]] = {}
     for event in events:
-        told = by_session.setdefault(event.session, [])
-        if told and _goes_on(told[-1], event):
-            told[-1] = replace(told[-1], text=told[-1].text + event.text)
+        so_far = by_session.setdefault(event.session, [])
+        if so_far and _goes_on(so_far[-1], event):
+            so_far[-1] = replace(so_far[-1], text=so_far[-1].text + event.text)
         else:
-            told.append(event)
-    return [event for told in by_session.values() for event in told]
+            so_far.append(event)
+    return [event for events in by_session.values() for event in events]
 
 
 def _goes_on(event: TurnEvent, then: TurnEvent) -> bool:
@@ -177,7 +177,7 @@ def _pieces(event: TurnEvent, most: int) -> list[bytes]:
 
 
 class Received:
-    """What came of other engines: each message counts once, in order."""
+    """Reads messages of other engines: each counts once, in order."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
@@ -187,14 +187,14 @@ class Received:
         """The events of a message, behind a `lost` if earlier ones are missing; nothing of one that came already, or
         that cannot be read because it is of another version."""
         try:
-            told = _decode(message)
-            events = [replace(_event(event), elsewhere=True) for event in told.events]
+            sent = _decode(message)
+            events = [replace(_event(event), elsewhere=True) for event in sent.events]
         except msgspec.DecodeError:
             return ()
-        last = self._last.get(told.engine)
-        if last is not None and told.number <= last:
+        last = self._last.get(sent.engine)
+        if last is not None and sent.number <= last:
             return ()
-        self._last[told.engine] = told.number
-        if last is not None and told.number > last + 1:
-            return (TurnEvent("lost", "", count=told.number - last - 1), *events)
+        self._last[sent.engine] = sent.number
+        if last is not None and sent.number > last + 1:
+            return (TurnEvent("lost", "", count=sent.number - last - 1), *events)
         return events

@@ -329,8 +329,8 @@ def described(kind: Type) -> str:
         case Metadata(type=inner):
             return described(inner)
         case kinds.UnionType(types=types):
-            told = [described(one) for one in types if not isinstance(one, kinds.NoneType)]
-            return " or ".join(dict.fromkeys(told))
+            described_types = [described(one) for one in types if not isinstance(one, kinds.NoneType)]
+            return " or ".join(dict.fromkeys(described_types))
         case kinds.BoolType():
             return "true or false"
         case IntType():

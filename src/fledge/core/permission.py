@@ -114,7 +114,7 @@ class Permission(Value, kw_only=True):
 
 
 class Asker(Value):
-    """Who wants to run commands, and where."""
+    """The session's agent and folder, which rules are compared with."""
 
     folder: str
     agent: str

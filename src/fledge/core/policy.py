@@ -204,7 +204,7 @@ def _lost_for_resume(run: Run) -> str | None:
 
 
 class YieldTerms(Value):
-    """What `sessions_yield` was called with; None: not given."""
+    """The arguments of `sessions_yield`; None: not given."""
 
     asked: YieldCondition | None = None
     wait_s: float | None = None

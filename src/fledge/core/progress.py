@@ -19,7 +19,7 @@ from fledge.core.value import Value
 
 LONGEST_CYCLE: Final = 3
 TELL_AT: Final = 30
-"""The model is told once a row of repeats is so long."""
+"""The model is warned once a row of repeats is so long."""
 SLOW_S: Final = 30.0
 """A step that takes longer repeats nothing."""
 
@@ -84,7 +84,7 @@ def advance(before: Progress, digest: str, begun_at: Instant, at: Instant) -> Pr
 
 
 def is_told(progress: Progress) -> bool:
-    """True at the step after which the model is told that it repeats itself."""
+    """True at the step after which the model is warned that it repeats itself."""
     return progress.repeated == TELL_AT
 
 

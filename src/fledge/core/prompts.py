@@ -1,7 +1,7 @@
 """Texts for models: a child's system prompt, a parent's view of its children, the answer to a spawn.
 
 A task is given to its child verbatim. Everywhere else labels and tasks are data: one line, bounded, and without any
-character that could start a row, a tag or markup. This file does not know how results are told (`announce`), nor how
+character that could start a row, a tag or markup. This file does not know how results read (`announce`), nor how
 documents and rows are read.
 """
 
@@ -51,7 +51,7 @@ _HEAD: Final = "[Subagent] "
 _FENCES: Final = re.compile("`{3,}")
 
 
-# ---- what a child is told --------------------------------------------------------------------------------------------
+# ---- the prompt of a child -------------------------------------------------------------------------------------------
 
 
 class Brief(Value, kw_only=True):
@@ -258,7 +258,7 @@ def _session_context(brief: Brief) -> str:
 
 
 def task_head(brief: Brief) -> str:
-    """What stands above the task in a child's first message: its depth, and that results are announced."""
+    """The lines above the task in a child's first message: its depth, and that results are announced."""
     lines = [
         f"{_HEAD}Depth {brief.depth}/{brief.max_depth}. Results are announced by themselves; do not poll for them."
     ]

@@ -39,7 +39,7 @@ STOP_S = 5.0
 
 
 def signalled(run: Run, signal: ev.Signal) -> Step:
-    """What comes of this signal; total over all phases and signals."""
+    """The step that follows from this signal; total over all phases and signals."""
     if signal.attempt != run.attempt:
         return ignore(run, f"attempt {signal.attempt}, now {run.attempt}")
     phase = run.phase
@@ -139,7 +139,7 @@ def _over(run: Run, driven: Running, event: ev.Signal, end: ev.End) -> Step:
     if run.crashes or run.failing is not None:
         run = replace(run, crashes=0, failing=None)
     if driven.serving is not None:
-        # What a send's turn says is neither result nor fallback; the waiting period goes on.
+        # The reply of a send's turn is neither result nor fallback; the waiting period goes on.
         return wait(run, driven.serving, event, "earlier")
     text = end.text if end.said == "text" else None
     if run.terms.wakeable and (event.unsettled or event.unread):

@@ -22,11 +22,11 @@ TERMINAL: Final = "terminal"
 INTERNAL: Final = "internal"
 """The origin of what other sessions say: the answer goes back to them, never to a channel."""
 APART: Final = "exchange:"
-"""How the origin of a talk between agents begins: such a row joins no turn and shares none."""
+"""The prefix of the origin of an exchange between agents: such a row joins no turn and shares none."""
 ANNOUNCED: Final = ":announce"
-"""How it ends if the reply is for the session's own people, once the talk is over."""
+"""The suffix of that origin if the reply, once the exchange is over, is for the session's own people."""
 FORWARDED: Final = "forward:"
-"""How the id of a message begins that hands on what subagents said, in the words of their conversation."""
+"""The prefix of the id of a message that forwards results of subagents unchanged."""
 TO_CHARS: Final = 256
 
 RouteSource = Literal["bound", "hook", "fallback"]
@@ -45,7 +45,7 @@ class Address(Value, array_like=True):
 
     @property
     def place(self) -> str:
-        """The part of an address that a binding compares: the thread, whoever writes in it, else the receiver."""
+        """The part of an address that a binding compares: the thread, else the receiver."""
         return f"thread:{self.thread}" if self.thread else f"to:{self.to}"
 
 

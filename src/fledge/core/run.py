@@ -160,7 +160,7 @@ class Spawning(_Unended, tag="spawning", omit_defaults=True):
 
 
 WaitsFor = Literal["model", "program"]
-"""What a run pauses for: a model that can answer; a process that brings its agent, its functions or its runtime."""
+"""The reason why a run pauses: no model can answer; no process has brought its agent, its functions or its runtime."""
 
 
 class Retry(Value, omit_defaults=True):
@@ -197,7 +197,7 @@ class Running(_Unended, tag="running"):
     """
 
     due_at: Instant | None
-    """When to look whether it is stuck; None once that was told."""
+    """When to look whether it is stuck; None once that was reported."""
     serving: "Waiting | None" = None
     stuck_at: Instant | None = None
     """When it was reported as stuck; it shows as such until its driver commits a step again."""
@@ -230,7 +230,7 @@ class Asking(_Unended, tag="asking"):
     name: ClassVar[str] = "waiting"
     due_at: Instant
     left_s: float | None = None
-    """What is left of the run's own time, if it has a limit."""
+    """The rest of the run's own time, if it has a limit."""
     serving: "Waiting | None" = None
 
 
@@ -299,7 +299,7 @@ class AnnounceDeferred(_Phase, tag="announce_deferred"):
 class AwaitingApproval(_Unended, tag="awaiting_approval"):
     """Means: the plan is written and a person or the requester must answer it. Holds no slot, takes a child place, is
     settled for its parent.
-    Ends by: approved; rejected; expired after `plan.approvalHours`, which is told; killed.
+    Ends by: approved; rejected; expired after `plan.approvalHours`, which is announced; killed.
     After a crash: stays.
     Kept: never archived while it waits.
     """
@@ -416,7 +416,7 @@ class Terms(Value, omit_defaults=True, kw_only=True):
     """The parameters of the spawn that decisions need; they never change."""
 
     parent: str
-    """The session that spawned it and is told; counted down when this run settles."""
+    """The session that spawned it and gets its result; counted down when this run settles."""
     program: bool = False
     """The parent is a program that reads results through handles, not a conversation."""
     lane: str = "subagent"
@@ -428,7 +428,7 @@ class Terms(Value, omit_defaults=True, kw_only=True):
     wakeable: bool = True
     """False of runtimes that cannot be continued once they have ended."""
     leaves: tuple[str, ...] = ()
-    """What its preparation makes outside the database (folders), and when each goes: see `child_files`."""
+    """The folders that its preparation makes, and when each is removed: see `child_files`."""
     retains: bool = False
     """Attachments of a kept session stay until it is archived."""
     depth: int = 1

@@ -172,8 +172,8 @@ class _Checking:
         if depth > MAX_VALUE_DEPTH or self._steps > MAX_STEPS:
             return f"{place} is too deep or too large to be checked"
         for word, said in schema.items():
-            if word in RULES and (told := self._broken(word, said, schema, value, place, depth)) is not None:
-                return told
+            if word in RULES and (fault := self._broken(word, said, schema, value, place, depth)) is not None:
+                return fault
         return None
 
     def _broken(self, word: str, said: Any, schema: Schema, value: object, place: str, depth: int) -> str | None:
@@ -216,13 +216,13 @@ class _Checking:
                 return None
 
     def _none_of(self, schemas: list[Schema], value: object, place: str, depth: int) -> str | None:
-        told = ""
+        first = ""
         for schema in schemas:
             wrong = self.wrong(schema, value, place, depth + 1)
             if wrong is None:
                 return None
-            told = told or wrong
-        return f"{place} fits none of {len(schemas)} forms; of the first: {told}"
+            first = first or wrong
+        return f"{place} fits none of {len(schemas)} forms; of the first: {first}"
 
     def _in_object(
         self, members: Mapping[str, Schema | bool], value: dict[str, object], place: str, depth: int
@@ -231,14 +231,14 @@ class _Checking:
             said = members.get(name, True)
             if said is False:
                 return f"{place} must not have {_shown(name)}"
-            if said is not True and (told := self.wrong(said, one, f"{place}.{_shown(name, '')}", depth + 1)):
-                return told
+            if said is not True and (fault := self.wrong(said, one, f"{place}.{_shown(name, '')}", depth + 1)):
+                return fault
         return None
 
     def _in_list(self, said: Schema, value: list[object], place: str, depth: int) -> str | None:
         for at, one in enumerate(value):
-            if told := self.wrong(said, one, f"{place}[{at}]", depth + 1):
-                return told
+            if fault := self.wrong(said, one, f"{place}[{at}]", depth + 1):
+                return fault
         return None
 
 
@@ -271,7 +271,7 @@ def _is(value: object, type_name: str) -> bool:
 
 
 def _same(value: object) -> object:
-    """What two JSON values are compared by: 1 is 1.0 but not true, and the order of names says nothing."""
+    """A key that is equal for equal JSON values: 1 is 1.0 but not true, and the order of names does not count."""
     match value:
         case dict():
             return ("object", frozenset((name, _same(one)) for name, one in value.items()))

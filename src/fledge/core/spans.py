@@ -105,8 +105,8 @@ def spans(
     ]
     found = [one for one in made if _touches(one.started_at, one.ended_at, since, until)]
     kept = sorted(found, key=lambda one: one.started_at)[-MOST_SPANS:]
-    told = tuple(one for one in marks(timeline) if _touches(one.at, one.at, since, until))
-    return Spans(spans=tuple(kept), marks=told, left_out=len(found) - len(kept))
+    shown = tuple(one for one in marks(timeline) if _touches(one.at, one.at, since, until))
+    return Spans(spans=tuple(kept), marks=shown, left_out=len(found) - len(kept))
 
 
 def _touches(start: Instant, end: Instant | None, since: Instant | None, until: Instant | None) -> bool:
@@ -137,8 +137,8 @@ def _attempts(lived: _Lived) -> Iterator[Span]:
 
 def _waits(lived: _Lived) -> Iterator[Span]:
     for start, end, run, _ in _stretches(lived, lambda run: _wait(run.phase)):
-        if (told := _wait(run.phase)) is not None:
-            yield Span(lane="waits", started_at=start, ended_at=end, name=told[0], short=told[1], status="waiting")
+        if (wait := _wait(run.phase)) is not None:
+            yield Span(lane="waits", started_at=start, ended_at=end, name=wait[0], short=wait[1], status="waiting")
 
 
 def _wait(phase: Phase) -> tuple[str, str] | None:

@@ -87,7 +87,7 @@ def _rule_above(name: str, own: float | None, above: Sequence[Above]) -> str:
 
 
 class NextDue(Value, kw_only=True):
-    """What time alone does to a run next."""
+    """The next change of a run that needs no event but time."""
 
     at: Instant
     what: str
@@ -163,7 +163,7 @@ class StatusView(Value, rename="camel", omit_defaults=True):
     """Input that the provider's cache served or stored; it is not among `tokens_in`."""
     cost_usd: float | None = None
     context_tokens: int | None = None
-    """What the last request took of the model's window."""
+    """Tokens of the model's window that the last request filled."""
     queue_mode: str = ""
     """How completions reach it while it is busy."""
     people_mode: str = ""

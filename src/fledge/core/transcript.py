@@ -84,7 +84,7 @@ class Replied(Value, omit_defaults=True, tag="assistant"):
     calls: tuple[CallEntry, ...] = ()
     thinking: str = ""
     opaque: str = ""
-    """What the provider wants back with it."""
+    """Data of the provider that must go back to it with this reply."""
     model: str = ""
     """The model that really answered."""
     usage: dict[str, int] = msgspec.field(default_factory=dict)
@@ -327,7 +327,7 @@ DIRECTING = ("sessions_", "session_", "subagents", "agents_list")
 
 
 def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
-    """What stands in the transcript of the present attempt, the newest first."""
+    """The entries of the present attempt, the newest first."""
     for body in reversed(joined_bodies(line.body for line in lines)):
         if isinstance(body, Spoken) and body.kind in BEGINS:
             return
@@ -341,7 +341,7 @@ def last_said(lines: Sequence[Line]) -> str:
 
 
 def last_output(lines: Sequence[Line]) -> str:
-    """What the last tool of the present attempt brought; empty if none brought anything."""
+    """The newest tool result of the present attempt; empty if there is none."""
     results = (body for body in _of_attempt(lines) if isinstance(body, Resulted) and not body.is_error)
     return next((result.text for result in results if not result.name.startswith(DIRECTING)), "")
 

@@ -59,8 +59,8 @@ class TurnEnd(Value, omit_defaults=True):
     """Of some kinds, the reason."""
 
     @property
-    def told(self) -> str:
-        """The end in people's words."""
+    def description(self) -> str:
+        """The end in words for people."""
         return self.words or self.kind
 
 
@@ -80,7 +80,7 @@ class OpenTurn(Value, omit_defaults=True):
     crashes: int
     opened_at: Instant
     told_bytes: int = 0
-    """How many bytes of completions it was told whole."""
+    """How many bytes of whole completions it has read."""
     origin: str = ""
     """Where the words it answers came from."""
     heartbeat: Cause | Literal[""] = ""
@@ -185,7 +185,7 @@ class Arrived(Value):
     """A row was put into the inbox."""
 
     quiet: bool = False
-    """Nobody waits for it: it asks for a heartbeat."""
+    """It waits for a heartbeat, because no caller expects an answer to it."""
     hurries: bool = False
     """It is a message: an open turn that waits for its next try has it now."""
 
@@ -280,11 +280,11 @@ class TurnFacts(Value, kw_only=True):
     unsettled: int = 0
     settled: int = 0
     rows_at: Instant | None = None
-    """When a turn may begin for unread rows; None: there are none, or nobody waits for any of them."""
+    """When a turn may begin for unread rows; None: there are none, or only quiet ones."""
     messages_at: Instant | None = None
     """When a turn may begin for unread messages; None: there are none."""
     quiet: bool = False
-    """There are unread rows, and nobody waits for any of them."""
+    """There are unread rows, and all of them are quiet."""
     wish: bool = False
     """A heartbeat wants its turn now."""
 
@@ -409,7 +409,7 @@ def _stopped(turn: Turn, event: TurnStopped, facts: TurnFacts) -> TurnStep:
     close = CloseTurn(event.end, "nothing" if wait is None else "earlier")
     if turn.open is None:
         return _rest(Turn(turn.at, wait), facts, close, wishes=True)
-    cut = (CutCalls(event.end.told), close, SupersedeDriver(facts.at + STOP_S))
+    cut = (CutCalls(event.end.description), close, SupersedeDriver(facts.at + STOP_S))
     return _rest(Turn(Idle(), wait), facts, *cut, wishes=True, paced=True)
 
 
@@ -457,8 +457,8 @@ def _over(wait: Wait | None, facts: TurnFacts, *effects: TurnEffect) -> TurnStep
 
 
 def _rest(turn: Turn, facts: TurnFacts, *effects: TurnEffect, wishes: bool = False, paced: bool = False) -> TurnStep:
-    """The next state of a session without an open turn, in this order: end its wait, read rows that somebody waits for,
-    have a heartbeat, nothing. The wait comes first: else each message would postpone it.
+    """The next state of a session without an open turn, in this order: end its wait, read rows that are not
+    quiet, have a heartbeat, nothing. The wait comes first: else each message would postpone it.
 
     `wishes`: rows for a heartbeat may not have asked for one. `paced`: a turn was open until now, so unread rows may
     have to be collected.

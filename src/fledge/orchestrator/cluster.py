@@ -73,7 +73,7 @@ def rejoin(c: Commit, own: Member) -> list[Member]:
 
 
 class Claims(Struct, frozen=True):
-    """What an engine has claimed."""
+    """The sessions that an engine has claimed."""
 
     drives: list[Drive]
     left: bool = False

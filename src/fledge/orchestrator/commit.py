@@ -136,7 +136,7 @@ def added(hints: Sequence[T], one: T) -> Sequence[T]:
 
 
 def news_of(hints: Hints) -> News | None:
-    """What the engines of other processes should know of these; None if nothing."""
+    """The news in these hints for engines of other processes; None if there are none."""
     ended, moved = hints.changed()
     if not (hints.look or hints.interrupted or moved):
         return None
@@ -157,7 +157,7 @@ class Commit:
         self.owner = owner
         """The engine that commits this, where several share the store."""
         self.queue: list[tuple[str, ev.Event | TurnInput]] = []
-        """What follows from events so far, for which sessions."""
+        """Events that follow from those so far, each with its session."""
         self.settled: dict[str, str] = {}
         """Sessions of which a child has settled, in order, and the last such child. Each learns of it once, after the
         queue: how many are left is counted then."""

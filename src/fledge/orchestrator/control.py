@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.freeze import to_valid_utf8
-from fledge.core.images import told
+from fledge.core.images import with_names
 from fledge.core.keys import is_main_key
 from fledge.core.policy import enforce
 from fledge.core.route import address_of
@@ -51,7 +51,7 @@ def send(
     one it goes to that route, if there is one.
     Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
     """
-    message = told(to_valid_utf8(message), (*carried.images, *carried.files))
+    message = with_names(to_valid_utf8(message), (*carried.images, *carried.files))
     if not message.strip():
         raise BadInput("message", "must not be empty")
     c.session(key)

@@ -21,7 +21,7 @@ from fledge.core.announce import announce_key
 from fledge.core.child_files import RemovalMoment, files_to_remove_at
 from fledge.core.effects import Step
 from fledge.core.freeze import one_line
-from fledge.core.images import told
+from fledge.core.images import with_names
 from fledge.core.lifecycle import transition
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
 from fledge.core.run import CleanupPending, Ending, Gone, Instant, Queued, Run, Waiting
@@ -150,7 +150,7 @@ _ENDS: Final = frozenset([TurnOver, TurnYielded, TurnLost, TurnStopped])
 
 
 def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnInput) -> TurnFacts:
-    """What the decision needs to know; as little is read as that takes, for this happens in every commit."""
+    """The facts for the decision. This runs in every commit, so it reads only the rows that the event needs."""
     at = turn.at
     if at.open is not None and type(event) not in _ENDS:
         return TurnFacts(at=c.at)
@@ -327,7 +327,7 @@ def _post(c: Commit, run: Run, effect: fx.Post) -> None:
 
 def _post_task(c: Commit, run: Run, row_key: str, is_new: bool = False) -> None:
     spec = c.tx.runs.spec(run.key)
-    words, carried = told(spec.task, spec.images), carried_body(Carried(spec.images))
+    words, carried = with_names(spec.task, spec.images), carried_body(Carried(spec.images))
     c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, carried=carried, is_new=is_new)
 
 
@@ -345,7 +345,7 @@ def _post_wake_of_turn(c: Commit, session: str, wait: Wait) -> None:
 
 
 def _overdue_words(c: Commit, key: str) -> str:
-    """Who had answered when the yield's time ran out, and who had not."""
+    """The children that had answered when the yield's time ran out, and those that had not."""
     sources = [row.source for row in c.tx.inbox.unread_by_child(key, inbox.WINDOW) if row.announces and row.source]
     answered = inbox.named(c, dict.fromkeys(sources))
     missing = inbox.named(c, c.tx.runs.unsettled(key, BLOCK_ROWS))
@@ -455,11 +455,10 @@ class Killing(Struct, frozen=True, omit_defaults=True):
     killed: tuple[str, ...]
     """Sessions that are over."""
     stopping: tuple[str, ...]
-    """Sessions whose driver was told to stop and has not acknowledged. Their results count for nothing, unless a run is
+    """Sessions whose driver has not acknowledged the stop. Their results count for nothing, unless a run is
     complete within 5 s; the driver may still be at work."""
     finished: tuple[str, ...] = ()
-    """Runs that were told to stop and were complete before they did: their results count. Known once a caller has
-    waited for it."""
+    """Runs that were complete before they stopped: their results count. Known once a caller has waited for it."""
 
 
 def kill_below(c: Commit, key: str) -> Killing:

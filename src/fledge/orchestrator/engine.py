@@ -74,7 +74,7 @@ class Performer(Protocol):
 
 
 class _Interruptible:
-    """While it is open, by `with`, a driver can be told to leave its step."""
+    """Inside this block (`with`) the step of a driver can be cancelled."""
 
     __slots__ = ("_interrupts", "_lease", "_leave_step")
 
@@ -176,7 +176,7 @@ class Engine:
         self._listeners: list[Callable[[str], None]] = []
         self._watchers: list[Callable[[str], None]] = []
         self.on_watched: Callable[[list[str]], None] | None = None
-        """Is told which sessions clients of other processes watch, whenever one of these says so."""
+        """Called with sessions that clients of another process watch, whenever that process reports them."""
 
     async def __aenter__(self) -> "Engine":
         await self._join()
@@ -222,19 +222,19 @@ class Engine:
             await self._leave_others()
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        """Be told, after the commit, of each run whose outcome or delivery was decided. Must not raise or block."""
+        """Call this, after the commit, with each run whose outcome or delivery was decided. Must not raise or block."""
         self._listeners.append(listener)
 
     def on_move(self, watcher: Callable[[str], None]) -> None:
-        """Be told, after the commit, of each session that moved (its run or the state of its turn changed); of an empty
-        key if any may have, because the news of other processes was interrupted.
+        """Call this, after the commit, with each session that moved (its run or the state of its turn changed); with an
+        empty key if any may have, because the news of other processes was interrupted.
 
-        It may be told more than once, or of a move that came to nothing; it is never left out. Must not raise or block.
+        A move may be reported twice, or although it came to nothing; none is left out. Must not raise or block.
         """
         self._watchers.append(watcher)
 
     def is_driving(self, session: str) -> bool:
-        """True while a driver of this session runs in this process, also one that was told to stop and has not yet."""
+        """True while a driver of this session runs in this process, also one that is stopping."""
         return session in self._drivers
 
     async def commit(self, act: Callable[Concatenate[Commit, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -492,7 +492,7 @@ class Engine:
             await self.commit_with_retry(turns.left, drive.session, drive.epoch)
 
     async def _is_to_stop(self, drive: Drive) -> bool:
-        """True if a stop came between the claim and the start of this driver, so that it was not told."""
+        """True if a stop came between the claim and the start of this driver, so that nothing could be cancelled."""
         self._missed.discard(drive.session)
         try:
             driver = await self.store.read(lambda tx: tx.drivers.get(drive.session))
@@ -678,7 +678,7 @@ class Engine:
                 return
 
     def _hear(self, news: News) -> None:
-        """What commits of other engines mean for this one."""
+        """Apply the news of other engines' commits."""
         if self._closing:
             return
         if news.expelled:
@@ -763,7 +763,7 @@ class Changes:
     async def until(
         self, look: Callable[[Tx], T | None], keys: Collection[str] | None, at: Instant | None = None
     ) -> T | None:
-        """What `look` finds, as soon as it finds something; None if `at` comes first.
+        """The value of `look`, as soon as it is not None; None if `at` comes first.
 
         It looks again whenever one of these sessions moves; `keys` None: any. Giving up on the wait changes nothing.
         """
@@ -819,7 +819,7 @@ def _sorted_kill(tx: Tx, done: Killing, running: tuple[str, ...]) -> Killing:
 
 
 def _has_won(tx: Tx, key: str) -> bool:
-    """True of a run that was told to stop and committed a complete end first."""
+    """True of a run that committed a complete end before it could be stopped."""
     run = tx.runs.find(key)
     if run is None or run.ended is None or isinstance(run.ended.outcome, Killed):
         return False

@@ -49,7 +49,7 @@ def close_turn(c: Commit, session: str, end: TurnEnd, owes: Owes = "nothing") ->
     """Close the session's turn with this end. Messages that were read and not answered by now stay unanswered, except
     those that are still owed."""
     for exchange in unanswered(c, session, owes):
-        drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {end.told})")
+        drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {end.description})")
     c.tx.turns.close(session, end, c.at, owes)
 
 
@@ -64,8 +64,8 @@ def unanswered(c: Commit, session: str, owes: Owes) -> list[Exchange]:
 
 
 def owed(c: Commit, session: str) -> Owes:
-    """What a conversation still owes once its open turn is over, unless that yields: while it waits for its children,
-    answers to messages that earlier turns read."""
+    """The answers that a conversation still owes once its open turn is over, unless that yields: while it waits for its
+    children, those to messages that earlier turns read."""
     return "nothing" if c.tx.turns.wait(session) is None else "earlier"
 
 

@@ -1,4 +1,4 @@
-"""Runs that were lived in another system, as settled history. Nothing of it is resumed, announced or told to anybody.
+"""Imports runs of another system as settled history. Nothing of it is resumed or announced.
 
 Each run is one commit; one that is there already is left as it is, so importing twice is importing once.
 """

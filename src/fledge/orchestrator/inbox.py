@@ -415,7 +415,7 @@ def put_message(
 
 
 def hand_over(c: Commit, key: str) -> None:
-    """The session reads no more: its completions go to its own requester, orders to its run are void, messages stay."""
+    """The session stops reading: its completions go to its own requester, orders to its run are void, messages stay."""
     if not c.tx.inbox.has_unread(key):
         return
     left = _without_orders(c, key)
@@ -459,7 +459,7 @@ def read_on(c: Commit, key: str) -> None:
 
 
 def suppress(c: Commit, run: Run) -> None:
-    """A kill suppresses the run's inbox: no row in it is read, and senders of messages are told."""
+    """A kill suppresses the run's inbox: no row in it is read, and senders of messages get an error."""
     for row in c.tx.inbox.unread(run.key):
         if row.announces:
             _suppress_row(c, row)
@@ -509,8 +509,8 @@ def interrupt(c: Commit, session: str) -> bool:
 
 
 def wake(c: Commit, session: str, quiet: bool = False) -> None:
-    """A row has arrived in the inbox of a session that takes turns: a turn for it becomes due. A `quiet` row, for which
-    nobody waits, asks for a heartbeat instead. A live run reads at its own boundaries, a program through its
+    """A row has arrived in the inbox of a session that takes turns: a turn for it becomes due. A `quiet` row
+    (`is_quiet`) asks for a heartbeat instead. A live run reads at its own boundaries, a program through its
     handles."""
     c.then(session, Arrived(quiet, hurries=bool(c.tx.inbox.newest_unread(session, "send"))))
 
@@ -520,11 +520,11 @@ def wake(c: Commit, session: str, quiet: bool = False) -> None:
 _decode = msgspec.json.Decoder(Completion).decode
 
 WINDOW = 5 * rules.ROWS_A_COMMIT
-"""How many waiting rows a drain looks at: those it may take, and as many behind them as could be told whole."""
+"""How many waiting rows a drain looks at: those it may take, and as many behind them as could stand whole."""
 
 
 def waiting_item(row: InboxRow, mode: rules.QueueMode = "collect") -> rules.WaitingItem:
-    """What scheduling needs to know of a row."""
+    """The facts about a row that scheduling needs."""
     match row.kind:
         case "outcome" | "plan" | "expired" | "late":
             return rules.WaitingItem(row.key, "completion", row.arrived_at, row.origin, mode)
@@ -574,7 +574,7 @@ def consume_waiting(c: Commit, session: str, at_boundary: bool) -> int:
 
 
 def _waiting(c: Commit, session: str) -> list[InboxRow]:
-    """The rows that may enter now, in the order in which they are told. While the session waits for its children, no
+    """The rows that may enter now, in the order of the transcript. While the session waits for its children, no
     completion may."""
     inbox = inbox_of(c, session)
     if inbox.is_aside(c, session):
@@ -588,12 +588,12 @@ def entering(c: Commit, session: str) -> list[InboxRow]:
 
 
 def is_quiet(c: Commit, row: InboxRow) -> bool:
-    """True of a row for which nobody waits: a notice, or a completion of a fire-and-forget run."""
+    """True if no caller expects an answer to the row: a notice, or a completion of a fire-and-forget run."""
     return row.kind == "notice" or (row.announces is not None and not is_awaited(c, row.source))
 
 
 def unread_facts(c: Commit, session: str) -> TurnFacts:
-    """What is unread in the inbox of a conversation, and when a turn may begin for it."""
+    """Facts about the unread rows of a conversation, and when a turn may begin for them."""
     sends = c.tx.inbox.newest_unread(session, "send")
     first = c.tx.inbox.unread(session, 1)
     if not first:
@@ -641,7 +641,7 @@ def _behind(taken: list[InboxRow], rows: list[InboxRow]) -> list[InboxRow]:
 def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, behind: Sequence[InboxRow] = ()) -> None:
     """Move rows into the transcript, each once, and tell the runs that they announce.
 
-    The newest completions of a turn are told whole, up to 64 KiB; `behind` are newer ones that it will read next.
+    The newest completions of a turn stand whole, up to 64 KiB; `behind` are newer ones that it will read next.
     """
     if not rows:
         return
@@ -653,11 +653,11 @@ def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, be
     summarised: set[str] = set()
     told_bytes = 0
     if completions:
-        told = [_whole(c, session, row) for row in completions]
-        collected = _collected(c, session, told, behind)
+        whole = [_whole(c, session, row) for row in completions]
+        collected = _collected(c, session, whole, behind)
         summarised = {completions[at].key for at in collected.summarised}
         told_bytes = collected.whole_bytes
-        bodies.append(_entry(c, session, completions, told, collected, at_boundary))
+        bodies.append(_entry(c, session, completions, whole, collected, at_boundary))
     bodies += _left_out(c, session, messages)
     for row in messages:
         carried = from_carried_body(row.carried)
@@ -714,15 +714,15 @@ def completions_read(c: Commit, session: str, bodies: Sequence[Body]) -> list[Co
 
 
 def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:
-    """Entries about dropped messages, told with the messages that are read now."""
-    told: list[Body] = []
+    """Entries about dropped messages, written with the messages that are read now."""
+    entries: list[Body] = []
     for origin in dict.fromkeys(row.origin for row in messages if row.kind in ("send", "notice")):
         dropped = c.tx.inbox.dropped(session, origin)
         if dropped:
-            told.append(Spoken(rules.left_out([row.body for row in dropped], c.rules.queue.cap), kind="dropped"))
+            entries.append(Spoken(rules.left_out([row.body for row in dropped], c.rules.queue.cap), kind="dropped"))
         for row in dropped:
             c.tx.inbox.line_told(row.key, c.at)
-    return told
+    return entries
 
 
 def _path_taken(c: Commit, session: str, row: InboxRow, at_boundary: bool) -> Path:
@@ -792,7 +792,7 @@ def _read(row: InboxRow, completion: Completion) -> CompletionRead:
 
 
 def is_awaited(c: Commit, run: str | None) -> bool:
-    """False of a fire-and-forget run: nobody waits for its completions."""
+    """False of a fire-and-forget run, whose requester does not wait for its completions."""
     known = c.find(run or "")
     return known is None or known.terms.expects
 

@@ -76,7 +76,7 @@ class Counters:
         self.interrupts = 0
         """Steps that were called off."""
         self.wrong: deque[Wrong] = deque(maxlen=MOST_WRONG)
-        """What went wrong, oldest first."""
+        """Faults, oldest first."""
         self.commits: deque[float] = deque(maxlen=MOST_COMMITS)
         """How many seconds the newest commits took, as their callers waited for them."""
         self._steps: dict[int, int] = {}
@@ -147,27 +147,27 @@ def _count(counts: dict[K, int], key: K) -> None:
 
 
 def _wrong(was: Phase | None, after: Run, event: Event) -> Wrong | None:
-    """What went wrong with a run by this event; None if nothing did. `was`: its phase before; None: just born.
+    """The fault of a run that this event shows; None if it shows none. `was`: its phase before; None: just born.
 
     Asked of every move, so by types: `isinstance` of a struct that does not fit takes as long as a call.
     """
     phase, ended = after.phase, after.phase.ended
     if type(event) is LeaseLost and event.step_open:
-        return _told(after, event, "crashed", reason(event))
+        return _fault(after, event, "crashed", reason(event))
     if type(event) is Paused:
-        return _told(after, event, "model", reason(event))
+        return _fault(after, event, "model", reason(event))
     if ended is None:
         if type(phase) is Running and phase.stuck_at == event.at:
-            return _told(after, event, "stuck", "nothing was committed for long")
+            return _fault(after, event, "stuck", "nothing was committed for long")
         return None
     if type(phase) is CompletedGiveup and type(was) is not CompletedGiveup:
-        return _told(after, event, "undelivered", phase.delivery.error)
+        return _fault(after, event, "undelivered", phase.delivery.error)
     if was is not None and was.ended is None and ended.outcome.status in _FAILED:
-        return _told(after, event, "failed", ended.outcome.error or ended.outcome.status)
+        return _fault(after, event, "failed", ended.outcome.error or ended.outcome.status)
     return None
 
 
-def _told(run: Run, event: Event, kind: WrongKind, words: str) -> Wrong:
+def _fault(run: Run, event: Event, kind: WrongKind, words: str) -> Wrong:
     return Wrong(at=event.at, kind=kind, session_key=run.key, words=one_line(words, VALUE_CHARS))
 
 

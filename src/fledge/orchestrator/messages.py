@@ -326,8 +326,8 @@ def _standing_of_run(run: Run) -> RequestStanding:
     standing = RequestStanding(status="pending", run_id=run.run_id, session=run.key, started_at=run.started_at)
     if run.ended is None:
         return standing
-    told, _ = on_wire(run.ended.outcome)
-    status: RequestStatus = "error" if told == "unknown" else told
+    outcome, _ = on_wire(run.ended.outcome)
+    status: RequestStatus = "error" if outcome == "unknown" else outcome
     error = run.ended.outcome.error or ("its outcome is unknown" if status == "error" else None)
     started_at, ended_at = run.ended.started_at, run.ended.ended_at
     return replace(standing, status=status, started_at=started_at, ended_at=ended_at, error=error)
@@ -349,7 +349,7 @@ def _how_it_ended(tx: Tx, request: MessageRequest) -> tuple[RequestStatus, str |
         case "void":
             return "error", "it was stopped before it read this"
         case _:
-            return "error", end.told
+            return "error", end.description
 
 
 # ---- system events and requested heartbeats --------------------------------------------------------------------------

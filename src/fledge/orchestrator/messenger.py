@@ -149,22 +149,22 @@ def _status(error: Refused | BadInput) -> SendStatus:
 def _told(tx: Tx, exchange: Exchange) -> Sent:
     """The exchange as it stands, as the sender's answer."""
     run, stage, reply = tx.runs.find(exchange.target), exchange.stage, exchange.reply
-    told = Sent(
+    sent = Sent(
         status="accepted",
         session_key=exchange.target,
         run_id="" if run is None else run.run_id,
         message_id=exchange.row,
     )
     if exchange.kind == "tell":
-        return replace(told, delivery=_of_a_tell(exchange, run))
+        return replace(sent, delivery=_of_a_tell(exchange, run))
     if reply is not None:
         goes_on = "" if isinstance(stage, Over) else "the exchange goes on; further turns reach both of you"
-        return replace(told, status="ok", reply=reply if classify_reply(reply) == "text" else "", delivery=goes_on)
+        return replace(sent, status="ok", reply=reply if classify_reply(reply) == "text" else "", delivery=goes_on)
     if isinstance(stage, Over):
-        return replace(told, status="error", error=stage.why)
+        return replace(sent, status="error", error=stage.why)
     if exchange.until_at is None:
-        return replace(told, delivery="it is read in a turn of its own")
-    return replace(told, status="timeout", error="no answer yet; the message stays. Look later with sessions_history")
+        return replace(sent, delivery="it is read in a turn of its own")
+    return replace(sent, status="timeout", error="no answer yet; the message stays. Look later with sessions_history")
 
 
 def _of_a_tell(exchange: Exchange, run: Run | None) -> str:

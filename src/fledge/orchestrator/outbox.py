@@ -56,7 +56,7 @@ def message_of(post: OutboxPost) -> ChannelMessage | None:
 
 
 def address_for(c: Commit, session: str, origin: str) -> Address | None:
-    """Where words of this session about something from this origin go."""
+    """The address for words of this session about something from this origin."""
     route = c.tx.routes.get(session)
     return answer_to(origin, None if route is None else route.address)
 
@@ -167,9 +167,9 @@ def sent(c: Commit, post: OutboxPost) -> None:
         text = f"{count} to you could not be delivered earlier (fledge undelivered):\n{words}"
         key = f"undelivered:{lost[-1].id}"
         say(c, message.session_key, message.address, key, text)
-        told = c.tx.outbox.get(f"notice:{key}")
-        if told is not None and told.state == "undelivered":
-            retry(c, told.key)  # this very list did not arrive either
+        listed = c.tx.outbox.get(f"notice:{key}")
+        if listed is not None and listed.state == "undelivered":
+            retry(c, listed.key)  # this very list did not arrive either
 
 
 def failed(c: Commit, post: OutboxPost, error: str, wait_s: float = 0.0, permanent: bool = False) -> None:
@@ -228,7 +228,7 @@ def end_of(run: Run) -> str:
     return f"{run.key}:{run.resumes}" if run.resumes else run.key
 
 
-# ---- what is told ----------------------------------------------------------------------------------------------------
+# ---- notices, results, hooks -----------------------------------------------------------------------------------------
 
 
 def place_of(tx: Tx, key: str) -> Address | None:
@@ -335,10 +335,10 @@ def tell_context_engine(c: Commit, key: str, reason: Left) -> None:
 
 
 def _call_hooks(c: Commit, hook: HookName, key: str, name: str, event: HookEvent, is_question: bool = False) -> bool:
-    told = False
+    posted = False
     for listener in c.rules.hooks.get(hook, ()):
         body = _encode(HookCall(listener.name, event)).decode()
-        told |= c.tx.outbox.post(
+        posted |= c.tx.outbox.post(
             hook_post_key(hook, listener.name, name),
             "hook",
             key,
@@ -346,5 +346,5 @@ def _call_hooks(c: Commit, hook: HookName, key: str, name: str, event: HookEvent
             c.at,
             retries=0 if is_question else listener.retries,
         )
-    c.hints.look |= told
-    return told
+    c.hints.look |= posted
+    return posted

@@ -1,4 +1,4 @@
-"""What time brings: runs that are due, posts that were sent or not. Starting up and finding these rows *is* the
+"""Rows that are due by time: runs, and posts that were sent or not. Starting up and finding these rows *is* the
 recovery; there is no other path.
 """
 
@@ -13,7 +13,7 @@ from fledge.store.base import OutboxPost
 
 
 def files_to_remove(c: Commit, key: str) -> tuple[str, ...]:
-    """What must be removed outside the database before this run's cleanup is done; empty if nothing, or not now."""
+    """The files to remove before this run's cleanup is done; empty if there are none, or it is too early."""
     run = c.find(key)
     if run is None or not isinstance(run.phase, CleanupPending) or run.phase.due_at > c.at:
         return ()

@@ -44,9 +44,9 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     """Of the child's session; agent, label and role are filled in here."""
     limits: policy.Limits = policy.Limits()
     budget: policy.Budget | None = None
-    """What the run and everything below it may use; None: whatever those above have."""
+    """The budget of the run and everything below it; None: that of its ancestors."""
     objection: FledgeError | None = None
-    """What else forbids it; told only if no limit does, so that refusals come in a fixed order."""
+    """Another reason to refuse; raised only if no limit does, so that refusals come in a fixed order."""
     cap_of: Callable[[str], int] | None = None
     """`maxChildrenPerAgent` by agent, for those above the caller; None: as for the caller."""
     generations: Mapping[str, int] | None = None
@@ -63,7 +63,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     unique: str = ""
     """The name of the child's session; empty: any."""
     files: tuple[File, ...] = ()
-    """What its attachments hold."""
+    """The contents of its attachments."""
     source: str = ""
     """The folder whose repository its worktree is made of."""
     forks: bool = False
@@ -71,9 +71,9 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     fork_tokens: int = 0
     """The most that may be; 0: no limit."""
     model: str = ""
-    """The model that it will use, as its caller is told; empty if none is configured."""
+    """The model that it will use, for the answer to its caller; empty if none is configured."""
     warning: str = ""
-    """What the caller should write otherwise next time; empty if nothing."""
+    """A hint to the caller about a parameter that is accepted but outdated; empty if there is none."""
 
     @property
     def needs_preparing(self) -> bool:

@@ -118,7 +118,7 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks: a conversation, a run, or a program; and what it has that a child may not exceed."""
+    """The conversation, run or program that spawns, with what a child of it may not exceed."""
 
     session: str
     key: str = ""
@@ -149,7 +149,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
-    """What this installation offers to children."""
+    """Abilities that this installation offers to children."""
 
     @property
     def has_sandbox(self) -> bool:
@@ -352,8 +352,8 @@ def tools_needed(spec: Spec) -> tuple[str, ...]:
 
 
 def _needs(agent_id: str | None, functions: frozenset[str], runtime: str | None) -> tuple[str, ...]:
-    """What only a program can bring to a run: its agent, if that was given as a value, these functions, and its
-    runtime, if that is in no settings."""
+    """The needs of a run that only a program can meet: its agent, if that was given as a value, these functions, and
+    its runtime, if that is in no settings."""
     if agent_id is None and not functions and runtime is None:
         return ()
     agents, runtimes = ([] if one is None else [one] for one in (agent_id, runtime))

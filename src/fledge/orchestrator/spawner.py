@@ -68,7 +68,7 @@ class Spawned(Struct, frozen=True):
     model: str
     attachments: tuple[Receipt, ...] = ()
     warning: str = ""
-    """What the caller should write otherwise next time; empty if nothing."""
+    """A hint to the caller about a parameter that is accepted but outdated; empty if there is none."""
 
 
 class Spawner:
@@ -95,7 +95,7 @@ class Spawner:
     async def resume(self, key: str, words: str = "") -> Run:
         """Let a killed run go on, with these words to it. Raises Refused, with nothing changed, if it cannot.
 
-        Raises BadInput for more words than a run may be told.
+        Raises BadInput if the words are too long.
         """
         if len(words) > STEER_CHARS:
             raise BadInput("words", f"must be at most {STEER_CHARS} characters", len(words))

@@ -30,7 +30,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.store.base import Approval, ApprovalState, TurnRan, Tx
 
 RULE: Final = "a rule"
-"""Who answered a question that a rule of a person's answered."""
+"""The name that stands for a rule as the one that answered a question."""
 
 
 class StepOutcome(Value):
@@ -173,7 +173,7 @@ def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], until_at: Ins
 
 
 class StepEnd(Value):
-    """What the end of a step is judged by: its reply with the results that were committed before, and the limits."""
+    """The facts by which the end of a step is judged: its reply, the results committed before, the limits."""
 
     reply: Replied
     earlier: tuple[Resulted, ...] = ()
@@ -260,7 +260,7 @@ def finish(
     begun: str = "",
 ) -> StepOutcome:
     """A reply without calls ends the turn, unless completions have to be read first, it is to be JSON and is not, or it
-    has no words and somebody waits for some. `begun`: the text of the reply before it, of which it is the rest."""
+    has no words although its caller waits for some. `begun`: the reply before it, of which it is the rest."""
     budget.settle(c, drive.session, reply)
     _record(c, drive, ran)
     hand_over(c, drive, handover)
@@ -275,8 +275,8 @@ def finish(
 
 
 def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> bool:
-    """Ask the model of a conversation for words, if its turn would end without any; False if there are some, nobody
-    waits for them, or the model was asked before."""
+    """Ask the model of a conversation for words, if its turn would end without any; False if there are some, no
+    caller waits for them, or the model was asked before."""
     turn = c.tx.turns.get(drive.session)
     if turn is None or classify_reply(whole) != "empty":
         return False
@@ -292,8 +292,8 @@ def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> boo
 
 
 def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:
-    """Tell the model why its answer does not meet the schema, and let the same attempt go on; False if it was told
-    before, or if the run does not end with this answer anyway."""
+    """Tell the model why its answer does not meet the schema, and let the same attempt go on; False if that
+    was done before, or if the run does not end with this answer anyway."""
     run, facts = c.run(drive.session), c.facts(drive.session)
     row = f"nudge:{run.run_id}"
     if not isinstance(run.phase, Running) or facts["unsettled"] or facts["unread"]:

@@ -115,7 +115,7 @@ def new_lines(c: Commit, session: str, after: int) -> list[Line]:
 
 
 def _used(bodies: Sequence[Body]) -> Used | None:
-    """What these replies used; None if no provider said."""
+    """Tokens and cost of these replies; None if no provider gave any."""
     total = out = cached = 0
     cost_usd: float | None = None
     for body in bodies:
@@ -156,13 +156,13 @@ def progress_so_far(c: Commit, key: str) -> TextId | None:
     known = lines(c.tx, key)
     if not known:
         return None
-    told = [body for _, body in joined((line.seq, line.body) for line in known)]
+    bodies = [body for _, body in joined((line.seq, line.body) for line in known)]
     unapproved = {(asked.entry, asked.index) for asked in c.tx.approvals.of(key) if asked.state != "started"}
     # The work of a foreign runtime is entered as one open call, which is no tool's.
     unfinished = open_calls(known) if c.run(key).terms.wakeable else []
     begun = [call for call in unfinished if (call.entry, call.index) not in unapproved]
-    calls = sum(isinstance(body, Resulted) for body in told) + len(begun)
-    fragments = [body.text for body in told[-FRAGMENTS_FROM:] if isinstance(body, Replied)]
+    calls = sum(isinstance(body, Resulted) for body in bodies) + len(begun)
+    fragments = [body.text for body in bodies[-FRAGMENTS_FROM:] if isinstance(body, Replied)]
     return c.tx.texts.keep(key, partial(calls, fragments))
 
 
@@ -208,7 +208,7 @@ def known_workspace(tx: Tx, path: str) -> Workspace:
 
 
 def judge_documents(c: Commit, session: str, path: str, found: Mapping[str, Version]) -> frozenset[str]:
-    """The documents that must be left out, told once for each version; those that a person changed are accepted."""
+    """The documents that must be left out; a notice names each version once. A person's changes are accepted."""
     workspace = known_workspace(c.tx, path)
     above = [path]
     while above[-1] != os.path.dirname(above[-1]):

@@ -126,7 +126,7 @@ class Drive(Value):
 
     @property
     def lease(self) -> Lease:
-        """What its writes are fenced by."""
+        """The fence of its writes."""
         return Lease(self.epoch, self.interrupts)
 
 
@@ -146,8 +146,8 @@ FailureCause = Literal["error", "budget", "limit"]
 
 
 class ModelFailed(Struct, frozen=True):
-    """What follows for a turn that no model could answer: it is over, it is tried again in so many seconds without this
-    driver, or this driver may try again within the grace of a provisional error."""
+    """The next state of a turn that no model could answer: it is over, it is tried again in so many seconds without
+    this driver, or this driver may try again within the grace of a provisional error."""
 
     state: Literal["over", "later", "grace"]
     in_s: float = 0.0
@@ -351,7 +351,7 @@ class Attempt:
 
     @staticmethod
     def lacks_words(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> bool:
-        """True if these entries of the turn have no words although somebody waits for some. The result of an attempt
+        """True if these entries of the turn have no words although a caller waits for some. The result of an attempt
         without words is what it said or did before (`_left_behind`)."""
         return False
 
@@ -514,7 +514,7 @@ def recovered(c: Commit, drive: Drive) -> None:
 
 
 def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
-    """A foreign runtime finished after its outcome was fixed: told once, as late, unless it was archived meanwhile.
+    """A foreign runtime finished after its outcome was fixed: announced once, as late, unless the run is archived.
 
     Not fenced: its driver is long superseded. What belongs to an older attempt counts for nothing.
     """
@@ -631,7 +631,7 @@ class Talk:
     def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
         session, facts = drive.session, c.facts(drive.session)
         turn, is_aside = c.tx.turns.get(session), ConversationInbox.is_aside(c, session)
-        # What only another turn may read is still to come.
+        # Completions that only another turn may read count as still to come.
         elsewhere = 0 if inbox.readable_completions(c, session) else facts["unread"]
         wakes = 0 if turn is None else turn.wakes
         unsettled = facts["unsettled"] + elsewhere
@@ -639,8 +639,8 @@ class Talk:
 
     @staticmethod
     def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> None:
-        """What the turn has read is answered once the wait is over. One whose session reads no completions any more
-        has answered with silence."""
+        """Messages that the turn has read are answered once the wait is over. If the session does not read completions
+        any longer, the turn ends in silence."""
         session, turn, facts = drive.session, c.tx.turns.get(drive.session), c.facts(drive.session)
         if turn is None or inbox.receiver_of(c, session).session != session:
             finish(c, drive, NO_REPLY)
@@ -683,8 +683,8 @@ def _close(c: Commit, drive: Drive, end: TurnEnd) -> TurnContinues:
 
 
 def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Body]) -> TurnContinues:
-    """The turn ends without words. The completions that it read are forwarded as they are, and a sender is told that
-    there was no answer."""
+    """The turn ends without words. The completions that it read are forwarded as they are, and a sender gets a
+    notice that there was no answer."""
     session = drive.session
     completions = inbox.completions_read(c, session, bodies)
     if completions:

@@ -127,9 +127,9 @@ class SessionsWanted(Struct, frozen=True, kw_only=True):
     active_since: Instant | None = None
     limit: int = 50
     messages: int = 0
-    """How many of the newest words of each are shown."""
+    """How many of the newest messages of each are shown."""
     now: Instant | None = None
-    """Until when the runtime of what still works is counted; None: it is not told."""
+    """The time up to which runtimes of unfinished runs count; None: runtimes are left out."""
 
 
 _OTHERS: Final = ("main", "group", "cron", "hook", "node")

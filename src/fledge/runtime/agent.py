@@ -223,7 +223,7 @@ class _Turn:
         is_error: bool = False,
     ) -> None:
         if self.feed.is_heard:
-            told = TurnEvent(
+            event = TurnEvent(
                 kind,
                 self.drive.session,
                 text,
@@ -236,7 +236,7 @@ class _Turn:
                 cause=cause,
                 is_error=is_error,
             )
-            self.feed.emit(told)
+            self.feed.emit(event)
 
     async def commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Commit a step that has happened. Retries while the disk is full, so that no model call or tool is repeated.
@@ -490,7 +490,7 @@ class _Turn:
     def _tell_usage(self, usage: Usage, cost_usd: float | None) -> None:
         if self.feed.is_heard:
             words = f"{usage.input_tokens} in, {usage.output_tokens} out"
-            told = TurnEvent(
+            event = TurnEvent(
                 "usage",
                 self.drive.session,
                 words,
@@ -499,7 +499,7 @@ class _Turn:
                 tokens_out=usage.output_tokens,
                 cost_usd=cost_usd,
             )
-            self.feed.emit(told)
+            self.feed.emit(event)
 
     def _tell_held(self, text: str, has_calls: bool) -> None:
         """Emit the text of a heartbeat reply, once it is complete: it may be the word for silence."""

@@ -31,7 +31,7 @@ class Work(Struct, frozen=True, kw_only=True):
     task: str
     label: str
     prompt: str
-    """What to do now: the task, or the task with the messages since then."""
+    """The input of this attempt: the task, or the task with the messages since then."""
     workspace: Path
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment without secrets."""

@@ -27,7 +27,7 @@ REMOVE_AGAIN_S = 60.0
 
 
 async def look_for_handover(look: HandoverLook | None, finally_: bool) -> Handover | None:
-    """What a session hands over, read quickly, or thoroughly at its end; None without `look`.
+    """The handover of a session, read quickly, or thoroughly at its end; None without `look`.
 
     The quick reading is a few system calls. The thorough one runs in a thread, and only if the quick one found files.
     """

@@ -32,7 +32,7 @@ def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | Non
     attached files appear; without it only their names do."""
     found: list[ModelMessage] = []
     for line in in_order(lines):
-        body = line.body  # told by type: `isinstance` of a struct that does not fit takes as long as a call
+        body = line.body  # compared by type: `isinstance` of a struct that does not fit takes as long as a call
         if type(body) is Replied:
             calls = tuple([Call(call.id, call.name, shown_arguments(call)) for call in body.calls])
             found.append(AssistantMessage(body.text, calls, body.thinking, body.opaque))
@@ -87,9 +87,9 @@ def _without(found: Sequence[ModelMessage], words_for: Callable[[ImageEntry], st
     messages: list[ModelMessage] = []
     for message in found:
         if not isinstance(message, AssistantMessage) and message.images:
-            told = [(image, words_for(image)) for image in message.images]
-            text = "\n".join([message.text, *(words for _, words in told if words)])
-            message = replace(message, text=text, images=tuple(image for image, words in told if not words))
+            named = [(image, words_for(image)) for image in message.images]
+            text = "\n".join([message.text, *(words for _, words in named if words)])
+            message = replace(message, text=text, images=tuple(image for image, words in named if not words))
         messages.append(message)
     return tuple(messages)
 

@@ -66,7 +66,7 @@ class Subscription:
 
 
 def _nothing() -> None:
-    """What happens when nothing is to happen."""
+    """Do nothing."""
 
 
 class Feed:
@@ -79,7 +79,7 @@ class Feed:
         self.is_heard = False
         """True if there are listeners; otherwise no event need be made. A turn asks often, so it is no property."""
         self.on_watch: Callable[[], None] = _nothing
-        """Called when a session is watched that was not, or is watched no more."""
+        """Called when the first listener of a session comes or the last one leaves."""
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
         """Subscribe to all events from now on. The queue holds `size` events; `poke` is called at each event. Events of

@@ -40,7 +40,7 @@ class ChosenModel(Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """True if the user did not name it: they are told before anything is sent."""
+        """True if the user did not name it: it is shown to them before anything is sent."""
         return self.by in ("key", "ollama")
 
     @property

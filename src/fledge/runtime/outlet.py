@@ -59,7 +59,7 @@ class Outlet:
 
     @property
     def has_context_engine(self) -> bool:
-        """True if a context engine is told of the ends of runs."""
+        """True if a context engine hears of the ends of runs."""
         return self._context_engine is not None
 
     async def call(self, post: OutboxPost) -> Address | None:

@@ -53,7 +53,7 @@ class Relay:
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Carry no more."""
+        """Stop carrying events."""
         self._feed.on_watch, self._feed.relay = lambda: None, None
         self._engine.on_watched = None
         self._cluster.hear_live(None)
@@ -70,7 +70,7 @@ class Relay:
         self._woken.set()
 
     def _put(self, event: TurnEvent) -> None:
-        """Keep an event of this process until it is sent, unless it is known that nobody elsewhere watches."""
+        """Keep an event of this process until it is sent, unless it is known that no other process watches."""
         lineage = self._lineages.get(event.session)
         if lineage is not None and not self._watched.covers(lineage, self._now()):
             return

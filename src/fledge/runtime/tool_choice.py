@@ -49,7 +49,7 @@ class HeldTools(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """What decides about a session's tools, besides the settings."""
+    """The facts, besides the settings, that decide about a session's tools."""
 
     agent_id: str
     role: Role | None

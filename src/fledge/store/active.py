@@ -242,7 +242,7 @@ class Drivers:
         self.stop(session, until)
 
     def stop(self, session: str, until: Instant) -> None:
-        """Mark the driver as told to stop; its epoch stays. A driver that was told before keeps its first deadline."""
+        """Mark the driver as stopping; its epoch stays. A driver that is stopping already keeps its first deadline."""
         row = self._active.get(session) or IDLE
         if row.driver is not None and row.driver.release_at is None:
             self._active.put(session, replace(row, driver=replace(row.driver, release_at=until)))
@@ -335,7 +335,7 @@ class Turns:
             self._sessions.rows.put(session, replace(self._sessions.row(session), ran=to_json(ran)))
 
     def last_ran(self, session: str) -> TurnRan | None:
-        """What the last turn that reached its model ran with."""
+        """The model, tools and settings of the last turn that reached its model."""
         ran = (self._sessions.rows.get(session) or UNOPENED).ran
         return None if ran is None else _decode_ran(ran)
 

@@ -143,7 +143,7 @@ class Cluster(Protocol):
         """Send messages to those that hear live ones, in order. They may be lost."""
 
     def hear_live(self, heard: Callable[[str], None] | None) -> None:
-        """Hear live messages of other engines from now on, in the event loop of `join`; None: no more."""
+        """Hear live messages of other engines from now on, in the event loop of `join`; None: stop."""
 
 
 class Store(Protocol):

@@ -6,7 +6,7 @@ otherwise is translated here, once for each statement.
 - `json_extract(column, '$.a.b')` is the text at that path.
 - Types: INTEGER is bigint, REAL is double precision, BLOB is bytea. A TEXT compares by its bytes, as in SQLite. An
   INTEGER PRIMARY KEY that a row does not give is the next number.
-- PostgreSQL has no NUL in a text. It is stored as U+FDD0 and a digit, a character that Unicode gives to nobody, and
+- PostgreSQL has no NUL in a text. It is stored as U+FDD0 and a digit, a code point that Unicode never assigns, and
   comes back as it was; so does the escape of a NUL in JSON, which PostgreSQL's functions for JSON refuse.
 """
 

@@ -34,7 +34,7 @@ class Engines(Noun):
         self._unit.execute(_INSERT, *values.values())
 
     def drain(self, engine: str) -> None:
-        """Mark the engine as closing: it takes no more work."""
+        """Mark the engine as closing: it claims nothing further."""
         self._unit.execute("UPDATE engines SET drains = 1 WHERE id = ?", engine)
 
     def leave(self, engine: str) -> None:

@@ -31,7 +31,7 @@ _GOOD: Final = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
 
 
 class StatementResult:
-    """What a statement found, or how many rows it changed; read from the server when it is asked for."""
+    """The rows that a statement found, or how many it changed; read from the server when it is asked for."""
 
     __slots__ = ("_at", "_pipe", "_rows", "result")
 
@@ -54,7 +54,7 @@ class StatementResult:
 
     @property
     def tag(self) -> bytes:
-        """What the server says it did, as `COMMIT`."""
+        """The command tag of the server, as `COMMIT`."""
         return self._read().command_status or b""
 
     def fetchall(self) -> list[Any]:
@@ -106,7 +106,7 @@ class Pipe:
         self._names: dict[str, bytes] = {}
         self._number = 0
         self._sent: deque[StatementResult | _Prepared | None] = deque()
-        """What the server still answers, in order; None is a Sync."""
+        """The answers that the server still owes, in order; None is a Sync."""
         self._bytes = 0
         self._poll = select.poll()
         self._is_closed = False
@@ -239,7 +239,7 @@ class Pipe:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """The error in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 

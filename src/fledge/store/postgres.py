@@ -358,7 +358,7 @@ class PostgresStore(ThreadedStore):
 
     def _catch_up(self, since: list[Any], last: int) -> None:
         """Drop from memory what other writers have changed in these commits. The first of them is the last one known
-        here, and all others follow; else forget everything. A store that is held alone is changed by nobody else."""
+        here, and all others follow; else forget everything. A store that is held alone has no other writer."""
         unit = self._tx.unit
         if unit.changes is not None:
             unit.changes.clear()
@@ -421,9 +421,9 @@ class PostgresStore(ThreadedStore):
         return done
 
     def _has_committed(self, done: _CommitId) -> bool:
-        """What became of the transaction whose COMMIT was sent on a connection that was lost. Asked until the server
-        answers, because what was committed may be neither run again nor said to have failed; a close waits only as long
-        as for any server that is away."""
+        """True if the transaction was committed whose COMMIT was sent on a connection that was lost. Asks until the
+        server answers, because a commit may be neither repeated nor reported as failed; a close waits only as long as
+        for any server that is away."""
         ends_at: float | None = None
         while True:
             found = self._found(done)
@@ -455,7 +455,7 @@ class PostgresStore(ThreadedStore):
         return False if status == "aborted" else None
 
     def _status(self, connection: "psycopg.Connection[Any]") -> str | None:
-        """What the server says of the transaction; None if that is so long ago that it does not know."""
+        """The status of the transaction by the server; None if that is so long ago that it does not know."""
         try:
             row = connection.execute("SELECT pg_xact_status(CAST(%s AS xid8))", (self._xid,)).fetchone()
         except psycopg.errors.InvalidParameterValue:

@@ -1,9 +1,9 @@
-"""What connects the engines on a PostgreSQL store: LISTEN and NOTIFY, the time of the server, and that each is seen.
+"""The connection between engines on a PostgreSQL store: LISTEN and NOTIFY, the server's time, signs of life.
 
 Commits tell news to a channel of the schema, inside their transaction. A thread with a connection of its own hears it,
 and writes every few seconds that its engine is alive; it does so beside the event loop, so that a busy program is not
 taken for a dead one. Once a second it asks the server for a sign of life: a connection that answers has missed
-nothing. After one that was lost the engine is told to look at everything.
+nothing. After a lost connection the engine looks at everything.
 
 Words of turns for clients of other processes go by a channel of their own, on the same connection and never in a
 commit. Only processes that want them listen there.
@@ -97,7 +97,7 @@ class PostgresCluster:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outgoing: deque[tuple[str, Sequence[str]]] = deque()
-        """What is to be sent beside commits, by channel."""
+        """Messages to send beside commits, by channel."""
         self._heard_live: Callable[[str], None] | None = None
 
     def join(self, engine: str, heard: Callable[[News], None]) -> None:
@@ -105,7 +105,7 @@ class PostgresCluster:
         loop = self._loop = asyncio.get_running_loop()
 
         def hear(news: News) -> None:
-            with suppress(RuntimeError):  # that loop has closed, and nobody is left to be told
+            with suppress(RuntimeError):  # that loop has closed, and with it the engine
                 loop.call_soon_threadsafe(heard, news)
 
         self._ends.clear()
@@ -138,7 +138,7 @@ class PostgresCluster:
         self._send(self._server.live_channel, messages)
 
     def hear_live(self, heard: Callable[[str], None] | None) -> None:
-        """Hear live messages of other engines from now on, in the event loop of `join`; None: no more."""
+        """Hear live messages of other engines from now on, in the event loop of `join`; None: stop."""
         self._heard_live = heard
         self._wake()
 

@@ -16,7 +16,7 @@ _NAMESPACES: Final = ("pid", "time")
 
 
 def this_machine() -> str:
-    """What all processes have in common that can tell of each other whether they live; empty if that is not known."""
+    """An id shared by all processes that can see whether the others live; empty if that is not known."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         spaces = [os.readlink(_PROC / "self/ns" / name) for name in _NAMESPACES if _has_namespace(name)]
@@ -55,6 +55,6 @@ def this_program() -> str:
 
 
 def this_command() -> str:
-    """What this process was started as, for people: the program, and the command if it has one."""
+    """The command of this process, for people: the program, and the command if it has one."""
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1].isalpha() else ""
     return f"{this_program()} {verb}".strip()

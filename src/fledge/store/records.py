@@ -90,7 +90,7 @@ class Spec(Value, omit_defaults=True):
     tools: tuple[str, ...] | None = None
     """Names, or globs of names, of the tools it may use of those its agent has; None: all of them."""
     needs: tuple[str, ...] = ()
-    """What its program must provide, as `agent:<name>`, `tool:<name>` and `runtime:<name>`: the run waits for it."""
+    """The needs that its program must meet, as `agent:<name>`, `tool:<name>`, `runtime:<name>`; it waits for that."""
     attachments: tuple[Receipt, ...] = ()
     """Attached files."""
     images: tuple[ImageEntry, ...] = ()
@@ -187,7 +187,7 @@ class Counts(Value):
 
 
 class Used(Value):
-    """What all replies of a session used, summarised ones included; None where the provider gave no figure."""
+    """Tokens and cost of all replies of a session, summarised ones included; None where the provider gave no figure."""
 
     tokens_in: int | None = None
     tokens_out: int | None = None
@@ -290,7 +290,7 @@ class Driver(Value):
     progress_at: Instant
     step_open: bool
     release_at: Instant | None
-    """Set when it is superseded or told to stop: at this time the slot is free even if it never exits."""
+    """Set when it is superseded or stopped: at this time the slot is free even if it never exits."""
     interrupts: int = 0
     """How many of its steps were interrupted."""
     patient_until: Instant | None = None

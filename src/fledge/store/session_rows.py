@@ -37,7 +37,7 @@ class StoredSession(Value):
 
 
 UNOPENED: Final = StoredSession(Session("", "named", None, 0, SessionFacts(), False, 0, 0, 0.0), 0.0)
-"""What holds of a session that was never opened."""
+"""The row of a session that was never opened."""
 
 SESSION: Final = "key, kind, parent, depth, facts, state, created_at, epoch, generation, last_at"
 """Columns of a session in a list."""
@@ -170,7 +170,7 @@ class ActiveRow(Value):
 
 
 IDLE: Final = ActiveRow("")
-"""What holds of a session that is not at work."""
+"""The row of a session that is not at work."""
 
 
 def _place_values(row: ActiveRow, place: QueuePlace) -> tuple[Any, ...]:

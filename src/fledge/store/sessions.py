@@ -141,7 +141,7 @@ class Sessions:
             self.rows.put(session, replace(row, handover=to_json(handover)))
 
     def handover(self, session: str) -> Handover | None:
-        """What the session hands over; None if that was never stored."""
+        """The handover of the session; None if none was ever stored."""
         handover = (self.rows.get(session) or UNOPENED).handover
         return None if handover is None else _decode_goods(handover)
 

@@ -281,9 +281,9 @@ def store_error(error: Exception) -> StoreError:
 
 def caused_by(error: Exception, words: str) -> StoreError:
     """A `StoreError` with these words and this cause."""
-    told = StoreError(words)
-    told.__cause__ = error
-    return told
+    failure = StoreError(words)
+    failure.__cause__ = error
+    return failure
 
 
 def _join(batch: list[Job], jobs: "queue.SimpleQueue[Job | None]", most: int) -> None:
@@ -294,7 +294,7 @@ def _join(batch: list[Job], jobs: "queue.SimpleQueue[Job | None]", most: int) ->
         except queue.Empty:
             return
         if job is None:
-            jobs.put(None)  # the last one, for whoever waits for the end
+            jobs.put(None)  # the last one, for the reader that waits for the end
             return
         batch.append(job)
 

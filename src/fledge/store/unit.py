@@ -150,8 +150,8 @@ class Table(Generic[K, V]):
         unit.tables[shape.name] = self
 
     def ask(self, keys: Iterable[K]) -> Callable[[], None]:
-        """Ask for these rows, unless they are kept; answers a function that reads and keeps them. Whoever asks for rows
-        of several tables before any is read waits for one round trip."""
+        """Ask for these rows, unless they are kept; answers a function that reads and keeps them. A caller that asks
+        for rows of several tables before it reads any waits for one round trip."""
         execute, select, kept = self._unit.db.execute, self._shape.select, self.kept
         missing = dict.fromkeys(key for key in keys if key not in kept)
         asked = [(key, execute(select, key if isinstance(key, tuple) else (key,))) for key in missing]
@@ -272,7 +272,7 @@ class AppendedRows:
 
 
 class _Memory(NamedTuple):
-    """What follows from rows of a table."""
+    """Values computed from rows of a table."""
 
     table: str
     by: Literal["table", "key", "group"]

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fledge.cancellation import describe, is_stop
-from fledge.core.images import Image, read_images, told
+from fledge.core.images import Image, read_images, with_names
 from fledge.core.params import described, read_params, struct_type
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
@@ -232,7 +232,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     def _told(self, value: Any) -> ToolResult:
         if isinstance(value, ToolResult):
             text = capped(_clean(value.text), self.max_chars)
-            return ToolResult(told(text, read_images(value.images)), value.is_error, value.images)
+            return ToolResult(with_names(text, read_images(value.images)), value.is_error, value.images)
         try:
             text = msgspec.json.encode(value).decode()
         except (TypeError, ValueError, RecursionError) as error:

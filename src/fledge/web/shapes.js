@@ -480,7 +480,7 @@
  * @property {number} attempt
  */
 
-/** What time alone does to a run next.
+/** The next change of a run that needs no event but time.
  * @typedef {object} NextDue
  * @property {number} at
  * @property {string} what
