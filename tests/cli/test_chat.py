@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import random
 import re
 import select
 import signal
@@ -104,7 +105,7 @@ class Terminal:
 
     def _more(self, words: str) -> None:
         ready, _, _ = select.select([self._screen], [], [], PATIENCE_S)
-        assert ready, f"never came: {words!r} in {self.text[self._read :]!r}"
+        assert ready, f"never came: {words!r} in {self.text[self._read :]!r} after {self.text[: self._read]!r}"
         try:
             piece = os.read(self._screen, 65536)
         except OSError:
@@ -537,6 +538,44 @@ def test_the_end_of_a_subagent_is_shown_before_the_answer_that_follows_from_it(
 
     sitting.last(None if isinstance(shown, Typed) else body)
     ended, answer = shown.lines[-2:]
+    assert ended.startswith("digger · done")
+    assert answer == "The digger found gold."
+
+
+def slow_by_chance(paces: random.Random) -> type[Folder]:
+    """A folder whose answers and events take a while, each another one."""
+
+    class Slow(Folder):
+        async def call(self, method: str, /, *, once: bool = True, **params: object) -> Any:
+            await asyncio.sleep(paces.choice([0, 0, 0.01, 0.5, 3]))
+            found = await super().call(method, once=once, **params)
+            await asyncio.sleep(paces.choice([0, 0, 0.01, 0.5, 3]))
+            return found
+
+        async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
+            async for event in super().events(cursor, session, live):
+                await asyncio.sleep(paces.choice([0, 0, 0, 0.01, 0.3, 1]))
+                yield event
+
+    return Slow
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_at_whatever_pace_it_is_told_a_subagent_ends_once_and_before_the_answer(tmp_path: Path, seed: int) -> None:
+    paces, shown = random.Random(seed), Heard()
+
+    async def dig_slowly(request: Request) -> Answer:
+        await asyncio.sleep(paces.choice([0, 0, 0.1, 1, 2]))
+        return await dig(request)
+
+    async def body(chat: Chat) -> None:
+        shown.type("spawn")
+        await shown.see("The digger found gold.")
+        await asyncio.sleep(60)
+
+    Sitting(tmp_path, shown, ScriptedModel(dig_slowly), client=slow_by_chance(paces)).last(body)
+    *before, ended, answer = shown.lines
+    assert before[1:] == ["» spawn", "· sessions_spawn digger"]
     assert ended.startswith("digger · done")
     assert answer == "The digger found gold."
 

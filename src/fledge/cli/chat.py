@@ -673,15 +673,15 @@ class Chat:
 
     async def _watch(self) -> None:
         """Tell ends, plans and questions as they come, and look at what goes on, not more than once a second."""
-        looked_at, goes_on = self._screen.now(), True
+        look_at, goes_on = self._screen.now() + LOOK_S, True
         while True:
             await self._sits.wait()
             self._changed.clear()
             await self._tell_news()
-            if self._screen.now() - looked_at >= LOOK_S:
-                looked_at = self._screen.now()
+            if self._screen.now() >= look_at:
+                look_at = self._screen.now() + LOOK_S
                 goes_on = await self._look()
-            next_s = looked_at + LOOK_S - self._screen.now() if goes_on else IDLE_S
+            next_s = look_at - self._screen.now() if goes_on else IDLE_S
             goes_on = await wait_for_event(self._changed, next_s) or goes_on
 
     async def _look(self) -> bool:
