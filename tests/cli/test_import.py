@@ -21,7 +21,7 @@ from fledge.openclaw import (
     read_past,
     read_transcript,
 )
-from fledge.orchestrator import history
+from fledge.orchestrator import importing
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
 from fledge.testing import InlineStore, SeededIds
@@ -218,7 +218,7 @@ def test_hostile_rows_are_read_or_left_out(
 
 def _imported(tx: Tx, run: PastRun) -> bool:
     commit = Commit(tx, 1_900_000_000.0, SeededIds(1), Rules())
-    history.import_run(commit, run, [])
+    importing.import_run(commit, run, [])
     assert replay(tx.events.of(run.key)) == tx.runs.load(run.key)
     return True
 

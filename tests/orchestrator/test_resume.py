@@ -14,7 +14,7 @@ from fledge.errors import StaleWrite
 from fledge.openclaw import PastRun
 from fledge.orchestrator import budget, control, spawn, turns
 from fledge.orchestrator.commit import Listener
-from fledge.orchestrator.history import import_run
+from fledge.orchestrator.importing import import_run
 from tests.model.world import CAP, LIMITS, MAIN
 from tests.orchestrator.scene import PROGRAM, Scene, for_a_program, refused, scene_fixture
 from tests.statements import proves

@@ -7,7 +7,7 @@ from pathlib import Path
 from fledge.cli.where import Where
 from fledge.ids import RandomIds
 from fledge.openclaw import PastLine, Transcript, conversation_key, read_past, read_transcript
-from fledge.orchestrator import history
+from fledge.orchestrator import importing
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.addresses import open_server
 from fledge.store.base import Tx
@@ -33,7 +33,7 @@ async def _imported(folder: Path, where: Where) -> list[str]:
     try:
         for run in past.runs:
             lines = lines_of(past.transcripts.get(run.key))
-            runs += await store.transact(lambda tx: history.import_run(_commit(tx), run, lines))  # noqa: B023
+            runs += await store.transact(lambda tx: importing.import_run(_commit(tx), run, lines))  # noqa: B023
         children = {run.key for run in past.runs}
         for key, path in past.transcripts.items():
             if conversation_key(key) in children:
@@ -42,7 +42,7 @@ async def _imported(folder: Path, where: Where) -> list[str]:
                 orphans += 1
                 continue
             lines = lines_of(path)
-            talks += await store.transact(lambda tx: history.import_conversation(_commit(tx), key, lines))  # noqa: B023
+            talks += await store.transact(lambda tx: importing.import_conversation(_commit(tx), key, lines))  # noqa: B023
     finally:
         await store.close()
     told = {
