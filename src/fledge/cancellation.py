@@ -1,10 +1,10 @@
 """Tells a real stop from an exception that only looks like one.
 
 Tools, models, runtimes, hooks and callbacks are code of others: one that calls `sys.exit`, or raises KeyboardInterrupt,
-GeneratorExit or CancelledError, has failed like any other, and must not take the engine with it. What does stop the
-engine is a cancellation of the running task, a signal, and a coroutine that is being closed. Every `except
-BaseException` around code of others asks here first, and raises again what is a stop. A block that others may end
-without stopping its task is a `Leavable`. Tasks that run beside their owner are `BackgroundTasks`.
+GeneratorExit or CancelledError, has failed like any other, and must not take the engine with it. A real stop is a
+cancellation of the running task, a signal, or the closing of a coroutine. Every `except BaseException` around code of
+others asks `is_stop` first, and raises a stop again. A block that other tasks may end without stopping its own task is
+a `Leavable`. Tasks that run beside their owner are `BackgroundTasks`.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from types import CodeType, TracebackType
 from typing import Any
 
 _RAISES = ("RAISE_VARARGS", "RERAISE")
-"""What `raise` is compiled to. A signal, or `close`, interrupts a frame at any other instruction."""
+"""The instructions that `raise` is compiled to. A signal, or `close`, interrupts a frame at any other instruction."""
 
 
 def is_stop(error: BaseException) -> bool:
-    """True if whoever caught this must raise it again; False if it is a failure of the code that raised it."""
+    """True if the code that caught this must raise it again; False if it is a failure of the code that raised it."""
     if isinstance(error, Exception):
         return False
     if isinstance(error, asyncio.CancelledError):
@@ -39,9 +39,9 @@ def is_stop(error: BaseException) -> bool:
 
 
 class Leavable:
-    """A block of a task that is left as soon as somebody else says so: `asyncio.timeout` without a time, at a third of
-    its price. The task goes on behind the block, whatever the block raised on its way out; only a real stop goes
-    through. It may be entered again."""
+    """A block of a task that `leave` ends early: `asyncio.timeout` without a time, at a third of its cost. The task
+    then goes on behind the block, whatever exception the block raised on its way out; only a real stop is raised. It
+    may be entered again."""
 
     __slots__ = ("_cancel", "_cancelling", "_is_left", "_task")
 
@@ -60,7 +60,7 @@ class Leavable:
     def leave(self) -> None:
         """End the block, if the task is in it, at its next await."""
         if self._task is not None and self._cancel is None:
-            # Not at once: a block that says so itself and then ends must not leave a cancellation behind.
+            # Not at once: a block that calls this itself and then ends must not leave a cancellation behind.
             self._cancel = self._task.get_loop().call_soon(self._leave, self._task)
 
     def _leave(self, task: asyncio.Task[object]) -> None:
@@ -136,7 +136,7 @@ def _code_of(handler: object) -> CodeType | None:
 
 
 def describe(error: BaseException) -> str:
-    """The error's name and message. Code of others may raise what cannot even be shown."""
+    """The error's name and message. Code of others may raise an exception that cannot even be shown."""
     name, message = type(error).__name__, _message(error)
     return f"{name}: {message}" if message else name
 

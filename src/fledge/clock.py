@@ -1,8 +1,10 @@
-"""Where time comes from. The clock is always a parameter; nothing in fledge reads the time any other way.
+"""The sources of time. All code that decides about runs, sessions and messages reads the time from a clock that is a
+parameter; only code about the machine (such as locks, servers, processes, clients, terminals) reads the machine's time
+itself.
 
-Under virtual time (`fledge.testing`) the loop's time jumps whenever every coroutine waits. It waits by itself for what
-goes through the loop (`asyncio.to_thread`, executors, asyncio's subprocesses). A file that starts a thread or a process
-of its own calls `hold_time`; `tests/test_virtual_time.py` finds one that does not.
+Under virtual time (`fledge.testing`) the loop's time jumps whenever every coroutine waits. It waits by itself for work
+that goes through the loop (`asyncio.to_thread`, executors, asyncio's subprocesses). A file that starts a thread or a
+process of its own calls `hold_time`; `tests/test_virtual_time.py` finds one that does not.
 """
 
 import asyncio
@@ -60,7 +62,7 @@ def deadline_after(now: float, timeout: float | None) -> float | None:
 
 
 def hold_time(loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-    """Announce work that a thread or process begins for this loop. Call the answer, in the loop, when it is done.
+    """Announce work that a thread or process begins for this loop. Call the returned function, in the loop, at its end.
 
     Virtual time stands still in between. On any other loop this does nothing.
     """

@@ -1,9 +1,10 @@
-"""Files beneath a folder, reached so that nothing outside it can be read, written or created, whoever races with us.
+"""Files beneath a folder, reached so that nothing outside it can be read, written or created, whatever other processes
+change meanwhile.
 
 A path is walked part by part, each opened relative to the folder before it and never through a link (`O_NOFOLLOW`). A
 link is read as text and its target walked the same way, so a link that stays inside works and one that leaves is
 refused; `..` goes back to the folder we came from, not to what the disk says by then. Between two steps a folder may be
-swapped for a link: the next step then starts from the folder we hold. What tools do with files is not known here.
+swapped for a link: the next step then starts from the folder we hold. This file does not know what tools do with files.
 
 Every file of a workspace is read through this module: by a path (`Confined`), or as a plain file of a folder
 (`files_of` and `read_plain`). Neither waits for a pipe, or opens anything but a regular file. Files that their owner
@@ -31,13 +32,13 @@ MAX_PATH: Final = 4096
 
 FOLDER_FLAGS: Final = ANY_FOLDER_FLAGS | os.O_NOFOLLOW
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What the kernels say when O_NOFOLLOW meets a link: with O_DIRECTORY, without, and on BSDs.
+# The errors of kernels when O_NOFOLLOW meets a link: with O_DIRECTORY, without, and on BSDs.
 _MAYBE_LINK: Final = {errno.ENOTDIR, errno.ELOOP, getattr(errno, "EFTYPE", errno.ELOOP), errno.EMLINK}
 
 PathKind = Literal["folder", "file", "new file"]
-"""What the last part of a path is to be."""
+"""The wanted kind of the last part of a path."""
 FileIdentity = tuple[int, int]
-"""Device and inode: what a folder is, whatever it is called."""
+"""Device and inode: they identify a file or folder under any name."""
 
 
 class NoSuchFile(BadInput):
@@ -49,10 +50,10 @@ class IsFolder(BadInput):
 
 
 class Confined:
-    """A folder, held open, and what may be reached through it. Use it as a context manager."""
+    """A folder, held open, and the files and folders below it. Use it as a context manager."""
 
     def __init__(self, root: Path, protected: Protected = UNPROTECTED) -> None:
-        """Refused: a root that is no folder or is hidden. What is hidden is refused wherever it is met."""
+        """Refused: a root that is no folder or is hidden. Hidden files and folders are refused on every path."""
         self._named = (str(root.absolute()), os.path.realpath(root))
         self._protected = protected
         self._hidden = {found for path in protected.hidden if (found := _identity_of(path)) is not None}
@@ -72,7 +73,8 @@ class Confined:
 
     @contextmanager
     def folder(self, path: str) -> Iterator[int]:
-        """A descriptor of the folder, open for the block. Refused: what is not there, not inside or no folder."""
+        """A descriptor of the folder, open for the block. Refused: a path that does not exist, leaves the root, or is
+        no folder."""
         with self._walked(path, "folder") as (held, _):
             yield held
 
@@ -107,8 +109,8 @@ class Confined:
     def replace(self, path: str, data: bytes, approved: bool = False) -> bool:
         """The file holds exactly these bytes, at once or not at all; folders on the way are made. True: it is new.
 
-        A file that was there keeps its permissions; whatever else has a hard link to it keeps its content. Refused
-        unless a person has approved it: what is guarded; also then, if the path leads there through a link.
+        A replaced file keeps its permissions; its other hard links keep the old content. Refused: a guarded place,
+        unless a person has approved it; also then, if the path leads there through a link.
         """
         with self._walked(path, "new file", approved) as (held, name), _explained(path):
             mode = None
@@ -139,15 +141,15 @@ class Confined:
             yield None if held is None or self.is_hidden(os.fstat(held)) else held
 
     def is_hidden(self, found: os.stat_result) -> bool:
-        """True of what no tool may see, whatever it is called."""
+        """True of a file or folder that no tool may see, under any name."""
         return (found.st_dev, found.st_ino) in self._hidden
 
     def inner(self, path: str) -> str:
-        """A path as it is written, from the root; where links on it lead is not looked at."""
+        """A path as it is written, from the root; links on it are not followed."""
         return "/".join(self._written(path))
 
     def is_guarded(self, path: str) -> bool:
-        """True of a path that is guarded as it is written, and not hidden; where links on it lead is not looked at."""
+        """True of a path that is guarded as it is written, and not hidden; links on it are not followed."""
         names = self._written(path)
         hidden = (os.path.realpath(one) for one in self._protected.hidden)
         if any(is_within(self._place(names), one) for one in hidden):
@@ -161,7 +163,7 @@ class Confined:
 
     @contextmanager
     def _walked(self, path: str, wanted: PathKind, approved: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder that holds the last part, and that part; for a folder, itself and nothing."""
+        """The folder that holds the last part, and that part; for a folder, the folder itself and an empty name."""
         parts = self._parts(path, path)
         todo = parts[::-1]
         written = _plain(parts, path)
@@ -209,9 +211,9 @@ class Confined:
                 os.close(descriptor)
 
     def _judge(self, path: str, written: list[str], approved: bool) -> Callable[[list[str]], None]:
-        """Looks at each place on the way to what is written: refused if it is hidden, or guarded and not approved.
+        """Checks each place on the way to a file to be written: refused if it is hidden, or guarded and not approved.
 
-        Guarded is also where a link of that name leads, such as that of a start-up file to a folder of such files.
+        The target of a link with a guarded name is guarded too: a start-up file may link to a folder of such files.
         """
         hidden, guarded = [os.path.realpath(one) for one in self._protected.hidden], self._guarded_places()
 

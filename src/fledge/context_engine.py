@@ -1,7 +1,7 @@
-"""The context engine's port: something of yours that keeps context for subagents, and is told when they are done with.
+"""The port of the context engine: an object of yours that keeps context for subagents, and learns when to drop it.
 
-Absent by default. It is told by rows in the outbox, so at least once, also after a crash; what it raises is tried again
-and given up in the end, and changes no run.
+Absent by default. Notifications are rows in the outbox: each comes at least once, also after a crash; one that raises
+is repeated, given up in the end, and changes no run.
 """
 
 from typing import Protocol
@@ -15,5 +15,5 @@ class ContextEngine(Protocol):
     """Keeps context for runs."""
 
     async def subagent_ended(self, session_key: str, reason: Left) -> None:
-        """The run of this session is done with: `completed` and kept, `deleted`, `swept` when it was archived in its
-        time, or `released` when somebody took it off the lists. May be told twice."""
+        """The context of this session's run is not needed any more. The run is `completed` and kept, `deleted`, `swept`
+        (archived in its time), or `released` (taken off the lists). May be called twice for a run."""

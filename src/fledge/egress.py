@@ -1,7 +1,7 @@
-"""How requests leave this machine: through which proxy, and whose certificates are believed.
+"""How requests leave this machine: through which proxy, and which certificates are trusted.
 
-Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, else `ALL_PROXY`, and `NO_PROXY`, in lower case first. This machine
-itself is never asked through a proxy. Nothing here opens a connection.
+Proxies are named by `HTTPS_PROXY` or `HTTP_PROXY`, else `ALL_PROXY`, with exceptions in `NO_PROXY`; a lower-case name
+comes first. Requests to this machine itself go through no proxy. Nothing here opens a connection.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ class Proxy(Struct, frozen=True):
     """A proxy, and the variable that names it."""
 
     url: str
-    """With name and password, if it wants them: not to be shown."""
+    """With user name and password, if it needs them: not to be shown."""
     variable: str
 
     @property
@@ -40,7 +40,7 @@ class Proxy(Struct, frozen=True):
 
 
 def proxy_for(url: str, env: Environment) -> Proxy | None:
-    """The proxy through which this address is asked; None: directly. Refused, and not shown: what is no proxy."""
+    """The proxy for requests to this address; None: no proxy. Refused, and not shown: a value that names no proxy."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     names = (f"{parts.scheme}_proxy", "all_proxy")
@@ -58,7 +58,7 @@ def proxy_for(url: str, env: Environment) -> Proxy | None:
 
 
 def _excepts(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of `NO_PROXY` means this host: a name and all below it, an address or network, `*`."""
+    """True if an entry of `NO_PROXY` covers this host: a name and all below it, an address or network, `*`."""
     if entry == "*":
         return True
     with suppress(ValueError):
@@ -109,8 +109,8 @@ def _checked(given: str, variable: str) -> str:
 
 
 def tls_context(env: Environment, ca_file: str | None = None) -> ssl.SSLContext:
-    """Names and certificates are checked. The authorities are the system's, or those of `SSL_CERT_FILE` instead; those
-    of `ca_file` are believed besides. Refused: a file without certificates."""
+    """A context that checks names and certificates. It trusts the authorities of the system, or those of
+    `SSL_CERT_FILE` instead; besides, those of `ca_file`. Refused: a file without certificates."""
     return _context(env.get(CA_FILE_VARIABLE, "").strip(), ca_file or "")
 
 

@@ -1,9 +1,9 @@
-"""What a caller can be told. What may happen to a *child* is a value (`core.run.Outcome`), never one of these.
+"""The errors that a caller may get. The outcome of a *child* is a value (`core.run.Outcome`), never one of these.
 
 FledgeError
 ├── BadInput            a field is wrong; nothing was changed
 ├── Refused             a rule forbids it now; nothing was changed
-│   ├── NeedsProgram    a run needs what only a program can bring, and that is not here
+│   ├── NeedsProgram    a run needs something that only a program can bring, and none has brought it
 │   ├── NotFound        no such run, session or row (or none that the caller may see)
 │   └── Stopped         its run was killed: the driver has nothing more to do
 ├── StoreError          the database cannot be used as asked
@@ -11,9 +11,9 @@ FledgeError
 │   ├── HolderLeft      the process that owned it ended before it answered
 │   ├── StoreLost       its lock was taken away: another process may own it now
 │   └── StaleWrite      a newer owner has taken over; nothing was written
-│       └── Interrupted the step was called off; its driver reads what came in, and goes on
-├── RunFailed           a value was wanted of a run that has none
-├── NotArrived          something sent to the outside did not get there
+│       └── Interrupted the step was cancelled; its driver reads the new messages, and goes on
+├── RunFailed           a value was requested of a run that has none
+├── NotArrived          a message or call to the outside did not arrive
 │   └── Undeliverable   it cannot arrive: sending it again would fail the same way
 └── IllegalTransition   a bug of ours: this event cannot happen in this phase
 """
@@ -31,11 +31,11 @@ class BadInput(FledgeError):
     """An argument or setting is wrong; `field` names it. Nothing was changed."""
 
     status: ClassVar = "error"
-    """In answers that have a status, as refusals do."""
+    """The status in answers that have one, as those for refusals do."""
 
     def __init__(self, field: str, expected: str, got: object = _NOTHING) -> None:
         self.problem = expected if got is _NOTHING else f"{expected} (got {_short(got)})"
-        """What is expected, and what was given instead."""
+        """The expectation, and the value that was given instead."""
         super().__init__(f"{field}: {self.problem}")
         self.field, self.expected, self.got = field, expected, got
 
@@ -62,7 +62,7 @@ class NotFound(Refused):
 
 
 class NeedsProgram(Refused):
-    """The run needs what only a program can bring: it waits until a process brings it."""
+    """The run needs something that only a program can bring, such as a function: it waits until one does."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("error", reason)
@@ -101,7 +101,7 @@ class StaleWrite(StoreError):
 
 
 class Interrupted(StaleWrite):
-    """The step was called off; its driver reads what came in, and goes on."""
+    """The step was cancelled; its driver reads the new messages, and goes on."""
 
 
 class RunFailed(FledgeError):
@@ -114,12 +114,12 @@ class RunFailed(FledgeError):
 
 
 class NotArrived(FledgeError):
-    """Something that was sent to the outside did not get there."""
+    """A message or call to the outside did not arrive."""
 
     def __init__(self, reason: str, wait_s: float = 0.0) -> None:
         super().__init__(reason)
         self.wait_s = wait_s
-        """How long the other side wants to be left alone."""
+        """How many seconds the other side asks to wait before the next try."""
 
 
 class Undeliverable(NotArrived):
@@ -134,7 +134,7 @@ class IllegalTransition(FledgeError):
 
 
 def _short(value: object) -> str:
-    """A value as its caller wrote it: what JSON has in JSON, all else as Python shows it."""
+    """A value as its caller wrote it: booleans, lists, dictionaries and None in JSON, all else as Python shows it."""
     try:
         text = _json(value) if isinstance(value, bool | list | dict | None) else repr(value)
     except RecursionError:

@@ -1,8 +1,11 @@
-"""Hooks: functions of yours that are told of the lives of runs, and may have a say in two moments of them.
+"""Hooks: functions of yours that are called at four moments of a run, and answer a question at two of them.
 
-Register them before opening: each has a name that stays the same over restarts, because what was not delivered is
-called again by it. Every call has an id in the event's post; it comes at least once. A function that raises or takes
-too long is called again later and given up in the end; no run, no lane and no other hook waits for it.
+Register them before opening: each has a name that stays the same over restarts, because an undelivered call finds its
+function by that name. Every call has an id, which webhooks receive; it comes at least once. A function that raises or
+takes too long is called again later and given up in the end; no run, no lane and no other hook waits for it. Only the
+two questions hold something up: a spawn waits for the answer to `subagent_spawning`, a result for that to
+`subagent_delivery_target`. A question that fails is not repeated: the spawn is refused, the result goes where it would
+go anyway.
 """
 
 import asyncio
@@ -35,17 +38,17 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Hooked(Protocol):
-    """Somebody who listens."""
+    """The function or webhook of a listener."""
 
     async def call(self, call_id: str, event: HookEvent) -> object:
-        """Tell it, and answer what it says. Raises if it could not be told."""
+        """Call it with the event, and return its answer. Raises if the call failed."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close its connections."""
 
 
 class Listening(Struct, frozen=True):
-    """Who listens to what, and how patiently it is told."""
+    """A registered listener: its name, its hooks, and how often a call that failed is repeated."""
 
     name: str
     on: tuple[HookName, ...]
@@ -68,10 +71,10 @@ class Hooks:
     def on(
         self, *hooks: HookName, name: str = "", timeout_s: float = TIMEOUT_S, retries: int = RETRIES
     ) -> Callable[[F], F]:
-        """Register the function below for these hooks. It takes the event; async or not, as it likes.
+        """Register the function below for these hooks. It takes the event, and may be async.
 
-        Its name is its own unless one is given. Refused: an unknown hook, a name that is taken or no plain word, no
-        patience at all.
+        Its name is that of the function unless one is given. Refused: an unknown hook, a name that is taken or no plain
+        word, a timeout that is not above 0, retries below 0.
         """
         for hook in hooks:
             if hook not in HOOKS:
@@ -96,12 +99,12 @@ class Hooks:
         return register
 
     def listening(self) -> Mapping[str, Listening]:
-        """Everybody who was registered, by name."""
+        """All registered listeners, by name."""
         return dict(self._listening)
 
 
 class _Function:
-    """A function of the user's. One that is not async runs in a thread, which cannot be ended: it goes on unheard."""
+    """A user's function. One that is not async runs in a thread, which cannot be ended: a late answer is dropped."""
 
     def __init__(self, function: Callable[..., object], timeout_s: float) -> None:
         self._function, self._timeout_s = function, timeout_s
@@ -117,17 +120,17 @@ class _Function:
             raise NotArrived(f"no answer within {self._timeout_s:g} s") from None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """A function holds nothing to close."""
 
 
 class WebhookHook:
-    """A listener that is somebody's server: the event is posted as signed JSON, the answer is the JSON that comes."""
+    """A listener on a server: the event is posted as signed JSON, and the answer is the JSON of the response."""
 
     def __init__(self, poster: Poster) -> None:
         self._poster = poster
 
     async def call(self, call_id: str, event: HookEvent) -> object:
-        """Post the event; a server that answers a question with something else than JSON has answered nothing."""
+        """Post the event and return the answer; None if the response is empty or no JSON."""
         raw = await self._poster.post(call_id, msgspec.json.encode(event))
         try:
             return msgspec.json.decode(raw) if raw.strip() else None

@@ -1,4 +1,4 @@
-"""Where names come from: run ids, session ids, nonces. A parameter, like the clock, so that tests can repeat a run."""
+"""The source of names: run ids, session ids, nonces. A parameter, like the clock, so that tests can repeat a run."""
 
 import os
 import secrets
@@ -21,12 +21,13 @@ _NS_PER_MS = 1_000_000
 _BYTES = 8
 _AT_ONCE = 256
 _drawn: deque[str] = deque()
-"""Random bits in hex, drawn from the system many at once: a child has three names, and asking costs more than that."""
+"""Random bits in hex, drawn from the system many at once: a child has three names, and a draw costs more than they
+do."""
 os.register_at_fork(after_in_child=_drawn.clear)  # or two processes would give the same names
 
 
 def _random_bits() -> str:
-    """Bits that nobody else gets, whichever thread asks."""
+    """Random bits that no other call gets, in any thread."""
     try:
         return _drawn.popleft()
     except IndexError:
@@ -37,13 +38,13 @@ def _random_bits() -> str:
 
 
 class RandomIds:
-    """The machine's randomness, behind its clock."""
+    """Names from the machine's clock and randomness."""
 
     def unique(self) -> str:
         """A fresh uuid (version 7): 60 bits of time in units of about 244 ns, 62 random ones.
 
-        Newer names sort behind older ones, also within a millisecond, so what is stored under them lies together: with
-        random ones every row of a child would dirty a page of its own. Written by hand, because every event of a run
+        Newer names sort behind older ones, also within a millisecond, so rows stored under them lie together: with
+        random names every row of a child would dirty a page of its own. Written by hand, because every event of a run
         has one.
         """
         bits = _random_bits()

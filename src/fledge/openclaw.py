@@ -1,8 +1,8 @@
 """Reading a state folder of OpenClaw: its runs (`subagents/runs.json`, versions 1 and 2) and its transcripts.
 
-Somebody else's files: every field may be missing or wrong, and they may be JSON5. A row, file or line that makes no
-sense is skipped, and said to be; a registry that cannot be read is refused. Nothing is written there, and nothing here
-knows a store.
+The files are another system's: every field may be missing or wrong, and they may be JSON5. A row, file or line that
+makes no sense is skipped, and the result says so; a registry that cannot be read is refused. Nothing is written there,
+and nothing here knows a store.
 """
 
 import json
@@ -43,7 +43,7 @@ PastLine = Spoken | Replied | PastResult
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
-    """A run as it was lived there."""
+    """A run of OpenClaw."""
 
     key: str
     run_id: str
@@ -61,23 +61,23 @@ class PastRun(Struct, frozen=True, kw_only=True):
 
 
 class Past(Struct, frozen=True):
-    """What was found in the folder."""
+    """The runs and transcripts that were found in the folder."""
 
     runs: tuple[PastRun, ...]
     """Parents before their children, oldest first."""
     transcripts: Mapping[str, Path]
-    """Files by session key, as that system writes the keys."""
+    """Files by session key, as OpenClaw writes the keys."""
     left_out: int
-    """Rows of the registry that made no sense."""
+    """The number of rows of the registry that made no sense."""
     superseded: int
-    """Older rows of a child, or of a run id, that has a newer one."""
+    """The number of older rows of a child, or of a run id, that has a newer row."""
     skipped: tuple[str, ...]
     """Files that could not be read, each with the reason."""
 
 
 def read_past(folder: Path) -> Past:
-    """What can be read of the folder; of two rows for one child the newest. Refused: a folder without a registry, or
-    with one of another version or form."""
+    """All that can be read of the folder; of several rows for one child or run id the newest. Refused: a folder without
+    a registry, or with one of another version or form."""
     path = folder / "subagents" / "runs.json"
     registry = _document(path)
     version = registry.get("version")
@@ -191,7 +191,7 @@ def _child_key(value: object) -> str | None:
 
 
 def conversation_key(requester: str) -> str:
-    """Our key for a conversation of that system: a named one, so that it never mixes with one that lives here."""
+    """Our key for a requester there: a subagent's stays, a conversation's is renamed, as it must not mix with ours."""
     try:
         key = parse_key(requester)
     except BadInput:
@@ -222,7 +222,7 @@ def _text(row: Mapping[str, object], key: str) -> str:
 
 
 def _instant(value: object) -> Instant | None:
-    """Seconds, from milliseconds; None for what is no time."""
+    """Seconds, from milliseconds; None for a value that is no time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e14:
         return None
     return value / 1000
@@ -232,7 +232,7 @@ def _instant(value: object) -> Instant | None:
 
 
 def _transcripts(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Files by session key, and what of the indexes was skipped."""
+    """Files by session key, and a line for each index or file that was skipped."""
     found: dict[str, Path] = {}
     skipped: list[str] = []
     for index in sorted(folder.glob("agents/*/sessions/sessions.json")):
@@ -257,12 +257,12 @@ def _transcripts(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
 
 
 class Transcript(Struct, frozen=True):
-    """What a file holds of a conversation."""
+    """The messages in a file, and how much of it could not be read."""
 
     lines: tuple[PastLine, ...]
     """Its messages, oldest first."""
     unreadable: int
-    """Lines that were no JSON."""
+    """The number of lines that were no JSON."""
 
 
 def read_transcript(path: Path) -> Transcript:

@@ -1,8 +1,8 @@
 """Reading a plain file without ever waiting: a pipe, a device or a folder in its place is refused instead.
 
-Settings, profiles, tokens and the lock are read from places where anybody who may write there can put something else.
+Settings, profiles, tokens and the lock are read from places where anyone with write access can put something else.
 Opening a named pipe waits for its other end; so files are opened without waiting, and looked at before they are read.
-What the user's folder remembers is written here too: whole or not at all, for its owner alone.
+Private files are written here too: whole or not at all, for their owner alone.
 """
 
 import errno
@@ -20,7 +20,7 @@ CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.
 
 
 def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the file; whoever asked closes it. OSError: it cannot be opened, or is no plain file."""
+    """A descriptor of the file; the caller closes it. OSError: it cannot be opened, or is no plain file."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):

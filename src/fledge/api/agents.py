@@ -1,8 +1,8 @@
-"""`fledge.Agent`: an agent as a value of a program. The same fields as a file `agents/<name>.md` and an entry of
-`agents.list` have, under names of Python; what it is as settings is said here and nowhere else.
+"""`fledge.Agent`: an agent as a value of a program. It has the fields of a file `agents/<name>.md` and of an entry of
+`agents.list`, under Python names; only this file turns it into settings.
 
-What settings cannot hold goes beside them: functions that are its tools, a model that is an object, the type of its
-answers. This file does not know what a folder is.
+What settings cannot hold is kept beside them: functions as tools, a model object, the type of the answers. This file
+does not know what a folder is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,8 +81,8 @@ class Agent(Generic[T]):
         sandbox: Literal["auto", "all", "non-main", "off"] | None = None,
         agents: "Iterable[Agent[Any] | str] | None" = None,
     ) -> None:
-        """Refused, by `BadInput` that names the field: what cannot be a name, a tool, a type or a budget. The rest is
-        checked as settings are, when the agent is given to `fledge.open`."""
+        """Raises `BadInput`, which names the field, for an invalid name, text, tool, output type, budget or list of
+        agents. All other values are checked like settings, when the agent is given to `fledge.open`."""
         if not isinstance(name, str) or not AGENT_ID.fullmatch(name):
             raise BadInput("name", "must be a word of letters, digits, '-' or '_'", name)
         for field, text in (("instructions", instructions), ("description", description)):
@@ -119,7 +119,7 @@ class Agent(Generic[T]):
         model = self.model if isinstance(self.model, str) else model_name
         spawns = None if self.agents is None else [one if isinstance(one, str) else one.name for one in self.agents]
         children = {
-            # Its own word counts before a model that is set for all subagents.
+            # The agent's own model takes precedence over one that is set for all subagents.
             "model": model or None,
             "thinking": self.thinking,
             "budget": None if self.limits is None else given(asdict(self.limits)) or None,
@@ -140,7 +140,7 @@ class Agent(Generic[T]):
 
 
 def read_tools(tools: Iterable[TextOrTool] | None) -> tuple[tuple[str, ...] | None, list[Tool]]:
-    """The names of these tools, None if all may be used; and those of them that are functions of the program."""
+    """The names of these tools (None: all may be used), and the tools among them that are functions of the program."""
     if tools is None:
         return None, []
     if isinstance(tools, str) or not isinstance(tools, Iterable):
@@ -157,7 +157,8 @@ def read_tools(tools: Iterable[TextOrTool] | None) -> tuple[tuple[str, ...] | No
 
 
 def with_those_they_name(agents: Sequence[object]) -> list[Agent[Any]]:
-    """These agents, and those that they may spawn, each once. Refused: two of one name, and what is no agent."""
+    """These agents and the agents that they may spawn, each once. Raises BadInput for two agents with one name, and for
+    a value that is not an agent."""
     found: dict[str, Agent[Any]] = {}
     for one in _all(agents):
         if found.setdefault(one.name, one) is not one:
@@ -168,7 +169,7 @@ def with_those_they_name(agents: Sequence[object]) -> list[Agent[Any]]:
 def _all(agents: Sequence[object], above: tuple[object, ...] = ()) -> Iterator[Agent[Any]]:
     for one in agents:
         if isinstance(one, str) and above:
-            continue  # an agent that the settings have
+            continue  # the name of an agent in the settings
         if not isinstance(one, Agent):
             raise BadInput("agents", "must be fledge.Agent values, or settings as agents.list has them", one)
         if one not in above:

@@ -1,4 +1,4 @@
-"""Images and files that a program or a person sends: read from disk, kept for the commit that names them."""
+"""Images and files that a program or a person sends: read from disk and stored, so that a commit can name them."""
 
 import asyncio
 import base64
@@ -39,8 +39,8 @@ WIRE_BYTES = 64 * 1024 * 1024
 
 @asynccontextmanager
 async def kept(files: EntryFiles, given: Sequence[GivenImage]) -> AsyncIterator[tuple[ImageEntry, ...]]:
-    """The images, with their files there as long as the block takes to commit. Refused: what is no image, cannot be
-    read, or cannot be kept."""
+    """Store the images; their files are protected until the block ends, so that it can commit them. Raises BadInput for
+    a file that is no image or cannot be read, and Refused if an image cannot be stored."""
     if isinstance(given, str | Path | Image):
         raise BadInput("images", "must be a list of images", given)
     if not given:
@@ -60,10 +60,11 @@ async def kept(files: EntryFiles, given: Sequence[GivenImage]) -> AsyncIterator[
 async def carried(
     profiles: "ConfiguredProfiles", session: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
 ) -> AsyncIterator[Carried]:
-    """What a message to this session carries, on disk as long as the block takes to commit it. Images among the files
-    are shown with the message, as many as it takes.
+    """Store the images and files of a message to this session; they are protected until the block ends, so that it can
+    commit them. Images among the files are shown with the message, as many as one message can show.
 
-    Refused, with nothing stored: an image that is none, a file that breaks a limit, what cannot be read or kept.
+    Raises BadInput for one of `images` that is no image, and for a file that breaks a limit or cannot be read; Refused
+    if a file cannot be stored. Nothing is stored then.
     """
     if isinstance(attachments, str | Path | Attachment):
         raise BadInput("attachments", "must be a list of files", attachments)
@@ -86,7 +87,7 @@ async def carried(
     except FledgeError:
         await _sweep(profiles)
         raise
-    # A repeated message was not stored again, so its files are nobody's.
+    # A repeated message was not stored again, so no row names its files.
     await _sweep(profiles)
 
 
@@ -99,7 +100,8 @@ async def _sweep(profiles: "ConfiguredProfiles") -> None:
 
 
 def read_attached(given: Sequence[GivenFile], limits: AttachmentLimits) -> tuple[File, ...]:
-    """The files, those given as paths read from disk. BadInput: one that breaks a limit, or cannot be read."""
+    """The files; those that are given as paths are read from disk. Raises BadInput for one that breaks a limit or
+    cannot be read."""
     check_count(len(given), limits, "attachments")  # before any of them is read
     files = [
         decode_file(one, limits, f"attachments[{place}]")
@@ -111,7 +113,8 @@ def read_attached(given: Sequence[GivenFile], limits: AttachmentLimits) -> tuple
 
 
 def for_wire(given: Sequence[GivenFile], field: str = "attachments") -> list[Attachment]:
-    """The files as another process takes them; it checks its own limits. BadInput: one that cannot be read."""
+    """The files as they are sent to another process, which checks its own limits. Raises BadInput for one that cannot
+    be read or is larger than `WIRE_BYTES`."""
     return [
         one if isinstance(one, Attachment) else _packed(_read_file(one, WIRE_BYTES, f"{field}[{place}]"))
         for place, one in enumerate(given)
@@ -130,7 +133,7 @@ def _read_file(given: Path | str, most: int, field: str) -> File:
 
 
 def _file_at(given: Path | str, most: int, field: str, expected: str) -> File:
-    """The file at a path, or a byte more than `most` of it. Raises `BadInput` if it cannot be read."""
+    """The file at a path; of a larger one, only its first `most` + 1 bytes. Raises `BadInput` if it cannot be read."""
     if not isinstance(given, str | Path) or not str(given) or "\0" in str(given):
         raise BadInput(field, expected, given)
     path = Path(given).expanduser()
@@ -141,7 +144,8 @@ def _file_at(given: Path | str, most: int, field: str, expected: str) -> File:
 
 
 def read_files(given: Sequence[GivenImage], field: str = "images") -> list[Image]:
-    """The images, those given as paths read from their files. Refused: what is no image, or cannot be read."""
+    """The images; those that are given as paths are read from disk. Raises BadInput for a file that is no image or
+    cannot be read."""
     images = [_read(one, f"{field}[{place}]") for place, one in enumerate(given)]
     read_images(images, field)
     return images

@@ -1,6 +1,8 @@
-"""A conversation as a program holds it: say something and wait for the answer, watch it come, look back, stop.
+"""A conversation, as a program uses it: send a message and wait for the answer or stream it, read the transcript, stop
+the turn.
 
-What is said becomes a request: it has a run id, and whoever has that can wait for its answer, also after a restart.
+Each message becomes a request with a run id. A program that has the run id can wait for the answer, also after a
+restart.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import MessageRequest, Tx, Wishes
 
 LOOK_BACK_ENTRIES = 200
-"""How many entries before the end of a turn are looked at for its words."""
+"""How many entries before the end of a turn are searched for its answer."""
 
 
 class Conversation:
@@ -53,17 +55,18 @@ class Conversation:
         self._engine, self._changes, self._profiles = engine, changes, profiles
         self._feed: Hearing = feed
         self._check = check
-        """Refuses what this agent could not answer."""
+        """Raises `BadInput` or `Refused` if this agent could not work, for example because it has no model."""
         self._is_asked = is_asked
-        """Somebody answers questions to a person, so they are worth waiting for."""
+        """True if a function of this program answers the questions that wait for a person: waits then continue while
+        one is open."""
         self.origin = origin
-        """Where whoever speaks here is reached."""
+        """The origin of messages sent here: the address of the person who speaks; empty if none was given."""
         self.key = key
 
     def __repr__(self) -> str:
         return f"<fledge session {self.key}>"
 
-    # ---- saying
+    # ---- sending
 
     async def send(
         self,
@@ -103,10 +106,11 @@ class Conversation:
     async def reply(
         self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
     ) -> Reply:
-        """Wait for the answer to an earlier message, also to one of an earlier process.
+        """Wait for the answer to an earlier message, which may have been sent by an earlier process.
 
         `failures` is how often the turn had failed when the message was sent: only a further failure ends the wait.
-        With `asks=True` the wait continues while a person is asked; by default it does so if `fl.on_approval` is set.
+        With `asks=True` the wait continues while a person must answer a question; by default it does so if
+        `fl.on_approval` was called before `fl.session`.
 
         >>> chat = fl.session("main")
         >>> first = await chat.send("Hello", timeout=0)
@@ -124,9 +128,9 @@ class Conversation:
     ) -> AsyncGenerator[TurnEvent | Reply, None]:
         """Send a message and stream the answer: text, tools, retries. The last event is the whole `Reply`.
 
-        The stream leaves out earlier turns, while the message waits, and turns for other messages; `fl.listen` has
-        everything. If a slow reader lost pieces of a text, the whole text comes again as a `message` event. Leaving the
-        stream early does not stop the turn.
+        The stream has only the turns that answer this message. It leaves out turns that run while the message still
+        waits, and turns for other messages; `fl.listen` has the events of all turns. If a slow reader missed pieces of
+        a text, the whole text comes again as a `message` event. Leaving the stream early does not stop the turn.
 
         >>> async for event in fl.session("main").stream("Hello"):
         ...     if event.kind in ("assistant:text", "reply"):
@@ -161,7 +165,7 @@ class Conversation:
         return await self._engine.commit(messages.post_event, self.key, text)
 
     async def request_heartbeat(self, reason: str = "") -> str:
-        """Request a heartbeat: a turn in which the model checks what it was told to look after.
+        """Request a heartbeat: a turn without a message, in which the model checks its open work.
 
         Requests within a quarter of a second are merged. Returns the key of the session that gets the heartbeat: for a
         running subagent, the conversation above it.
@@ -199,7 +203,8 @@ class Conversation:
             return await self._engine.commit(accept)
 
     async def _answer(self, run_id: str, failures: int, at: Instant | None, asks: bool | None = None) -> Reply:
-        """The answer, or `pending` at that time; `asks` None: wait for a person's answers if somebody gives them."""
+        """The answer, or `pending` at the time `at`. `asks`: wait while a person must answer a question; None: only if
+        a function of this program answers such questions."""
         waits = self._is_asked if asks is None else asks
         heard = self._feed.listen()
         try:
@@ -212,7 +217,7 @@ class Conversation:
         return reply or Reply(status="pending", run_id=run_id)
 
     def _deadline(self, timeout: float | None) -> Instant | None:
-        """When a wait of so many seconds ends, by the time of `_answer`."""
+        """When a wait of `timeout` seconds ends, by the clock that `_answer` uses; None waits for ever."""
         return deadline(self._engine, timeout)
 
     async def _last_entry(self) -> int:
@@ -223,7 +228,7 @@ class Conversation:
         """The entries of the transcript numbered above `after`."""
         return await self._engine.store.read(lambda tx: views.messages(tx, self.key, after, views.LOOK_BACK))
 
-    # ---- looking and stopping
+    # ---- reading and stopping
 
     async def history(self, *, limit: int = 100, after: int = 0, tools: bool = False) -> list[Message]:
         """Return the newest `limit` entries of the transcript, oldest first.
@@ -267,7 +272,7 @@ class Conversation:
 
 
 def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
-    """The answer, or why there will be none for now; None while it is on its way."""
+    """The answer, or the reason why there is none for now; None while the message waits or its turn is at work."""
     asked = tx.requests.get(run_id)
     if asked is None:
         raise NotFound(f"no run {run_id!r}")
@@ -284,9 +289,9 @@ def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
 
 
 def _words(tx: Tx, asked: MessageRequest) -> str:
-    """What was answered; empty if the model chose silence, or the transcript is gone.
+    """The text of the answer; empty if the model chose silence, or the transcript is gone.
 
-    A reply without words is answered by the last ones before it, back to the question.
+    If the last reply has no text, the answer is the last text before it, no further back than the message itself.
     """
     entries = tx.transcripts.entries(asked.session, asked.entry - LOOK_BACK_ENTRIES, LOOK_BACK_ENTRIES)
     for _, body in reversed(joined((entry.seq, from_body(entry.body)) for entry in entries)):
@@ -301,7 +306,8 @@ def _words(tx: Tx, asked: MessageRequest) -> str:
 
 
 def _questions(tx: Tx, key: str) -> tuple[Question, ...]:
-    """What a person must answer before the session's turn goes on; empty while something else goes on."""
+    """The questions that a person must answer before the session's turn continues; empty while a driver is at work on
+    it."""
     driver = tx.drivers.get(key)
     if driver is not None and driver.release_at is None:
         return ()

@@ -1,7 +1,7 @@
-"""A page of a transcript as typed values, read from rows; and one entry whole.
+"""A page of a transcript as typed values, read from rows; and a single entry, uncut.
 
-A page is read by number, upwards or downwards, with a few neighbours: what it costs does not depend on how long the
-transcript is. Reads only.
+A page is read by entry numbers, forwards or backwards, with a few neighbouring entries: its cost does not depend on the
+length of the transcript. Reads only.
 """
 
 import math
@@ -20,13 +20,15 @@ from fledge.errors import NotFound
 from fledge.store.base import Entry, Tx
 
 NEIGHBOURS: Final = 8
-"""So many entries before a page are read: a reply that was cut stands at most a few entries before its rest."""
+"""How many entries before a page are read with it: a reply that the token limit cut stands at most a few entries before
+its rest."""
 AHEAD: Final = 200
-"""At most so many behind it: the results of a reply's calls stand before the next reply."""
+"""How many entries after a page are read with it, at most: the results of a reply's calls stand before the next
+reply."""
 PAGE_BYTES: Final = 2 * 1024 * 1024
-"""A page has fewer entries than were asked for if they would be larger than this."""
+"""The largest page, in bytes: it has fewer entries than were asked for, but at least one, if they would be larger."""
 SCANNED: Final = 20_000
-"""At most so many events of all runs are looked at for the lines of one page."""
+"""The most events, of all runs, that are searched for the lines of one page."""
 
 
 class EntriesPage(NamedValue):
@@ -34,12 +36,12 @@ class EntriesPage(NamedValue):
 
     entries: tuple[HistoryEntry, ...]
     first: int = 0
-    """The number of the first entry: ask for what is before it. 0: the page is empty."""
+    """The number of the first entry, to be given as `before` for the previous page; 0 if the page is empty."""
     last: int = 0
     older: bool = False
-    """There are entries before the first."""
+    """True if there are entries before the first."""
     newer: bool = False
-    """There are entries behind the last."""
+    """True if there are entries after the last."""
 
 
 def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | None = None) -> EntriesPage:
@@ -65,7 +67,7 @@ def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | N
 
 
 def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
-    """One entry whole, completions with their results. NotFound: there is none of this number."""
+    """One entry, uncut; completions have their results. Raises NotFound if no entry has this number."""
     known = [*tx.transcripts.tail(key, NEIGHBOURS, before=seq), *tx.transcripts.entries(key, seq - 1, 1)]
     known += _ahead(tx, key, seq)
     found = core.entries(placed(known), seq, seq, asked_about(tx, key, seq, seq), whole=True)
@@ -79,12 +81,12 @@ def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
 
 
 def placed(found: Iterable[Entry]) -> list[tuple[EntryPlace, Body]]:
-    """Entries, read: the place and the body of each."""
+    """The place and the decoded body of each entry."""
     return [(EntryPlace(one.seq, one.at), from_body(one.body)) for one in found]
 
 
 def _kept(tx: Tx, text_id: str) -> str:
-    """A text, empty once it is gone with its run."""
+    """The text with this id; empty if there is no id, or once the text was removed with its run."""
     try:
         return tx.texts.get(text_id) if text_id else ""
     except NotFound:
@@ -92,7 +94,7 @@ def _kept(tx: Tx, text_id: str) -> str:
 
 
 def _within(found: list[Entry], from_newest: bool) -> list[Entry]:
-    """As many as have room in one page, at least one."""
+    """As many of these entries as one page has room for, at least one."""
     room = PAGE_BYTES
     kept: list[Entry] = []
     for one in reversed(found) if from_newest else found:
@@ -104,7 +106,8 @@ def _within(found: list[Entry], from_newest: bool) -> list[Entry]:
 
 
 def _ahead(tx: Tx, key: str, last: int) -> list[Entry]:
-    """What follows the entry `last`, up to and with the next reply: the results of calls that the page shows."""
+    """The entries after `last`: at least `NEIGHBOURS`, then up to and including the next reply. The results of calls
+    that the page shows are among them."""
     found: list[Entry] = []
     for one in tx.transcripts.entries(key, last, AHEAD):
         found.append(one)
@@ -114,13 +117,13 @@ def _ahead(tx: Tx, key: str, last: int) -> list[Entry]:
 
 
 def asked_about(tx: Tx, key: str, first: int, last: int) -> dict[tuple[int, int], CallAsked]:
-    """The questions about calls of these entries, by the place of the call."""
+    """The questions about calls of these entries, by the entry and the index of the call."""
     found = tx.approvals.of(key, first, last)
     return {(one.entry, one.index): convert(one, CallAsked, from_attributes=True) for one in found}
 
 
 def _lines(tx: Tx, key: str, since: float, until: float) -> list[LineEntry]:
-    """What was done to the session's run and to its children in that time, oldest first."""
+    """The lines of that time, oldest first: how the session's run and its children were steered, killed and so on."""
     runs = dict.fromkeys(one.run for one in tx.events.around(key, core.LINES, since, until, SCANNED))
     made = [one for run in runs for one in core.lines(tx.events.of(run), run, tx.runs.spec(run).label)]
     return sorted((one for one in made if since <= one.at < until), key=lambda one: one.at)

@@ -1,7 +1,8 @@
-"""`Fledge`: an open state folder, as a program uses it. Spawn runs and wait for them, talk to conversations, look at
-everything, answer what waits for a person. What each of these does is decided elsewhere; this is the way to it.
+"""`Fledge`: an open state folder, as a program uses it. It spawns runs and waits for them, talks to conversations,
+lists everything, and answers questions and plans that wait for a person. The rules for all of this are in other files;
+this one passes the calls on.
 
-Closing waits until every driver has let go; a caller that still waits for something then gets a refusal.
+Closing waits until every driver has released its session; a caller that is still waiting then gets `Refused`.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ log = logging.getLogger("fledge.api")
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """What a `Fledge` is made of; `fledge.open` puts it together."""
+    """The parts of a `Fledge`; `fledge.open` makes them."""
 
     state: Path
     config: Config
@@ -69,7 +70,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     agents: tuple[Agent[Any], ...] = ()
     """Agents that the program gave as values."""
     identity: Callable[[], Identity]
-    """What is brought to the folder, for comparing it with what another process brings."""
+    """Makes the identity of this process, to be compared with that of another process that uses the folder."""
     drives: bool = True
     clock: Clock | None = None
     ids: Ids | None = None
@@ -81,7 +82,7 @@ Which = Handle[Any] | str
 
 
 def wanted(at_least: int | str) -> int | None:
-    """How many must be done; None: all."""
+    """How many runs must be done; None: all."""
     match at_least:
         case "all":
             return None
@@ -100,7 +101,7 @@ def check_timeout_ms(timeout_ms: float) -> None:
 
 
 MOST_WORDS: Final = 4000
-"""How long the words are at most that go with a no."""
+"""The most characters of the reason that goes with a denial."""
 NO_RULE: Final = (
     "always: no rule can be made of this call. A rule is for one simple command of `exec`, without operators, quotes,"
     " substitutions or redirections, of a program that does not run others; allow it once"
@@ -110,13 +111,14 @@ Approver = Callable[[Question], bool | Awaitable[bool | None] | None]
 
 
 async def called(function: Callable[[T], Any], given: T) -> Any:
-    """The answer of a function of the program, async or not."""
+    """The result of a function of the program, which may be async."""
     answer = function(given)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 async def handles_on(fl: "Fledge", runs: Iterable[Which | Awaitable[Handle[Any]]]) -> list[Handle[Any]]:
-    """The handles that these are, name or bring."""
+    """The handles of these runs, each given as a handle, as a run id or session key, or as a spawn that is not awaited
+    yet."""
 
     async def held(one: Which | Awaitable[Handle[Any]]) -> Handle[Any]:
         if isinstance(one, Handle):
@@ -132,7 +134,7 @@ async def handles_on(fl: "Fledge", runs: Iterable[Which | Awaitable[Handle[Any]]
 
 
 def talked_with(given: str, field: str, program: str) -> str:
-    """The key of the conversation that is named. Refused: this program's own name."""
+    """The key of the named conversation. Raises BadInput for this program's own name."""
     key = views.session_key(given, field)
     if key == program:
         raise BadInput(field, "is this program's own name: no model answers there", given)
@@ -140,7 +142,7 @@ def talked_with(given: str, field: str, program: str) -> str:
 
 
 def open_program(c: Commit, key: str) -> None:
-    """Open the session of a program. Refused: it is a conversation."""
+    """Open the session of a program. Raises BadInput if the key belongs to a conversation."""
     known = c.tx.sessions.get(key)
     if known is not None and known.kind != "program":
         raise BadInput("program", f"{key} is a conversation; choose another name for the program")
@@ -162,19 +164,20 @@ class Fledge:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._opened_by = 0
-        """The process that has it open; a forked child is another one."""
+        """The id of the process that opened the folder; a forked child is another process and must open it itself."""
         self._store: Store | None = None
         self._engine: Engine | None = None
         self._changes: Changes | None = None
         self._opened = AsyncExitStack()
-        """What is let go when it is closed, the last first."""
+        """Closes everything that was opened, the last first."""
         self._opened.push_async_callback(parts.profiles.close)
         self._background = BackgroundTasks(log, lambda: self._engine is not None)
         self._is_asked = False
-        """Somebody here answers questions to a person."""
+        """True once `on_approval` was called: a function of this program answers the questions that wait for a
+        person."""
 
     async def __aenter__(self) -> Self:
-        """Own the folder, and take up what is unfinished in it."""
+        """Open the folder and, if this process drives it, continue the unfinished work in it."""
         parts = self._parts
         if self._store is not None:
             raise Refused("error", "this fledge is open already: call fledge.open again for another")
@@ -196,7 +199,7 @@ class Fledge:
             )
             self._changes = Changes(engine)
             await parts.profiles.use_store(self._store)
-            if parts.drives or cluster is not None:  # it drives, or hears engines of other processes
+            if parts.drives or cluster is not None:  # it drives, or gets news of engines in other processes
                 await opening.enter_async_context(engine)
             if cluster is not None:
                 relay = Relay(parts.agent.feed, engine, cluster)
@@ -211,24 +214,26 @@ class Fledge:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Stop driving, wait until every driver has let go, close the folder. What is unfinished goes on later."""
+        """Stop driving, wait until every driver has released its session, close the folder. Unfinished work continues
+        when the folder is opened again."""
         await self._opened.aclose()
 
     def _refuse_callers(self) -> None:
-        """Refuse what is asked from now on, and what still waits."""
+        """Refuse calls from now on, and those that are still waiting."""
         self._engine = None
         if self._changes is not None:
             self._changes.close()
 
     async def _program_came(self) -> None:
-        """Let runs go on that wait for what this process has brought."""
+        """Continue runs that wait for agents, functions or runtimes that this process has."""
         after: str | None = ""
         while after is not None:
             seen, brings = after, self._parts.profiles.brings
             after = await self.engine.commit(turns.program_came, brings, seen)
 
     def _check_thinks(self, agent_id: str) -> None:
-        """The same of whoever drives; what is decided here for another to do is that one's to check."""
+        """Check the agent as `check` does, if this process drives; otherwise the process that does the work checks
+        it."""
         if self.drives:
             self.check(agent_id)
 
@@ -287,7 +292,8 @@ class Fledge:
 
         The run is stored before this returns: it continues after a crash, and `fl.run(id)` finds it again.
 
-        - `agent`: who works on it, a `fledge.Agent` given to `fledge.open`, or a name; by default `main`.
+        - `agent`: the agent that works on the task: a `fledge.Agent` that was given to `fledge.open`, or the name of an
+          agent; by default `main`.
         - `output_type` (or `result_type`): the type of `Result.value`, a struct, dataclass, TypedDict, pydantic model
           or plain type. The answer must be JSON of that type.
         - `tools`: functions among them are given to this run alone. After a restart such a run waits until the program
@@ -323,7 +329,7 @@ class Fledge:
         return run.key, run.run_id, request.spec.label
 
     def _check_agent(self, value: Agent[Any] | None) -> None:
-        """Refused: an agent given as a value that was not given to `open`, or another one of its name."""
+        """Raises BadInput for an agent value that was not given to `open`, even if an agent of the same name was."""
         if value is not None and value not in self._parts.agents:
             raise BadInput("agent", "must be one that was given to fledge.open(agents=[…])", value.name)
 
@@ -395,11 +401,11 @@ class Fledge:
         return await self._gathered(handles, len(handles) if needed is None else min(needed, len(handles)), at)
 
     def _deadline(self, timeout: float | None) -> float | None:
-        """When a wait of so many seconds ends, by the time of `_gathered`."""
+        """When a wait of `timeout` seconds ends, by the clock that `_gathered` uses; None waits for ever."""
         return deadline(self.engine, timeout)
 
     async def _gathered(self, handles: Sequence[Handle[Any]], enough: int, at: float | None) -> list[Result[Any]]:
-        """The results, as soon as so many runs are settled, or at that time."""
+        """The results, as soon as `enough` runs have settled, or at the time `at`."""
         keys = [handle.session_key for handle in handles]
 
         def met(tx: Tx) -> bool | None:
@@ -453,7 +459,7 @@ class Fledge:
         if not callable(told):
             raise BadInput("told", "must be a function that takes a handle", told)
         heard: dict[str, str] = {}
-        """The run id with which each has ended."""
+        """By session key: the run id with which the run had ended when it was last reported."""
 
         async def tell(key: str) -> None:
             run = await self.engine.store.read(lambda tx: tx.runs.find(key))
@@ -474,7 +480,7 @@ class Fledge:
         """Return a conversation with a model that can spawn subagents. It is created by its first message.
 
         `key` is `main`, another name, or a whole session key. `address` names a channel and a person: answers are sent
-        there as well as returned. Without it they go to the address of the last message, if that came from a channel.
+        there as well as returned. Without it they are sent to the address of the last message that had one, if any.
 
         >>> (await fl.session("main").send("Hello")).text
         'echo: Hello'
@@ -571,11 +577,13 @@ class Fledge:
         return msgspec.convert(await self.engine.store.read(stands), Waited, from_attributes=True)
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
-        """Subscribe to the events inside the turns of every session: text, tools, retries. Close it when done.
+        """Subscribe to the events inside the turns of every session: text, tools, retries. Close the subscription when
+        done.
 
-        A slow listener has at most `size` waiting events. `poke`, if given, is called at each event and must not block.
-        Subscribe before the folder is opened to miss nothing that continues there. On a store of a server, what other
-        processes drive is heard only of a session whose key is named by `session`, and of those below it.
+        At most `size` events wait for a slow listener; older ones are dropped. `poke`, if given, is called at each
+        event and must not block. Subscribe before the folder is opened to miss no event of work that continues then. If
+        the store is on a server, events of turns that other processes drive come only for the session whose key is
+        given as `session`, and for the sessions below it.
 
         >>> heard = fl.listen()
         >>> reply = await fl.session("main").send("Hello")
@@ -590,7 +598,8 @@ class Fledge:
     async def approvals(self, *, decided: bool = False) -> list[Question]:
         """List the tool calls that wait for a person, oldest first.
 
-        With `decided`, list those that no longer wait, newest first, with who or which rule answered them.
+        With `decided`, list the newest of those that no longer wait, newest first, with the person or the rule that
+        answered each.
 
         >>> await fl.approvals()
         []
@@ -598,10 +607,11 @@ class Fledge:
         return await self.engine.store.read(views.decided_questions if decided else views.questions)
 
     def on_approval(self, answer: Approver) -> None:
-        """Let this function answer tool calls that wait for a person; it may be async.
+        """Let this function answer the tool calls that wait for a person; it may be async.
 
-        It returns True to allow the call, False to deny it, None to leave it to someone else. While it is set,
-        `Conversation.send` keeps waiting when a person is asked.
+        It gets a `Question` and returns True to allow the call, False to deny it, or None to leave it to someone else.
+        Call this before `fl.session`: `Conversation.send` then waits for the answer instead of returning a `pending`
+        reply.
 
         >>> fl.on_approval(lambda question: question.tool == "exec" and "rm " not in question.arguments)
         """
@@ -618,7 +628,7 @@ class Fledge:
                 self._background.start(self._ask_about(question, answer))
 
     async def _not_asked(self, asked: Collection[str]) -> list[Question] | None:
-        """The questions besides these, as soon as there are any."""
+        """The open questions that are not in `asked`, as soon as there are any."""
 
         def new(tx: Tx) -> list[Question] | None:
             return [views.question(tx, one) for one in tx.approvals.open() if one.id not in asked] or None
@@ -644,7 +654,7 @@ class Fledge:
 
         With `digest`, allow it only if it is still the call that was shown. With `always`, commands that begin with the
         words in `question.always` no longer ask: for this agent, in this folder, and for subagents if `children` is set
-        or a subagent asked. Returns the stored rule; raises `Refused` where no rule can be made.
+        or a subagent asked. Returns the stored rule; raises `Refused` if no rule can be made of this call.
 
         >>> for question in await fl.approvals():
         ...     rule = await fl.approve(question.id, by="me", digest=question.digest, always=bool(question.always))
@@ -682,7 +692,7 @@ class Fledge:
     async def permissions(self) -> list[Permission]:
         """List the rules by which commands run without asking, of all folders and agents, oldest first.
 
-        Raises `BadInput` naming a rule file that cannot be read; such a rule is not applied.
+        Raises `BadInput`, which names the file, if a rule file cannot be read; such a rule is not applied.
 
         >>> await fl.permissions()
         []
@@ -690,7 +700,8 @@ class Fledge:
         return list(sound_rules(self._parts.profiles.user))
 
     async def revoke_permission(self, rule_id: str) -> Permission:
-        """Remove a rule, by its id or the beginning of it: its commands ask again. Raises `NotFound`.
+        """Remove a rule, given its id or the beginning of its id; its commands ask again from then on. Raises
+        `NotFound`.
 
         >>> for rule in await fl.permissions():
         ...     await fl.revoke_permission(rule.id)
@@ -813,9 +824,11 @@ class Fledge:
         return self._engine is not None
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
-        """Raise `BadInput` if this agent could not work: no model is set, its name is wrong, or its key is missing.
+        """Raise `BadInput` if this agent could not work: no model is set, or the model's name is wrong or its key is
+        missing.
 
-        With `spec`, check a task that may name its own model.
+        Raises `Refused` if the agent's workspace contains the home folder and no person has confirmed that. With
+        `spec`, check a task that may name its own model.
 
         >>> fl.check()
         """
@@ -838,7 +851,8 @@ class Fledge:
         return kept(self._parts.profiles.images, images)
 
     async def until(self, look: Callable[[Tx], T | None], *, timeout: float | None = None) -> T | None:
-        """Call `look` with a transaction whenever any session changes, until it returns something; return that.
+        """Call `look` with a transaction, at once and whenever any session changes, until it returns a value other than
+        None; return that value.
 
         Returns None after `timeout` seconds. For queries that have no method here.
 
@@ -866,7 +880,7 @@ class Fledge:
         self._watch.watch(moved)
 
     def unwatch(self, moved: asyncio.Event) -> None:
-        """Stop setting the event. Does nothing if it was not watched.
+        """Stop setting this event. Does nothing if it was not given to `watch`.
 
         >>> fl.unwatch(asyncio.Event())
         """
@@ -875,7 +889,8 @@ class Fledge:
 
     @property
     def engine(self) -> Engine:
-        """The engine, for what has no method here. Raises `Refused` if the folder is not open in this process."""
+        """The engine, for operations that have no method here. Raises `Refused` if the folder is not open in this
+        process."""
         if self._engine is None:
             raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
         if self._opened_by != os.getpid():

@@ -1,6 +1,7 @@
-"""A program's hold on one run: wait for it, read it, direct it. Made by `fl.spawn` and, after a restart, `fl.run`.
+"""A program's handle on one run: wait for the run, read its result, steer it. Made by `fl.spawn` and, after a restart,
+by `fl.run`.
 
-A handle holds no state of its own: any number of handles on one run say the same, and dropping one changes nothing.
+A handle has no state of its own: all handles on a run give the same answers, and dropping one changes nothing.
 """
 
 from collections.abc import AsyncGenerator, Generator
@@ -23,12 +24,12 @@ T = TypeVar("T")
 
 
 class HandleSeen(Value):
-    """What a handle last saw of its run."""
+    """The state of a run when a handle last read it."""
 
     status: str
-    """The outcome's word once there is one, else the phase."""
+    """The outcome once the run has ended, else the phase."""
     since: Instant | None
-    """When it was spawned; None if that is not known any more."""
+    """When the run was spawned; None if that is no longer known."""
     ended_at: Instant | None
 
 
@@ -55,15 +56,16 @@ class Handle(Generic[T]):
         self._feed: Hearing = feed
         self._moves: Moves = changes
         self.output_type = output_type
-        """What its answer is read into, if anything."""
+        """The type into which the answer is decoded; None: none was given."""
         self.label = label
-        """The label it was spawned with."""
+        """The label that the run was spawned with."""
         self.session_key = session_key
-        """Its name for life."""
+        """The session key of the run; it never changes."""
         self._seen: HandleSeen | None = None
-        """How it stood when this handle last looked; for `repr` alone."""
+        """The state of the run when this handle last read it; only for `repr`."""
         self.run_id = run_id
-        """The id it was attached by; it finds the run for ever, however often that is steered or resumed."""
+        """The run id (or session key) with which the handle was made; it finds the run for ever, however often that is
+        steered or resumed."""
 
     def __repr__(self) -> str:
         return shown(self.label, self.run_id, self._seen, self._engine.clock.now())
@@ -91,7 +93,7 @@ class Handle(Generic[T]):
         return await self.peek()
 
     async def peek(self) -> Result[T]:
-        """Return the result so far, without waiting and without counting as delivered.
+        """Return the result so far, without waiting. This does not count as delivery.
 
         >>> run = await fl.spawn("Say hello")
         >>> (await run.peek()).status in ("pending", "ok")
@@ -120,9 +122,9 @@ class Handle(Generic[T]):
     def events(self) -> AsyncGenerator[RunEvent, None]:
         """Stream the events of the run until it has settled.
 
-        Phases (`kind` is `phase`) come from the beginning of the run; text, tools and retries come as they happen.
-        Text from before, or that a slow reader lost, comes as one `message` event each. Leaving the stream does not
-        affect the run.
+        Phases (`kind` is `phase`) come from the beginning of the run; text, tools and retries come as they happen. A
+        reply from before, or one of which a slow reader missed pieces, comes whole, as one `message` event. Leaving the
+        stream does not affect the run.
 
         >>> run = await fl.spawn("Say hello")
         >>> async for event in run.events():
@@ -178,7 +180,7 @@ class Handle(Generic[T]):
         return (await self._engine.commit(control.steer, self.session_key, message)).run_id
 
     async def send(self, message: str) -> str:
-        """Send the run a message without stopping it; return the message's id. It is read at the next step.
+        """Send the run a message without stopping it; return the message's id. The run reads it at its next step.
 
         >>> run = await fl.spawn("Say hello")
         >>> message_id = await run.send("And goodbye")
@@ -186,7 +188,8 @@ class Handle(Generic[T]):
         return await self._engine.commit(control.send, self.session_key, message)
 
     async def kill(self) -> Killing:
-        """End the run and everything below it, without an announcement; return what has ended and what is stopping.
+        """End the run and everything below it, without an announcement; return which sessions have ended and which are
+        still stopping.
 
         >>> run = await fl.spawn("Wait for me")
         >>> await run.kill() is not None
@@ -215,7 +218,7 @@ class Handle(Generic[T]):
 
 
 def shown(label: str, run_id: str, seen: HandleSeen | None, now: Instant) -> str:
-    """A handle as it is printed: label, status and age, as far as it has looked."""
+    """The printed form of a handle: label, status and age, as far as the handle has read them."""
     name = f"{quoted(label)} {run_id}" if label else run_id
     if seen is None or seen.since is None:
         return f"<fledge run {name}{'' if seen is None else f': {seen.status}'}>"
@@ -225,7 +228,7 @@ def shown(label: str, run_id: str, seen: HandleSeen | None, now: Instant) -> str
 
 
 async def consume(engine: Engine, key: str) -> None:
-    """Let a run's result count as read; nothing happens if it does already, or if it is meant for a conversation."""
+    """Count a run's result as delivered. Does nothing if it counts already, or if it goes to a conversation."""
 
     def is_unread(tx: Tx) -> bool:
         return tx.runs.load(key).terms.program and any(row.announces for row in tx.inbox.of_run(key))

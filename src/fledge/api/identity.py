@@ -1,7 +1,8 @@
-"""What a process brings to a folder besides the folder itself: tools, agents, runtimes, hooks, settings.
+"""The identity of a process: the tools, agents, runtimes, hooks and settings with which it uses a folder.
 
-A second process may use a folder through the one that holds it only if both bring the same: functions run in the
-holder, and whoever takes over runs its own. Names, schemas and digests are compared, never the functions. Pure.
+A second process may use a folder through the process that holds it only if these are the same in both: functions run in
+the holder, and a process that takes over runs its own functions. Names, schemas and digests are compared, never the
+functions. Pure.
 """
 
 import hashlib
@@ -22,21 +23,22 @@ _LIMITS: Final = {
     "maxChildrenPerAgent": "max_children_per_agent",
     "budget": "budget",
 }
-"""Limits of children, by wire key. Widths of lanes are compared too, by the engine."""
+"""The fields of a child's limits that are compared, by their names in settings. The engine compares the widths of
+lanes."""
 
 
 class Identity(NamedValue):
-    """What a process brings: by kind, the digest of each thing by name."""
+    """The tools, agents, runtimes, hooks and settings of a process: for each kind, digests by name."""
 
     state: str
-    """The folder that it holds."""
+    """The state folder."""
     program: str
     tools: dict[str, str]
     agents: dict[str, str]
     runtimes: dict[str, str]
     hooks: dict[str, str]
     settings: dict[str, str]
-    """By section; agents have their own."""
+    """By section of the settings, without the entries of `agents.list`: these are in `agents`."""
     workspace: str
 
 
@@ -50,8 +52,8 @@ def identity(
     config: Config,
     workspace: str,
 ) -> Identity:
-    """What is brought with these."""
-    sections: dict[str, Any] = msgspec.to_builtins(config)  # what is as by default is left out
+    """The identity of a process with these parts."""
+    sections: dict[str, Any] = msgspec.to_builtins(config)  # without default values
     agents = sections.pop("agents", {})
     listed = {str(one.get("id", "")): one for one in agents.pop("list", ())}
     return Identity(
@@ -67,15 +69,16 @@ def identity(
 
 
 def section_digests(own: Identity) -> dict[str, str]:
-    """Digests of what a process brings to a store that it shares with others, by section; where its gateway listens is
-    its own."""
+    """The digests of a process that shares its store with others, by section. The section `gateway` is left out:
+    processes may differ in it."""
     kinds = {"tools": own.tools, "agents.list": own.agents, "runtimes": own.runtimes, "hooks": own.hooks}
     settings = {name: digest for name, digest in own.settings.items() if name != "gateway"}
     return {**settings, **{name: _digest(kind) for name, kind in kinds.items() if kind}}
 
 
 def limits_of(config: Config) -> dict[str, str]:
-    """Settings that all processes on one store must have in common: a limit that each knows differently is none."""
+    """The settings, by path, that must be the same in all processes on one store: a limit that differs between them
+    limits nothing."""
     children: dict[str, Struct] = {f"agents.list.{one.id}": one.subagents for one in config.agents.list}
     children["agents.defaults"] = config.agents.defaults.subagents
     return {
@@ -86,7 +89,7 @@ def limits_of(config: Config) -> dict[str, str]:
 
 
 def agent_differences(agent: Agent[Any], holders: Identity) -> list[str]:
-    """What the holder of a folder has otherwise of an agent that is given as a value, in words."""
+    """How an agent value and its functions differ from those of the folder's holder, in words; empty if they do not."""
     (entry,) = with_agents(Config(), [agent.settings(f"given/{agent.name}" if agent.model else "")]).agents.list[:1]
     agents = {agent.name: _digest(msgspec.to_builtins(entry))}
     tools = {tool.name: _digest(tool.schema) for tool in agent.functions}
@@ -95,7 +98,7 @@ def agent_differences(agent: Agent[Any], holders: Identity) -> list[str]:
 
 
 def _differing(kind: str, here: Mapping[str, str], there: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
-    """Which of these names are of something else here than there, in words."""
+    """The differences between two mappings from names to digests, for these names, in words."""
     for name in sorted(names):
         if name not in there:
             yield f"the {kind} {name} is only here"
@@ -106,7 +109,7 @@ def _differing(kind: str, here: Mapping[str, str], there: Mapping[str, str], nam
 
 
 def differences(own: Identity, holders: Identity) -> list[str]:
-    """What the two do not have in common, in words."""
+    """The differences between two processes, in words; empty if there are none."""
     kinds = [
         ("tool", own.tools, holders.tools),
         ("agent", own.agents, holders.agents),

@@ -1,8 +1,8 @@
 """The type of a run's answer: its JSON Schema for the model, and reading the answer into it.
 
 msgspec reads structs, dataclasses, TypedDicts and plain types. Types with pydantic models in them are read by pydantic,
-which is used only where the program has imported it. What the schemas of answers cannot say is left out of them and
-checked when the answer is read.
+which is used only where the program has imported it. Rules that `outputSchema` does not support are left out of the
+schema and checked when the answer is read.
 """
 
 import sys
@@ -25,9 +25,9 @@ _KEPT: Final = (*RULES, "$defs", "definitions", "description", "title", "default
 
 
 def schema_for(kind: Any, field: str) -> dict[str, Any] | None:
-    """The JSON Schema that an answer of this type meets; None of `str`, which is any answer as it is.
+    """The JSON Schema for answers of this type; None for `str`, which takes any answer as it is.
 
-    Raises BadInput that names the field for a type that cannot be read from JSON.
+    Raises BadInput, which names the field, for a type that cannot be read from JSON.
     """
     if kind is str:
         return None
@@ -37,7 +37,7 @@ def schema_for(kind: Any, field: str) -> dict[str, Any] | None:
 
 
 def read_as(kind: Any, text: str) -> tuple[Any, str | None]:
-    """The JSON in a text as this type, or what is wrong with it."""
+    """The JSON in a text, decoded as this type; or what is wrong with it."""
     if kind is str:
         return text, None
     adapter = _pydantic(kind, "output_type")
@@ -50,8 +50,8 @@ def read_as(kind: Any, text: str) -> tuple[Any, str | None]:
 
 
 def _pydantic(kind: Any, field: str) -> Any | None:
-    """What pydantic reads this type with; None: msgspec can. Raises BadInput that names the field if neither can, or
-    the program does not use pydantic."""
+    """The pydantic adapter that reads this type; None if msgspec can read it. Raises BadInput, which names the field,
+    if neither can, or if msgspec cannot and the program has not imported pydantic."""
     with suppress(TypeError, ValueError, NameError):
         msgspec.json.schema(kind)
         return None
@@ -75,7 +75,7 @@ def _read_by_pydantic(adapter: Any, text: str) -> tuple[Any, str | None]:
 
 
 def _plain(schema: Any) -> Any:
-    """The schema in the keywords that answers are checked by, without those it has besides."""
+    """The schema in the keywords by which answers are checked; its other keywords are left out."""
     if not isinstance(schema, Mapping):
         return schema
     told: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def _plain(schema: Any) -> Any:
             case "allOf" if len(said) == 1:
                 told |= _plain(said[0])
             case "items" if isinstance(said, bool):
-                pass  # beside prefixItems; minItems and maxItems say how many
+                pass  # it stands beside prefixItems; minItems and maxItems give the number
             case "items" | "additionalProperties":
                 told[word] = _plain(said)
             case "pattern" if not _is_checkable(said):

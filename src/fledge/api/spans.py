@@ -1,5 +1,5 @@
-"""The spans of a run, read from rows: its timeline, the entries of a time, its children, tries at delivery. Reads only,
-and a bounded number of rows of each."""
+"""The spans of a run, made from rows: its timeline, its entries from a period, its children, its tries at delivery.
+Reads only, and a bounded number of rows of each kind."""
 
 import math
 from bisect import bisect_right
@@ -14,9 +14,9 @@ from fledge.orchestrator.views import tries
 from fledge.store.base import Tx
 
 MOST_READ: Final = 2000
-"""So many entries are read, the newest of the time that is asked for."""
+"""The most entries that are read: the newest of the period."""
 MOST_CHILDREN: Final = 500
-"""So many children have a span, the newest."""
+"""The most children that have a span: the newest."""
 
 
 def spans(tx: Tx, key: str, since: Instant | None, until: Instant | None) -> Spans:
@@ -32,7 +32,7 @@ def spans(tx: Tx, key: str, since: Instant | None, until: Instant | None) -> Spa
 
 
 def _number_at(tx: Tx, key: str, at: Instant) -> int:
-    """The number of the first entry that is younger than this; one above the last if there is none."""
+    """The number of the first entry that is newer than this time; one above the last if there is none."""
 
     def time_of(number: int) -> Instant:
         found = tx.transcripts.entries(key, number - 1, 1)

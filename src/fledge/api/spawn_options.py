@@ -1,7 +1,7 @@
-"""A spawn asked for by a program, as the one reading of spawns takes it.
+"""Turns a spawn as a program asks for it into the parameters that `orchestrator.spawn_params` reads.
 
-A program is not a model that may run wild: it decides itself how many it starts, and the lane decides how many run.
-So the depth and the retention limits hold for it, the number of active children does not.
+A program is not a model that might spawn without end: it decides itself how many runs it starts, and the lane decides
+how many work at once. So the limits on depth and on retained runs apply to it, the limit on active children does not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,13 +36,14 @@ class SpawnOptions(TypedDict, total=False):
     timeout: float
     """Seconds of work after which the run ends with its partial result; 0 for no limit."""
     cleanup: Literal["keep", "delete"]
-    """Whether its transcript is kept after delivery."""
+    """`delete`: the session and its transcript are deleted after delivery. `keep`: they stay."""
     mode: Literal["run", "session"]
     """`run`: one task. `session` (with `thread`): a session that stays open."""
     context: Literal["isolated", "fork"]
-    """`fork`: it also gets the conversation so far, for children of a conversation. `isolated`: only the task."""
+    """`isolated`: it gets only the task. `fork`, the conversation so far too, is refused: a program has no
+    conversation."""
     expects_completion_message: bool
-    """False: fire and forget."""
+    """False: fire and forget; the requester expects no message when the run ends."""
     plan_mode: bool
     """The run first writes a plan and waits for its approval."""
     sandbox: Literal["inherit", "require"]
@@ -54,7 +55,8 @@ class SpawnOptions(TypedDict, total=False):
     budget: Budget
     """Limits for the run and everything below it."""
     workspace: Literal["inherit", "dir", "worktree"]
-    """`inherit`: the usual folder. `dir`: an empty folder. `worktree`: a git worktree on its own branch."""
+    """`inherit`: the usual folder of the agent. `dir`: an empty folder. `worktree`: a git worktree on its own
+    branch."""
     cwd: str
     """The folder in the workspace to start in."""
     attachments: Sequence[Attachment]
@@ -73,7 +75,7 @@ _NAMES: Final = tuple(zip(SpawnParams.__struct_fields__, SpawnParams.__struct_en
 SPELLED: Final = {
     "timeout" if name == "run_timeout_seconds" else name: wire for name, wire in _NAMES if name != "timeout_seconds"
 }
-"""The parameters of a spawn as a program writes them, each with its name in `SpawnParams`."""
+"""The parameters of a spawn by the names that a program uses, each with its name on the wire."""
 WRITTEN: Final = {wire: name for name, wire in SPELLED.items()}
 
 
@@ -82,17 +84,18 @@ class SpawnCall(Value):
 
     params: SpawnParams
     functions: tuple[Tool, ...]
-    """Functions that this run alone is given."""
+    """Functions that are given to this run alone."""
     output_type: Any
-    """What its answer is read into; None: it stays text."""
+    """The type into which the answer is decoded; None: none was given."""
     agent: Agent[Any] | None
-    """The agent, where it was given as a value."""
+    """The agent, if it was given as a value."""
 
 
 def read_options(
     task: str, agent: Agent[Any] | str | None, output_type: Any, result_type: Any, options: SpawnOptions
 ) -> SpawnCall:
-    """The parameters of a spawn; None means "not given". Raises BadInput that names the parameter as it was written."""
+    """The parameters of a spawn; None means "not given". Raises BadInput, which names the parameter as the program
+    wrote it."""
     asked: dict[str, object] = {"task": task, **options}
     value = agent if isinstance(agent, Agent) else None
     if agent is not None:
@@ -113,13 +116,13 @@ def read_options(
 
 
 def read(written: Mapping[str, object], spelled: Mapping[str, str]) -> SpawnParams:
-    """The parameters of a spawn, by the names that `spelled` gives to those of the wire. Raises BadInput that names the
-    parameter as it was written."""
+    """Read the parameters of a spawn; `spelled` has the name on the wire for each name that the caller may write.
+    Raises BadInput, which names the parameter as it was written."""
     return read_params(SpawnParams, written, "spawn", spelled).params
 
 
 def check(params: SpawnParams, config: Config, host: Host, program: str, default_model: str = "") -> None:
-    """Refused, as the spawn itself would be: what this program could not ask for, whatever is in the folder."""
+    """Raise the error with which the spawn itself would be refused, if this program could not make it in any folder."""
     caller = Caller(session=program, is_program=True, default_model=default_model)
     objection = read_spawn(config, params, caller, host, params.idempotency_key).objection
     if objection is not None:
@@ -134,14 +137,14 @@ def program_key(program: str) -> str:
 
 
 def one_type(output_type: Any, result_type: Any) -> Any:
-    """`output_type`, which may also be called `result_type`. Refused: both."""
+    """`output_type`, which may also be given as `result_type`. Raises BadInput for both."""
     if output_type is not None and result_type is not None:
         raise BadInput("result_type", "is another name of output_type, which was given too: leave one of them out")
     return result_type if output_type is None else output_type
 
 
 def on_wire(params: SpawnParams) -> dict[str, Any]:
-    """The parameters of `runs.spawn`, as far as they were given."""
+    """The parameters for the verb `runs.spawn`, without those that have their default."""
     unset = SpawnParams(task="")
     told = {wire: getattr(params, name) for name, wire in _NAMES if getattr(params, name) != getattr(unset, name)}
     agent = {"agent": told.pop("agentId")} if "agentId" in told else {}

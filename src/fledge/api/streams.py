@@ -1,9 +1,8 @@
-"""What happens to a run or in a conversation, as one stream: words and tools as they come, phases as they are
-committed.
+"""The events of a run or of a conversation as one stream: text and tools as they come, phases as they are committed.
 
-Words come from the feed, which drops the oldest when a reader is slow. So they are held against the replies that were
-committed: a reply that was not heard whole is told whole, by one event of the kind `message`. Where the feed and the
-rows are is not known here; the holder of a folder and its guests both use this.
+Text comes from the feed, which drops the oldest events when a reader is slow. So it is compared with the committed
+replies: a reply of which the reader missed pieces is sent again whole, as one event of the kind `message`. This file
+does not know where the feed and the rows are; the holder of a folder and its guests both use it.
 """
 
 import asyncio
@@ -15,39 +14,43 @@ from fledge.core.value import Value
 from fledge.runtime.feed import Subscription, TurnEvent
 
 RunEvent = TurnEvent | TimelineEvent
-"""What a run's stream tells; `kind` says which: a phase of its life is `phase`, all else happens in its turns."""
+"""An event of a run's stream. Its `kind` is `phase` if the phase of the run changed; all other kinds are events inside
+its turns."""
 _NEEDS_A_LOOK: Final = ("start", "lost")
-"""A turn begins, so the run's phase has changed; or words are missing, whose reply may be committed already."""
+"""The kinds of events after which the rows are read: a turn begins, so the run's phase has changed; or text is missing,
+whose reply may be committed already."""
 _BEGINS: Final = ("start", "model:start", "retry", "error")
-"""Events with which it may begin that a message is answered."""
+"""The kinds of events with which the answer to a message may begin."""
 NO_TURN: Final = -1
 YIELD: Final = "sessions_yield "
 
 
 class SessionWords:
-    """The words of one session: streamed, and as committed replies. Each reply is told once as a whole."""
+    """The text of one session: in pieces from the feed, and as committed replies. The reader gets each reply
+    completely: all its pieces, or a `message`."""
 
     def __init__(self, session: str, after: int = 0) -> None:
         self._session = session
         self.told = after
-        """Up to this entry every reply is told, or was there before."""
+        """The reader has every reply up to this entry, or it is older than the stream."""
         self._steps: list[tuple[int, str]] = []
-        """Model steps whose reply is not committed: the newest entry when each began, and what was heard of it."""
+        """Model steps whose reply is not committed: for each, the newest entry when it began, and its text so far."""
         self._misses = True
-        """Words of the step under way may be missing; they are held back, and its reply is told whole."""
+        """True if text of the current step may be missing: then its pieces are held back, and its reply is sent
+        whole."""
 
     def is_ahead(self, event: TurnEvent) -> bool:
-        """True of an event that follows a reply which was neither heard nor told: that one is told first."""
+        """True if this event follows a reply that the reader does not have yet: the reply must be sent first."""
         return self._misses and event.session == self._session and event.entry > self.told
 
     def heard(self, event: TurnEvent) -> list[TurnEvent]:
-        """What to tell of an event of the feed."""
+        """The events to send for an event of the feed: the event itself, or none."""
         if event.session not in ("", self._session):
             return []
         match event.kind:
             case "model:start":
                 self._steps.append((event.entry, ""))
-                self._misses = event.entry < self.told  # its reply was told meanwhile
+                self._misses = event.entry < self.told  # its reply was sent meanwhile
             case "retry" | "interrupt":
                 self._steps = [*self._steps[:-1], *((entry, "") for entry, _ in self._steps[-1:])]
             case "lost":
@@ -62,7 +65,8 @@ class SessionWords:
         return [event]
 
     def committed(self, replies: Sequence[Message]) -> list[TurnEvent]:
-        """What to tell now that these replies are committed: those that were not heard."""
+        """The events to send for these committed replies: a `message` for each one whose text the reader does not
+        have."""
         found: list[TurnEvent] = []
         for reply in replies:
             if reply.role != "assistant" or reply.seq <= self.told:
@@ -72,24 +76,24 @@ class SessionWords:
                 found.append(TurnEvent("message", self._session, reply.text, entry=reply.seq))
             self.told = reply.seq
             if self._steps and self._steps[-1][0] < reply.seq:
-                self._misses = True  # what is still to come of it is told
+                self._misses = True  # the rest of its pieces was sent with the reply
             self._steps = [step for step in self._steps if step[0] >= reply.seq]
         return found
 
 
 class RunLook(Value):
-    """What the rows say of a run."""
+    """The state of a run, read from rows."""
 
     timeline: Sequence[TimelineEvent]
-    """Events that were not told."""
+    """Events of the timeline that were not sent yet."""
     replies: Sequence[Message]
-    """Entries behind the last reply that was told."""
+    """Entries after the last reply that was sent."""
     is_over: bool
-    """Nothing more will come of it."""
+    """True if no more events will come from the run."""
 
 
 class _Moved(asyncio.Event):
-    """Set when the rows may say something new; wakes whoever waits for that or for words."""
+    """Set when the rows may have changed. Also sets `woken`, for a reader that waits for rows or text."""
 
     def __init__(self, woken: asyncio.Event) -> None:
         super().__init__()
@@ -101,29 +105,29 @@ class _Moved(asyncio.Event):
 
 
 class Hearing(Protocol):
-    """Where it is heard what happens inside turns."""
+    """A source of the events inside turns."""
 
     def listen(self, size: int = ..., poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
-        """Hear of this session from now on; `poke` is called at each event."""
+        """Subscribe to the events of this session from now on; `poke` is called at each event."""
 
 
 class Moves(Protocol):
-    """Where it is told that sessions move."""
+    """Wakes readers when sessions have moved."""
 
     def watch(self, moved: asyncio.Event, key: str) -> None:
         """Set this event whenever the session moves, until `unwatch`."""
 
     def unwatch(self, moved: asyncio.Event, key: str) -> None:
-        """Leave the event alone from now on."""
+        """Stop setting the event."""
 
 
 async def run_events(
     key: str, feed: Hearing, moves: Moves, look: Callable[[int, int], Awaitable[RunLook]]
 ) -> AsyncGenerator[RunEvent, None]:
-    """Everything that happened to a run and will, until it has settled.
+    """All events of a run, past and future ones, until it has settled.
 
-    `look`: what the rows say: all but the first so many events, and replies behind this entry. Raises `Refused` once
-    nothing can be looked at any more.
+    `look(told, after)` reads the rows: the timeline without its first `told` events, and the messages after the entry
+    numbered `after`. It raises `Refused` once the rows can no longer be read.
     """
     woken, words, told = asyncio.Event(), SessionWords(key), 0
     moved = _Moved(woken)
@@ -132,8 +136,8 @@ async def run_events(
     try:
         moved.set()
         while True:
-            # Words first, then the rows: so the rows tell of the turn that the words are of. What happens during the
-            # look wakes this again.
+            # Text first, then the rows: so the rows contain the turn to which the text belongs. Changes during the look
+            # wake this again.
             woken.clear()
             said = list(heard.waiting())
             looked = RunLook((), (), False)
@@ -163,16 +167,17 @@ async def run_events(
 
 
 class Own(Value):
-    """What of a conversation belongs to the answer to one message."""
+    """The part of a transcript that belongs to the answer to one message."""
 
     replies: Sequence[Message]
     goes_on: bool
-    """A step that begins now does, too."""
+    """True if a step that begins now belongs to it, too."""
 
 
 def own(messages: Sequence[Message], run_id: str) -> Own:
-    """What the transcript so far says of the message of this run id. Its answer begins once it is read and ends with a
-    final reply. If its turn yields instead, messages of others have turns of their own, until completions are read."""
+    """The part of the transcript so far that answers the message with this run id. The answer begins once the message
+    is read, and ends with a final reply. If its turn yields instead, other messages have turns of their own until
+    completions are read."""
     replies: list[Message] = []
     is_read = has_yielded = is_aside = False
     for one in messages:
@@ -200,8 +205,8 @@ async def answer_events(
     answer: "asyncio.Future[Reply]",
     entries: Callable[[], Awaitable[Sequence[Message]]],
 ) -> AsyncGenerator[TurnEvent | Reply, None]:
-    """What happens in a conversation while the message of this run id is answered, and the answer. Turns before it, and
-    turns for other messages, are left out. `entries` are those behind `after`."""
+    """The events of the turns that answer the message with this run id, and at the end the answer. Earlier turns, and
+    turns for other messages, are left out. `entries` reads the entries of the transcript after `after`."""
     words, own_turn = SessionWords(key, after), NO_TURN
     answer.add_done_callback(lambda _: heard.close())
     try:
@@ -209,7 +214,7 @@ async def answer_events(
             is_own = one.turn == own_turn
             if one.kind == "lost" and own_turn == NO_TURN:
                 mine = own(await entries(), run_id)
-                is_own = mine.goes_on or bool(mine.replies)  # something of it may be lost
+                is_own = mine.goes_on or bool(mine.replies)  # events of its answer may be lost
             elif one.kind == "lost":
                 is_own = True
             elif one.session == key and not is_own:

@@ -1,4 +1,4 @@
-"""What a program gets to see, as values: results, replies, runs in lists. They are copies; nothing in them is live."""
+"""The values that the API returns: results, replies, runs in lists. They are copies; nothing in them changes later."""
 
 from typing import ClassVar, Final, Generic, Literal, TypeVar, cast
 
@@ -18,7 +18,7 @@ SHOWN: Final = 60
 """How many characters of a text are shown where a value is printed."""
 
 Status = Literal["ok", "error", "timeout", "killed", "unknown", "pending"]
-"""How a run came out; `pending`: it has not, as far as anyone waited."""
+"""The outcome of a run; `pending`: it had not ended when the wait was over."""
 
 
 class Result(Struct, Generic[T], frozen=True, kw_only=True):
@@ -34,15 +34,16 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     text: str = ""
     """The answer; after a timeout or kill, the partial work."""
     error: str | None = None
-    """Why it failed."""
+    """Why the run failed."""
     ended_reason: EndedReason | None = None
-    """Why it ended. On the gateway's wire the status of a killed run is `error`; this says `killed`."""
+    """Why the run ended; `complete` if it finished its task. In the gateway's JSON a killed run has the status `error`,
+    and only this field is `killed`."""
     outcome: Outcome | None = None
-    """The same as `status` and `error`, typed; None while pending."""
+    """`status` and `error` as one typed value; None while pending."""
     value_: T | UnsetType | None = UNSET
     """The stored value behind the property `value`; `value` on the wire."""
     value_error: str | None = None
-    """Why the text does not have the requested type or schema."""
+    """Why the text does not fit the requested type or schema."""
     stats: Stats = Stats()
     """Run time in seconds, tokens and cost; None where unknown."""
     run_id: str
@@ -52,7 +53,8 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     artifacts: tuple[str, ...] = ()
     """Files that the run handed over, by their paths."""
     worktree: Worktree | None = None
-    """Of a run that worked in a git worktree: its folder and branch, and what is there to be merged."""
+    """If the run worked in a git worktree: the folder, the branch, the number of commits and the files with uncommitted
+    changes."""
     phase: str
     """The phase of the run (docs/lifecycle.md)."""
     started_at: Instant | None = None
@@ -131,7 +133,7 @@ class RunInfo(NamedValue):
     plan: str
     """`none`, `planning` or `approved`."""
     delivery: str | None
-    """How the result reached its requester; None before that."""
+    """How the announcement to the requester went: `delivered`, `skipped` or `undelivered`; None before that."""
     created_at: Instant
     started_at: Instant | None
     ended_at: Instant | None
@@ -146,15 +148,16 @@ class RunInfo(NamedValue):
     children: tuple["RunInfo", ...] = ()
     """Filled in by `fl.tree()`."""
     left_out: int = 0
-    """How many children a limit left out of `children`."""
+    """How many children are missing in `children` because of a limit."""
     stuck: bool = False
-    """It has made no progress for `stuckAfterSeconds`."""
+    """True if it has made no progress for `stuckAfterSeconds`."""
     queued_at: Instant | None = None
     """When it began to wait for a slot, if it waits."""
     retry_at: Instant | None = None
-    """When it asks its model again, while it is queued because the model could not answer."""
+    """When it is tried again, if it is queued because no model could answer, or because a program that it needs is not
+    running."""
     retry_reason: str = ""
-    """Why the model could not answer."""
+    """Why it must be tried again."""
 
 
 class TimelineEvent(NamedValue):
@@ -226,9 +229,9 @@ class Question(NamedValue):
     always: str = ""
     """The beginning of the commands that `fl.approve(id, always=True)` would allow; empty if no rule can be made."""
     for_subagents: bool = False
-    """A subagent asks, so a rule would cover subagents of its agent too."""
+    """True if a subagent asks; a rule then covers subagents of its agent too."""
     state: Literal["waiting", "allowed", "denied", "expired", "void", "started"] = "waiting"
-    """`void`: the turn continued without it. `started`: it was allowed and has begun."""
+    """`void`: the turn went on or ended without the call. `started`: the call was allowed and has begun."""
     answered_by: str = ""
     words: str = ""
     """The reason given with a denial, for the model."""
@@ -245,7 +248,7 @@ class Question(NamedValue):
     cwd: str = ""
     """The folder in which the call would run."""
     is_sandboxed: bool = False
-    """Its commands run in a sandbox."""
+    """True if commands of this session run in a sandbox."""
 
 
 class Plan(NamedValue):
@@ -291,7 +294,7 @@ class GivenUp(NamedValue):
     to: str = ""
     """For a result, the session key of its requester; for a message, the address."""
     tries: int = 0
-    """How often it was tried."""
+    """How often delivery was tried."""
     kept_until_at: Instant | None = None
     """When it is removed from the list."""
 
@@ -313,7 +316,7 @@ class Reply(NamedValue):
     """The answer; empty also if the model chose to say nothing."""
     error: str | None = None
     run_id: str
-    """`session.reply(run_id)` waits for the answer again."""
+    """The run id of the message: `Conversation.reply(run_id)` waits for its answer again."""
     questions: tuple[Question, ...] = ()
     """Tool calls that a person must answer before the turn continues."""
 
@@ -324,34 +327,34 @@ class Reply(NamedValue):
 
 
 class Accepted(NamedValue, rename="camel"):
-    """What `fl.agent` answers."""
+    """The return value of `fl.agent`."""
 
     run_id: str
     status: Literal["accepted"] = "accepted"
     failures: int | UnsetType = UNSET
-    """Where the open turn of its session had failed by then: how often."""
+    """How often the session's open turn had failed by then; unset if it had not, or if no turn was open."""
 
 
 class Waited(NamedValue, rename="camel", omit_defaults=True):
-    """What `fl.agent_wait` answers; `pending` is never terminal."""
+    """The return value of `fl.agent_wait`. The status `pending` is never final: wait again."""
 
     status: Literal["ok", "error", "timeout", "pending"]
     run_id: str
-    """Of the attempt that stands now."""
+    """The run id of the current attempt."""
     started_at: Instant | None = None
     ended_at: Instant | None = None
     error: str | None = None
 
 
 class Forest(NamedValue):
-    """What is below some sessions, each run with its children, oldest first; archived ones only while something below
-    them is not archived."""
+    """The runs below some sessions, each with its children, oldest first. An archived run is among them only while a
+    run below it is not archived."""
 
     runs: list[RunInfo]
     left_out: int
-    """How many there are directly below the sessions that are not among them."""
+    """How many runs directly below these sessions are missing in `runs`, because of a limit."""
 
 
 def quoted(text: str) -> str:
-    """A text as it is shown in one line."""
+    """A text on one line, cut and in quotes, to be printed."""
     return f'"{one_line(text, SHOWN)}"'

@@ -1,4 +1,5 @@
-"""From rows to values: how a run, a plan, an entry look to a program. Reads only; nothing here waits or changes."""
+"""Makes the values of the API from rows: runs, results, plans, questions, messages. Reads only; nothing here waits or
+changes a row."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,18 +55,18 @@ from fledge.store.base import (
 
 T = TypeVar("T")
 LOOK_BACK: Final = 100_000
-"""How much of a transcript is read for its newest entries."""
+"""The most entries of a transcript that are read at once."""
 MOST_RUNS: Final = 1000
-"""So many runs of a requester are listed."""
+"""The most runs of a requester that are listed."""
 BATCH: Final = 200
 MOST_DECIDED: Final = 200
-"""So many decided questions are listed."""
+"""The most decided questions that are listed."""
 STATUSES: Final = ("active", "done", *(phase.name for phase in PHASES), "ok", "error", "timeout", "killed", "unknown")
-"""What a list of runs may be narrowed to: two halves of a run's life, its phases, its outcomes."""
+"""The statuses by which a list of runs can be filtered: `active` and `done`, the phases, the outcomes."""
 
 
 def session_key(name: str, field: str) -> str:
-    """A whole session key for `main`, a plain name of the main agent, or a key."""
+    """The whole session key for `main`, for the name of a session of the main agent, or for a whole key."""
     if not isinstance(name, str) or not name.strip():
         raise BadInput(field, "must be a session's name or key", name)
     word = name.strip()
@@ -78,7 +79,8 @@ def session_key(name: str, field: str) -> str:
 
 
 def named(tx: Tx, name: str) -> str:
-    """The session key of the run that a run id, however old, or a session key means; NotFound if none."""
+    """The session key of the run with this run id, of any attempt, or with this session key. Raises NotFound if there
+    is none."""
     known = tx.runs.named(name)
     if known is not None:
         return known[0]
@@ -88,16 +90,16 @@ def named(tx: Tx, name: str) -> str:
 
 
 def is_readable(run: Run) -> bool:
-    """True once the outcome may be read: it is fixed, and not held back for what is below."""
+    """True once the outcome may be read: it is fixed, and not held back until the runs below have settled."""
     held = isinstance(run.phase, AnnounceDeferred) and run.phase.reason == "descendants-active"
     return run.ended is not None and not held
 
 
 def is_at_rest(tx: Tx, session: str) -> bool:
-    """Nothing is left to do: no turn is open, nothing is unread or queued, no heartbeat is wanted, and everything below
-    has settled.
+    """True if nothing is left to do: no turn is open, nothing is unread or queued, no heartbeat is wanted, and all runs
+    below have settled.
 
-    What waits for the hours in which heartbeats may run is left for then.
+    A heartbeat that waits for the hours in which heartbeats may run does not count, nor do the rows that it will read.
     """
     beat = tx.heartbeats.get(session)
     idle = (
@@ -109,12 +111,13 @@ def is_at_rest(tx: Tx, session: str) -> bool:
 
 
 def is_settled(tx: Tx, key: str) -> bool:
-    """True once the run is settled for its parent: nothing more will come of it or of what is below it."""
+    """True once the run is settled for its parent: nothing more will come from it or from the runs below it. A plan
+    that waits for an answer counts as settled."""
     return tx.runs.load(key).concluded and tx.sessions.counts(key).unsettled == 0
 
 
 def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
-    """What came of the run so far."""
+    """The result of the run so far; `pending` until its outcome may be read."""
     run = tx.runs.load(key)
     ended = run.ended
     if ended is None or not is_readable(run):
@@ -151,7 +154,7 @@ def _status(word: str) -> Status:
 
 
 def read_value(text: str, schema: dict[str, Any] | None, output_type: type[T] | None) -> tuple[Any, str | None]:
-    """The answer in a text, as the type that was asked for; or what is wrong with it."""
+    """The answer in a text, checked by the schema and decoded as the type; or what is wrong with it."""
     if output_type is str and schema is None:
         return text, None
     fitted = fit(schema or {}, text)
@@ -167,7 +170,8 @@ def handed_over(tx: Tx, key: str) -> Handover:
 
 
 def _completion(tx: Tx, run: Run) -> Completion:
-    """What was announced of the run: it outlives the session. A run that was not announced is counted now."""
+    """The completion that was announced for the run; it outlives the session. For a run that was not announced, it is
+    made now."""
     row = tx.inbox.get(announce_key(run.key, run.run_id, "outcome"))
     if row is not None:
         return msgspec.json.decode(row.body, type=Completion)
@@ -183,14 +187,14 @@ def _completion(tx: Tx, run: Run) -> Completion:
 
 
 def stats_of(tx: Tx, run: Run) -> Stats:
-    """What all attempts of the run have used so far, and how long it took, once it has ended."""
+    """The tokens and the cost of all attempts of the run so far, and its run time once it has ended."""
     used, took_s = tx.transcripts.used(run.key), None if run.ended is None else run.ended.elapsed_s
     return Stats(took_s, used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached)
 
 
 def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
-    """So many runs below these sessions, taken level by level, active ones first, then the newest: what is left out is
-    deep, or done long ago."""
+    """At most about `limit` runs below these sessions, taken level by level, active ones first, then the newest. So the
+    runs that are left out are deep in the tree, or ended long ago."""
     pages: dict[str, ChildrenPage] = {}
     level = list(roots)
     while level:
@@ -251,8 +255,8 @@ def run_info(tx: Tx, key: str) -> RunInfo:
 
 
 def with_kills_as(run: RunInfo, status: Literal["error", "killed"]) -> RunInfo:
-    """The run, and those below it, with this status where they were killed: it is `error` on the wire, where the reason
-    says `killed`, and `killed` in the library."""
+    """The run and those below it, with this status for each that was killed: `error` on the wire, where `endedReason`
+    is `killed`, and `killed` in the library."""
     below = tuple(with_kills_as(one, status) for one in run.children)
     return replace(run, status=status if run.ended_reason == "killed" else run.status, children=below)
 
@@ -286,7 +290,7 @@ def _newest(tx: Tx, requester: str) -> Iterator[ListedRun]:
 
 
 def timeline(events: Sequence[Event]) -> list[TimelineEvent]:
-    """The story of a run, each event with the phase it led to."""
+    """The events of a run, each with the phase after it."""
     first = events[0]
     assert isinstance(first, Admitted)
     run = born(first)
@@ -311,8 +315,8 @@ def _happened(event: Event, run: Run) -> TimelineEvent:
 def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
     """The entries of a transcript numbered above `after`.
 
-    A reply that the token limit cut is not shown before its rest is there, so that whoever reads on behind the last
-    entry reads both as one; where no turn is open any more, none will come.
+    A reply that the token limit cut is held back until its rest is there, so that a reader who continues after the last
+    entry gets both as one. If no turn is open any more, no rest will come, and the reply is shown.
     """
     entries = tx.transcripts.entries(key, after, limit)
     until = last_shown(tx, key, [Line(entry.seq, from_body(entry.body)) for entry in entries[-3:]])
@@ -320,22 +324,22 @@ def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
 
 
 def last_shown(tx: Tx, key: str, newest: Sequence[Line]) -> int:
-    """The last entry that may be shown, given the newest three: a reply that was cut is held back while its turn may
-    bring the rest."""
+    """The number of the last entry that may be shown, given the newest three: a reply that was cut is held back while
+    its turn may add the rest."""
     if awaits_rest(newest) and tx.turns.get(key) is not None:
         return last_step(newest)[0] - 1
     return newest[-1].seq if newest else 0
 
 
 def transcript(tx: Tx, key: str, limit: int, after: int = 0, tools: bool = False) -> list[Message]:
-    """The newest entries of a transcript that are numbered above `after`, oldest first; tool results only if asked
-    for."""
+    """The newest entries of a transcript that are numbered above `after`, oldest first; tool results only with
+    `tools`."""
     found = messages(tx, key, after, LOOK_BACK)
     return [message for message in found if tools or message.role != "tool"][-limit:]
 
 
 def shown(entries: Iterable[Entry]) -> list[Message]:
-    """Entries of a transcript; a reply that the token limit cut and its rest are one."""
+    """Entries of a transcript as messages; a reply that the token limit cut and its rest are one message."""
     return [_message(entry.seq, entry.at, body) for entry, body in joined((e, from_body(e.body)) for e in entries)]
 
 
@@ -362,7 +366,7 @@ def questions(tx: Tx) -> list[Question]:
 
 
 def question(tx: Tx, approval: Approval) -> Question:
-    """A call that waits for a person."""
+    """The question to a person about a tool call, as a value."""
     key = approval.session
     session, run, ran = tx.sessions.get(key), tx.runs.find(key), tx.turns.last_ran(key)
     facts = SessionFacts() if session is None else session.facts
@@ -391,12 +395,12 @@ def question(tx: Tx, approval: Approval) -> Question:
 
 
 def labels_above(tx: Tx, key: str) -> tuple[str, ...]:
-    """What the sessions above this one are called, the conversation first."""
+    """The labels of the sessions above this one, or their keys where they have none; the conversation first."""
     return tuple(one.facts.label or one.key for one in reversed(tx.sessions.lineage(key)[1:]))
 
 
 def decided_questions(tx: Tx) -> list[Question]:
-    """The newest questions that wait for nobody: answered by a person or a rule, expired, or void."""
+    """The newest questions that no longer wait: answered by a person or a rule, expired, or void."""
     return [question(tx, one) for one in tx.approvals.decided(MOST_DECIDED)]
 
 

@@ -1,1 +1,1 @@
-"""Ways to people outside: what a channel is, the terminal, signed webhooks, and words that come in."""
+"""Channels to people outside: the interface, the terminal, signed webhooks, and incoming messages."""

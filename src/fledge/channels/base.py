@@ -1,4 +1,4 @@
-"""What a channel is: something that can carry one message to somebody, or say that it could not.
+"""The interface of a channel: it carries one message to its receiver, or raises if it could not.
 
 When a message is sent, how often, and what happens if it never arrives is decided elsewhere (`orchestrator.outbox`).
 """
@@ -20,7 +20,7 @@ class Channel(Protocol):
 
         `NotArrived` may say how long to wait (`wait_s`). `Undeliverable` says that trying again is useless: the message
         is undelivered at once.
-        The same message, by its id, may come again: after a crash nobody knows whether it arrived.
+        The same message, by its id, may come again: after a crash it is not known whether it arrived.
         """
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Words that come in from a channel: read, and put into the inbox of the session they are meant for.
+"""Messages that come in from a channel: read, and put into the inbox of the session they are meant for.
 
-How they reached this computer, and whether they are proven, is the gateway's business. Nothing here answers: the reply
-leaves by the outbox.
+How they reached this computer, and whether their sender is proven, is the gateway's business. Nothing here answers: the
+reply leaves by the outbox.
 """
 
 import msgspec
@@ -19,10 +19,10 @@ MOST_CHARS = 200_000
 
 
 class Incoming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody said on a webhook channel: the JSON body that is posted to us."""
+    """A message from a webhook channel: the JSON body that is posted to us."""
 
     sender: str
-    """Who said it: the answer goes `to` them."""
+    """The person who wrote it: the answer goes `to` them."""
     text: str
     thread: str = ""
 
@@ -38,7 +38,7 @@ def read_incoming(body: bytes) -> Incoming:
 async def inbound(
     engine: Engine, channel: str, sender: str, thread: str, text: str, message_id: str, agent_id: str = "main"
 ) -> str:
-    """Put what was said into the inbox of the session bound to that place, else of the agent's main conversation.
+    """Put the message into the inbox of the session bound to that address, else of the agent's main conversation.
 
     Answers the session's key. The same message id of a channel twice is one message. Refused: a bad address, an empty
     or too long text or id, a session that takes no messages now.
@@ -52,7 +52,7 @@ async def inbound(
 
 
 def heard(c: Commit, address: Address, text: str, message_id: str, agent_id: str = "main") -> str:
-    """The same inside a commit. From now on that session's words go there, unless it is bound elsewhere."""
+    """The same inside a commit. From now on that session's words go to this address, unless it is bound elsewhere."""
     session = bindings.session_at(c.tx, address)
     if session is None:
         session = main_key(agent_id)

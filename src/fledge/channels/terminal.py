@@ -1,6 +1,7 @@
-"""The terminal as an address, and the channel of programs at which nobody sits.
+"""The address of the terminal, and a terminal channel for processes that show no messages.
 
-No channel prints: `fledge` and `fledge run` show what goes to the terminal themselves, from the feed.
+No channel of this package prints: `fledge` and `fledge run` show the messages for a terminal themselves, by a channel
+of their own or from the feed.
 """
 
 from fledge.core.route import TERMINAL, Address, ChannelMessage
@@ -11,13 +12,14 @@ HERE = Address(TERMINAL, "user")
 
 
 class NoTerminal:
-    """For programs at which nobody sits: what was meant for a terminal has arrived once it is in the transcript, for
-    whoever sat there reads that. Whoever a hook wanted to be told there does not."""
+    """The terminal channel of a process that shows no messages. A message has arrived once it is in the transcript,
+    because the person at the terminal reads it there. One that a hook sent here has not: its receiver does not read
+    that transcript."""
 
     async def send(self, message: ChannelMessage) -> None:
-        """Nobody is there to read it. Raises Undeliverable if a hook sent it here."""
+        """Do nothing: the transcript holds the message. Raises Undeliverable if a hook sent it here."""
         if message.route == "hook":
             raise Undeliverable("a hook chose the terminal, and no terminal is open")
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""

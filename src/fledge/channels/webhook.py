@@ -1,9 +1,9 @@
-"""Signed webhooks: JSON posted to somebody's server, and how either side proves who it is.
+"""Signed webhooks: JSON posted to another server, and the signature by which either side proves its identity.
 
 Three headers carry the proof, as in the Standard Webhooks convention: `webhook-id` (the same for every try),
 `webhook-timestamp` (seconds since the epoch) and `webhook-signature`, which is `v1,` and the base64 of HMAC-SHA256 over
-`<id>.<timestamp>.<body>`. A receiver calls `verify`, which also refuses what is more than five minutes off, and keeps
-the id to recognise what comes twice. The secret is only ever in memory.
+`<id>.<timestamp>.<body>`. A receiver calls `verify`, which also refuses a timestamp more than five minutes off, and
+keeps the id to recognise a message that comes twice. The secret is kept in memory only.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ LEAST_SECRET_BYTES = 16
 MOST_ANSWER_BYTES = 64 * 1024
 MOST_SIGNATURES = 16
 PERMANENT = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 501, 505})
-"""Statuses by which a server says that it will never take this request. 401, 403 and 404 are not among them: a server
-that is being deployed answers so for a while."""
+"""Statuses that mean that the server will never take this request. 401, 403 and 404 are not among them: a server that
+is being deployed answers so for a while."""
 _PREFIX = "whsec_"
 _STAMP = re.compile(r"[0-9]{1,12}")
 _WIRE_ID = re.compile(r"[!-~]{1,512}")
@@ -45,7 +45,7 @@ _WIRE_ID = re.compile(r"[!-~]{1,512}")
 
 
 def _secret(key: SecretKey | str) -> bytes:
-    """The bytes that sign: what follows `whsec_` is base64, anything else is taken as it is."""
+    """The key for signatures: base64 after `whsec_`; any other text is used as it is."""
     text = key.reveal() if isinstance(key, SecretKey) else key
     if text.startswith(_PREFIX):
         try:
@@ -60,7 +60,7 @@ def _secret(key: SecretKey | str) -> bytes:
 
 
 def wire_id(message_id: str) -> str:
-    """The id as it stands in the header: printable, and without the `.` that parts what is signed."""
+    """The id for the header: printable, and without `.`, which separates the parts of the signed text."""
     return "".join(c if "!" <= c <= "~" and c not in ".%" else f"%{ord(c):02X}" for c in message_id)
 
 
@@ -76,7 +76,7 @@ def _signature(secret: bytes, sent_id: str, stamp: str, body: bytes) -> str:
 
 
 class Proof(Struct, frozen=True):
-    """What the headers of a webhook say; whether it is true shows only with the body and the secret."""
+    """The headers of a webhook, decoded but not verified: that takes the body and the secret."""
 
     id: str
     stamp: str
@@ -84,8 +84,8 @@ class Proof(Struct, frozen=True):
 
 
 def read_proof(headers: Mapping[str, str], now: Instant) -> Proof:
-    """What the headers say. Refused, before the body is needed: a missing or malformed one, a time more than five
-    minutes from now."""
+    """The proof in the headers. Refused, before the body is needed: a missing or malformed id or time, a time more than
+    five minutes from now."""
     given = {name.lower(): value for name, value in headers.items()}
     sent_id, stamp, signatures = given.get(ID, ""), given.get(TIMESTAMP, ""), given.get(SIGNATURE, "").split()
     if not _WIRE_ID.fullmatch(sent_id) or "." in sent_id or not _STAMP.fullmatch(stamp):
@@ -96,10 +96,10 @@ def read_proof(headers: Mapping[str, str], now: Instant) -> Proof:
 
 
 def verify(secret: SecretKey | str, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
-    """The id of a webhook that really comes from whoever has the secret.
+    """The id of a webhook whose signature proves that its sender has the secret.
 
-    Refused, without saying how near it was: what `read_proof` refuses, and a signature that does not fit. While a
-    secret is being changed there may be several signatures, parted by blanks.
+    Refused, without a hint how near it was: whatever `read_proof` refuses, and a signature that does not fit. While a
+    secret is being changed there may be several signatures, separated by blanks.
     """
     key, proof = _secret(secret), read_proof(headers, now)
     expected = f"v1,{_signature(key, proof.id, proof.stamp, body)}".encode()
@@ -177,14 +177,14 @@ async def _bounded(response: "ClientResponse") -> bytes:
 
 
 class WebhookChannel:
-    """A channel that is somebody's server. The body is the message as JSON; see `core.route.ChannelMessage` for its
-    fields."""
+    """A channel to a server that takes webhooks. The body is the message as JSON; see `core.route.ChannelMessage` for
+    its fields."""
 
     def __init__(self, poster: Poster) -> None:
         self._poster = poster
 
     async def send(self, message: ChannelMessage) -> None:
-        """Post the message; it has arrived when the server says so."""
+        """Post the message; it has arrived when the server answers with a 2xx status."""
         await self._poster.post(message.id, msgspec.json.encode(message))
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
-"""What goes on in a conversation, folded from two sources: live events, which are quick and may be missed, and
-`sessions.below`, which is complete and asked for at most once a second.
+"""The activity of a conversation and of its subagents, from two sources: live events, which are quick and may be
+missed, and the answers of `sessions.below`, which are complete; regular looks at these are at least a second apart.
 
 A subagent that has ended becomes a card. Pure: times are of the screen's clock and come with each call. A look that
-began before a live event came does not overrule that event.
+began before a live event of the turn came does not overrule that event.
 """
 
 from typing import Final
@@ -19,20 +19,20 @@ from fledge.core.live import TurnEvent
 
 CAUSE_CHARS: Final = 200
 CHARS_PER_TOKEN: Final = 4
-"""What a token is taken for until the provider has counted them."""
+"""The assumed length of a token, until the provider has counted the tokens."""
 ENDINGS: Final = {"ok": "done", "error": "failed", "timeout": "timed out"}
 """How a run ended, in a word, by its status."""
 
 
 class _Work(Struct):
-    """What one session does."""
+    """The activity of one session."""
 
     doing: str = "thinking"
     calls: dict[str, str] = {}
     """Calls under way, by id."""
 
     def hear(self, event: TurnEvent) -> None:
-        """Follow its turn."""
+        """Take in an event of the session's turn."""
         match event.kind:
             case "usage":
                 return
@@ -54,25 +54,25 @@ class _Work(Struct):
 
 
 class Activity:
-    """One conversation, and what is below it."""
+    """The activity of one conversation and of the subagents below it."""
 
     def __init__(self) -> None:
         self.heard = 0
-        """How many events of the session that is talked with were heard."""
+        """The number of events that came from the session that the person talks to."""
         self._work: dict[str, _Work] = {}
         self.stop()
 
-    # ---- the turn that is talked with
+    # ---- the turn of the session that the person talks to
 
     def stop(self) -> None:
         """The turn is over."""
         self.turn: TurnShown | None = None
-        """The turn of the session that is talked with."""
+        """The turn of the session that the person talks to; None between turns."""
         self._own = _Work()
         self._counted = self._chars = self._failures = 0
 
     def hear(self, event: TurnEvent, now: float) -> None:
-        """An event of the session that is talked with."""
+        """Take in an event of the session that the person talks to."""
         self.heard += 1
         self._own.hear(event)
         turn = self.turn or TurnShown("thinking", now)
@@ -98,7 +98,7 @@ class Activity:
 
     def _failed(self, event: TurnEvent, turn: TurnShown, now: float) -> TurnShown:
         in_s = event.retry_in_s
-        # An error that waiting may not cure is tried again too, and nobody is told when.
+        # After an error that waiting may not cure the model is asked again, too, but the event names no time: 0.
         retry_at = now + in_s if in_s or event.kind == "retry" else 0.0
         cause = f"model: {one_line(event.cause or event.text, CAUSE_CHARS)}"
         return replace(turn, state="retrying", tool=cause, attempt=self._failures + 1, retry_at=retry_at)
@@ -111,15 +111,16 @@ class Activity:
     def _tokens(self) -> int:
         return self._counted + self._chars // CHARS_PER_TOKEN
 
-    # ---- what is below
+    # ---- subagents below
 
     def hear_below(self, event: TurnEvent) -> None:
-        """An event of a subagent."""
+        """Take in an event of a subagent."""
         self._work.setdefault(event.session, _Work()).hear(event)
 
     def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> WorkingChildren:
-        """What `sessions.below` told of the conversation; the answer is the subagents at work. `heard`: as it stood
-        when the look began. `is_talked_with`: the conversation itself is, and not a subagent of its."""
+        """Take in an answer of `sessions.below` about the conversation; returns the subagents at work. `heard`: the
+        value of that field when the look began. `is_talked_with`: True if the person talks to the conversation, not to
+        one of its subagents."""
         if is_talked_with and heard == self.heard:
             self._look_at_turn(below, now)
         self._work = {child.session_key: self._work.get(child.session_key, _Work()) for child in below.children}
@@ -145,7 +146,7 @@ class Activity:
             self.turn = TurnShown("thinking", since)
 
     def _doing(self, key: str, state: str) -> str:
-        """A child that runs does what its events say; any other does as it stands."""
+        """The activity of a child: from its events while it runs, else its state."""
         work = self._work[key]
         return (work.call or work.doing) if state == "running" else state
 
@@ -156,12 +157,12 @@ def begun_call(event: TurnEvent) -> str:
 
 
 def waits_for_model(event: TurnEvent) -> str:
-    """What a session does whose model could not answer, and is asked again."""
+    """The activity of a session whose model could not answer and is asked again."""
     return f"waits for its model: {one_line(event.cause or event.text, CAUSE_CHARS)}"
 
 
 def card_of(story: Story) -> EndedItem:
-    """How a subagent ended."""
+    """The card of a subagent that has ended."""
     run = story.run
     took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
     status = "killed" if run.ended_reason == "killed" else ENDINGS.get(run.status, "ended, outcome unknown")

@@ -1,8 +1,9 @@
 """Answers of one session, as a screen shows them: streamed while they come, and read again as entries of the transcript
-once they are committed. Each word is shown once; the person's own words, when the agent reads them.
+once they are committed. Each word is shown once. Messages of the person are shown when the agent reads them, unless the
+chat showed them when they were sent.
 
-Streamed words may be missed (a slow reader, a holder that left); then nothing of that answer streams any more, and the
-entry has the rest. Which words belong to which entry follows from the events of the turn, which name the newest one.
+Streamed words may be missed (a slow reader, a holder that left); the rest of that answer is then not streamed, and the
+entry shows it. The events of a turn name the newest entry: the words that follow them belong to a later one.
 """
 
 from collections.abc import Sequence
@@ -21,18 +22,19 @@ SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
 
 
 def may_be_silence(text: str) -> bool:
-    """True of the beginning of an answer that may become a word by which a model says nothing."""
+    """True if this beginning of an answer may still become one of the tokens by which a model says nothing."""
     begun = text.strip()
     return not begun or any(word.startswith(begun) for word in SILENT)
 
 
 def attachment_line(name: str, size: int) -> str:
-    """The line that shows a file which came with a message."""
+    """The line that shows a file attached to a message."""
     return f"📎 {name} ({size_words(size)})"
 
 
 def message_text(entry: Message) -> str:
-    """A person's words as a screen shows them. The last lines of the text name the files that came with it."""
+    """A person's message as a screen shows it. The last lines of its text name the attached files; attachment lines
+    replace them."""
     files = entry.attachments
     lines = entry.text.split("\n")
     return "\n".join([*lines[: len(lines) - len(files)], *(attachment_line(one.name, one.size) for one in files)])
@@ -44,47 +46,47 @@ def called_lines(entry: Message) -> list[str]:
 
 
 class UnreadWords(Struct, frozen=True):
-    """Words that a person said here, and that no turn has read, as far as is known."""
+    """A message that the person typed here and that no turn has read, as far as is known."""
 
     text: str
     shown: str
-    """The same as the person saw it in the input."""
+    """The text as the person saw it in the input."""
     is_queued: bool
-    """True: they are shown as queued, and among what was said once they are read."""
+    """True: it is shown as queued, and among the other messages once it is read."""
 
 
 class Answers:
-    """What one session says. A screen that is read in turns shows only whole entries."""
+    """The answers of one session. A screen that works in turns (`Screen.in_turns`) shows only whole entries."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self.seen = 0
-        """The newest entry that is shown, or was there before."""
+        """The newest entry that is shown, or that was there before this session was shown."""
         self.last_answer = ""
         """The newest whole answer that was shown."""
         self.unread: dict[str, UnreadWords] = {}
-        """What was said here and is not read, by run id."""
+        """Messages that were typed here and are not read, by run id."""
         self._misses = True
-        """Words of the answer on its way may be missing."""
+        """True if words of the answer in progress may be missing."""
         self._heard = ""
-        """The answer on its way."""
+        """The answer in progress, as far as it has come."""
         self._shown = ""
-        """What is on the screen and no entry yet."""
+        """Text that is on the screen and in no entry yet."""
 
     def begin(self, seen: int) -> None:
-        """Another session is talked with, or the same one anew; up to this entry it is shown."""
+        """The person talks to another session, or to the same one anew; its entries up to this one count as shown."""
         self.forget()
         self.seen, self._misses = seen, True
 
     # ---- as it comes
 
     def hear(self, text: str) -> None:
-        """One more piece. It is held back as long as it may become a word that means silence."""
+        """Add a piece of the answer. It is held back as long as the answer may become a token that means silence."""
         if self._misses or self._screen.in_turns:
             return
         self._heard += text
         if self._shown.startswith(self._heard):
-            return  # of an answer that broke off and is given again
+            return  # the answer broke off and is repeated; this part is on the screen
         if not self._heard.startswith(self._shown):
             self.forget_shown()
         if not may_be_silence(self._heard):
@@ -96,12 +98,12 @@ class Answers:
         self._misses, self._heard = True, ""
 
     def forget(self) -> None:
-        """The answer on its way will not be an entry: it is asked for anew, or its turn was stopped."""
+        """The answer in progress will not become an entry: the model is asked again, or its turn was stopped."""
         self.forget_shown()
         self._heard = ""
 
     def forget_shown(self) -> None:
-        """What is on the screen stays, and is the beginning of nothing."""
+        """The text on the screen stays, and nothing continues it."""
         if self._shown:
             self._screen.complete()
         self._shown = ""
@@ -109,7 +111,7 @@ class Answers:
     # ---- as entries
 
     def take(self, entries: Sequence[Message]) -> None:
-        """Show what these entries have that is not shown yet; they follow those that were taken before."""
+        """Show the parts of these entries that are not shown yet; the entries follow those of the call before."""
         for entry in entries:
             if entry.role == "assistant":
                 self._complete(entry)
@@ -118,12 +120,13 @@ class Answers:
             self.seen = entry.seq
 
     def reach(self, entry: int) -> None:
-        """The turn stands at this entry, up to which all were taken: words that follow are of a later one."""
+        """The turn has reached this entry, and all entries up to it were taken: words that follow belong to a later
+        one."""
         if entry >= self.seen:
             self._misses, self._heard = False, ""
 
     def _read(self, entry: Message) -> None:
-        """The agent has read what a person said, here or elsewhere."""
+        """The agent has read a message of the person, typed here or elsewhere."""
         own = self.unread.pop(entry.run_id, None)
         if own is None or own.is_queued:
             self.forget_shown()

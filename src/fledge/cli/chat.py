@@ -1,9 +1,9 @@
-"""`fledge` alone: a conversation with an agent, while its subagents work.
+"""`fledge` without a command: a conversation with an agent, while its subagents work.
 
-What is said and done, whatever shows it (`term`) and whoever holds the folder: another process, or this one. Answers
-stream, subagents end and ask while the person types, and Esc stops the turn, not the program. Closing it loses nothing:
-the conversation is the same one at the next start. If the process that holds the folder leaves, the sitting goes on,
-and this one drives.
+The behaviour of the chat, for every screen that shows it (`term`) and every holder of the folder: another process, or
+this one. Answers stream, subagents end and ask while the person types, and Esc stops the turn, not the program. Closing
+it loses nothing: the next start opens the same conversation. If the process that holds the folder leaves, the sitting
+goes on with the next holder, or this process drives.
 """
 
 import asyncio
@@ -65,15 +65,15 @@ from fledge.plain_file import write_private
 
 HISTORY, COPIED = "chat_history", "last-answer.md"
 LOOK_S: Final = 1.0
-"""How often what is below the conversation is looked at while something goes on."""
+"""The least time between two regular looks at the subagents while something goes on."""
 IDLE_S: Final = 30.0
 WAIT_MS: Final = 2000
 LEAVE_S: Final = 2.0
-"""How long what was typed last is waited for when the person leaves."""
+"""How long the chat waits for the lines typed last when the person leaves."""
 PAGE: Final = 1000
 ERROR_CHARS: Final = 400
 LOOK_BACK, LOOK_BACK_ENTRIES = 4, 40
-"""How many messages of an earlier sitting are shown, and among how many entries they are looked for."""
+"""How many messages of an earlier sitting are shown, and how many entries are searched for them."""
 KEPT = "the part that arrived is kept: `fledge log` shows it, `fledge` continues it"
 EDITED = "carry out the plan as I have edited it:\n\n"
 THE_AGENT = "the agent"
@@ -86,12 +86,12 @@ async def sit(
     session: str | None,
     started: Callable[[], object],
 ) -> int:
-    """Talk, in the conversation of this folder unless one is named; `started` is called once the screen stands.
-    Refused, where this process opens the folder: no model is set, or it cannot be used."""
+    """Run a sitting, in the conversation of this folder unless one is named; `started` is called once the screen is
+    open. Refused, if this process opens the folder: no model is set, or it cannot be used."""
     channel, completions = ScreenChannel(), Completions()
     kept = where.state if where.gateway is None else user_folder()
     async with conversation_client(where, model, settings, channel, channel.note, program="chat") as client:
-        # The folder is opened before the screen is: that may ask something, and may refuse.
+        # The folder is opened before the screen, because opening may ask the person and may refuse.
         begun = await where.begin(client, session or "")
         if begun["earlier"]:
             channel.note(f"{OWN_CONVERSATION}; /resume {conversation_name(begun['earlier'])} opens the earlier one")
@@ -103,24 +103,25 @@ async def sit(
 
 
 class ScreenChannel:
-    """The chat as a channel of the process that drives: questions, and words of the session that is talked with, are
-    shown as they come, so only the rest is left to it. What is sent before there is a screen waits for one."""
+    """The chat as a channel of the process that drives. The chat shows questions and the answers of the session that
+    the person talks to as they come; this channel shows the rest. Messages that come before the screen is open wait for
+    it."""
 
     def __init__(self) -> None:
         self._waiting: list[ChatItem] = []
         self._say: Callable[[ChatItem], None] = self._waiting.append
         self.conversation = self.streams = ""
-        """The conversation, and the session that is talked with: this one, or a subagent of its."""
+        """The conversation, and the session that the person talks to: the conversation or one of its subagents."""
 
     def show_on(self, screen: Screen) -> None:
-        """From now on things are shown there."""
+        """Show items on this screen from now on, first those that waited for it."""
         self._say = screen.say
         for item in self._waiting:
             screen.say(item)
         self._waiting.clear()
 
     async def send(self, message: ChannelMessage) -> None:
-        """Show it."""
+        """Show the message, unless the chat shows it already."""
         if message.is_entry and message.session_key == self.streams:
             return
         if is_of_another(message, self.conversation):
@@ -135,18 +136,19 @@ class ScreenChannel:
         self._say(NoticeItem(text))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is nothing to release."""
 
 
 class UsableModels:
-    """The models that can be used where the conversation is, for completion; asked for when they are first wanted."""
+    """The models that can be used, for completion, as the process or gateway that answers lists them; requested when
+    they are first needed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._looking: asyncio.Task[list[WordChoice]] | None = None
 
     def __call__(self) -> Sequence[WordChoice]:
-        """Those that are known by now."""
+        """The models that are known by now."""
         if self._looking is None:
             self._looking = asyncio.ensure_future(self._look())
         return self._looking.result() if self._looking.done() and not self._looking.exception() else ()
@@ -156,7 +158,7 @@ class UsableModels:
 
 
 class Chat:
-    """One sitting."""
+    """One sitting of a person at the chat."""
 
     def __init__(
         self,
@@ -173,18 +175,18 @@ class Chat:
         self._completions, self._kept = completions, kept
         self._answers = Answers(screen)
         self._sits = asyncio.Event()
-        """The greeting is said: what happens from here on is shown."""
+        """Set once the greeting is shown: events are shown from here on."""
         self._showing = asyncio.Lock()
-        """Held while something is said or shown, so that it is known whose words an entry has."""
+        """Held while a message is sent or entries are shown, so that the chat knows which entries were typed here."""
         self._saying = asyncio.Lock()
-        """Held while words are on their way, and while the turn is stopped: then all words are read, unread, or not
-        sent."""
+        """Held while a message is being sent, and while the turn is stopped: at a stop each message is read, unread, or
+        not sent."""
         self._ended: set[str] = set()
-        """Ends of runs that are shown."""
+        """Run ids of the subagents whose end is shown, or came before the sitting."""
         self._news: set[str] = set()
-        """What must be looked at: `ends` of runs, and what is `asked`, questions and plans."""
+        """What to read and show next: `ends` (runs that have ended) and `asked` (questions and plans)."""
         self._telling = asyncio.Lock()
-        """Held while that is looked at and shown."""
+        """Held while these are read and shown."""
         self._changed = asyncio.Event()
         self._typed: asyncio.Queue[WordsSent] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
@@ -192,21 +194,23 @@ class Chat:
         channel.show_on(screen)
 
     def _enter(self, session: str) -> None:
-        """Talk in this conversation, of which nothing is known yet."""
+        """Make this the conversation of the chat; nothing is known of it yet."""
         self._session = self._channel.conversation = self._channel.streams = session
-        """The conversation. The session that is talked with is this one, or a subagent of its: `channel.streams`."""
+        """The conversation. The session that the person talks to (`channel.streams`) is this one or one of its
+        subagents."""
         self._activity = Activity()
         self._asked = Questions()
         self._answers.unread = {}
         self._names: dict[str, str] = {}
-        """What the subagents are called, by session key."""
+        """The names of the subagents, by session key."""
         self._turn = self._stopped = 0
-        """The turn that was last heard of, and the last one that was stopped: what still comes of that is not shown."""
+        """The number of the newest turn in the feed, and of the last one that was stopped: later events of that are not
+        shown."""
         self._late = self._trouble = ""
-        """For how long the turn could not answer when that was shown, and the error that was shown last."""
+        """The report of an unanswered turn at the last look (empty: none), and the error that was shown last."""
 
     async def run(self) -> int:
-        """Talk until the person leaves; answers the exit code, 1 if nobody answers any more."""
+        """Talk until the person leaves; returns the exit code, 1 if no process answers any more."""
         try:
             return await first_code((self._talk(), self._type(), self._listen(), self._watch()))
         except FledgeError as error:
@@ -219,7 +223,7 @@ class Chat:
 
     @property
     def _is_talked_with(self) -> bool:
-        """The conversation itself is talked with, and no subagent of its."""
+        """True if the person talks to the conversation, not to one of its subagents."""
         return self._channel.streams == self._session
 
     def _notice(self, text: str) -> None:
@@ -231,8 +235,8 @@ class Chat:
     # ---- what the person wants
 
     async def _talk(self) -> int:
-        """Take the person's wishes as they come. Words are taken one after the other, beside: a command may last, and
-        the turn can be stopped meanwhile."""
+        """Carry out the person's wishes as they come. `_type` carries out typed lines at the same time, one after the
+        other: a command may take long, and the person can stop the turn meanwhile."""
         await self._sits.wait()
         while True:
             wish = await self._screen.wish()
@@ -247,7 +251,9 @@ class Chat:
                     return await self._leave(is_input_over=isinstance(wish, Leave))
 
     async def _leave(self, *, is_input_over: bool) -> int:
-        """Let what was typed be carried out; in a terminal nobody waits for it for long. Say what is left at work."""
+        """Wait until the typed lines are carried out, in a terminal for at most `LEAVE_S`; in a pipe, at the end of the
+        input, also until everything has come to rest. Show how many subagents are left at work if this process drove
+        them."""
         in_turns = self._screen.in_turns
         with suppress(TimeoutError):
             async with asyncio.timeout(None if in_turns else LEAVE_S):
@@ -270,14 +276,14 @@ class Chat:
             self._typed.task_done()
 
     async def _refusable(self, deed: Awaitable[None]) -> None:
-        """Do something that may be refused; that is said."""
+        """Await something that may be refused; a refusal is shown as an error."""
         try:
             await deed
         except FledgeError as error:
             self._error(str(error))
 
     async def _take(self, sent: WordsSent) -> None:
-        """What the person typed: a command, or words for the agent that is talked with."""
+        """Carry out a typed line: a command, or a message for the agent that the person talks to."""
         line = sent.text
         if not line.strip():
             return
@@ -331,7 +337,7 @@ class Chat:
         self._screen.queued((*(one.shown for one in self._answers.unread.values() if one.is_queued), *more))
 
     async def _turn_to_bound(self) -> None:
-        """Talk with whom `/focus` has bound this place to, else with the conversation's agent."""
+        """Talk to the session that `/focus` has bound this terminal to, else to the conversation's agent."""
         bound = await self._open(address=HERE)
         if bound["sessionKey"] != self._channel.streams:
             async with self._showing:
@@ -349,7 +355,7 @@ class Chat:
         return await self._client.call("sessions.open", once=False, session=self._session, **given)
 
     async def _answered(self, run_id: str) -> None:
-        """Wait until what was said is answered, and shown."""
+        """Wait until the message is answered, or a question waits for a person; show the new entries."""
         while True:
             session = self._channel.streams
             reply = await self._client.call("reply", session=session, run=run_id, timeoutMs=WAIT_MS)
@@ -360,16 +366,16 @@ class Chat:
             self._error(reply["error"])
 
     async def _come_to_rest(self) -> None:
-        """The input is over: what was asked is still answered, unless a person must say something first."""
+        """The input is over: wait until everything has settled, or a person must answer a question first."""
         while True:
             rest = await self._client.call("sessions.wait", session=self._session, orAsked=True, timeoutMs=WAIT_MS)
             if rest["settled"] or rest["questions"]:
                 break
-        self._asked.open = tuple(one["id"] for one in rest["questions"])  # the feed may not have said so yet
+        self._asked.open = tuple(one["id"] for one in rest["questions"])  # the feed may not have reported them yet
         await self._heal()
 
     async def _stop(self) -> None:
-        """Stop the turn; words that it has not read go back into the input, those too that are still to be sent."""
+        """Stop the turn; messages that it has not read, and lines that are still to be sent, go back into the input."""
         if not self._is_talked_with:
             self._notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
             return
@@ -397,7 +403,8 @@ class Chat:
     # ---- questions
 
     async def _answer(self, answered: QuestionAnswered) -> None:
-        """Carry out what the person answered. If that is refused, the question is asked again as long as it is open."""
+        """Carry out the person's answer to a question or plan. If it is refused, the question is shown again as long as
+        it is open."""
         asked = self._asked.answered(answered.id)
         try:
             if isinstance(asked, Question):
@@ -468,7 +475,7 @@ class Chat:
 
     async def _open_result(self, word: str) -> None:
         """Show the whole result of a subagent."""
-        named = [run.session_key for run in await self._runs() if run_name(run) == word]  # of several the newest
+        named = [run.session_key for run in await self._runs() if run_name(run) == word]  # the newest of several
         target = named[-1] if named else word or "last"
         story = await self._story(target)
         name = run_name(story.run)
@@ -479,7 +486,7 @@ class Chat:
         self._screen.say(AnswerItem(story.text))
 
     async def _expand(self, word: str) -> None:
-        """Show what the last tool call gave back, here or in a subagent."""
+        """Show the result of the last tool call, here or in a subagent."""
         session = (await self._story(word)).run.session_key if word else self._channel.streams
         entries = await self._entries(session, 0, tools=True)
         last = next((one for one in reversed(entries) if one.role == "tool"), None)
@@ -489,7 +496,7 @@ class Chat:
             self._screen.say(OutputItem(last.kind, last.text, is_asked_for=True))
 
     def _copy(self) -> None:
-        """Put the last answer into the clipboard, and into a file: nobody can know whether the terminal did it."""
+        """Put the last answer into the clipboard, and into a file, because the terminal does not confirm a copy."""
         text = self._answers.last_answer
         if not text:
             self._notice("nothing was answered yet")
@@ -524,7 +531,7 @@ class Chat:
         await self._switch(key)
 
     async def _switch(self, session: str) -> None:
-        """Talk in another conversation; what the one before does goes on."""
+        """Move to another conversation; the work of the one before goes on."""
         opened = await self._where.begin(self._client, session)
         async with self._showing:
             self._sits.clear()
@@ -541,7 +548,7 @@ class Chat:
     # ---- what happens meanwhile
 
     async def _listen(self) -> None:
-        """Follow the conversation, and another one when the person goes there."""
+        """Follow the events of the conversation, and of another one when the person moves to it."""
         while True:
             following = self._following = asyncio.ensure_future(self._follow(self._session))
             try:
@@ -588,7 +595,7 @@ class Chat:
             self._news.add("asked")
 
     async def _heal(self) -> None:
-        """Something may have been missed: read it again."""
+        """Events may have been missed: read the state again."""
         self._news.add("asked")
         await self._show()
 
@@ -605,7 +612,7 @@ class Chat:
                 if event.entry > self._answers.seen:
                     await self._show(event.entry)
                 self._answers.reach(event.entry)
-                # The turn may have read that a subagent has ended: that stands before its answer.
+                # The turn may have read the end of a subagent: its card stands before the turn's answer.
                 await self._tell_news()
             case "tool:end":
                 self._screen.say(OutputItem(self._activity.begun_call(event.call), text))
@@ -627,8 +634,8 @@ class Chat:
         self._screen.turn(self._activity.turn)
 
     async def _show(self, newest: int | None = None) -> None:
-        """Show what is new in the transcript, up to this entry. Without one, the feed may not have said yet that a
-        subagent has ended whose result is in there: then ends are looked for first."""
+        """Show the new entries of the transcript, up to `newest`. Without it, runs that have ended are shown first: the
+        entries may contain the result of a subagent whose end the feed has not reported yet."""
         async with self._showing:
             found = await self._entries(self._channel.streams, self._answers.seen)
             if newest is None:
@@ -643,7 +650,7 @@ class Chat:
         )
 
     async def _sit_down(self) -> None:
-        """Greet, with the last words of the sitting before, if there was one."""
+        """Greet, and show the last messages of the sitting before, if there was one."""
         own, bound = await self._open(), await self._open(address=HERE)
         entries = await self._entries(self._session, max(0, own["entry"] - LOOK_BACK_ENTRIES))
         is_asked = self._client.is_held and not self._where.store
@@ -672,7 +679,7 @@ class Chat:
         return await self._client.value(list[RunInfo], "runs.list", requester=self._session)
 
     async def _watch(self) -> None:
-        """Tell ends, plans and questions as they come, and look at what goes on, not more than once a second."""
+        """Show ends, plans and questions as they come, and look at the subagents at most once a second."""
         look_at, goes_on = self._screen.now() + LOOK_S, True
         while True:
             await self._sits.wait()
@@ -685,7 +692,7 @@ class Chat:
             goes_on = await wait_for_event(self._changed, next_s) or goes_on
 
     async def _look(self) -> bool:
-        """Show what goes on below the conversation, and what may be completed; False if nothing does."""
+        """Show the turn and the subagents at work, and update the completions; False if nothing is at work."""
         session, heard = self._session, self._activity.heard
         below = await self._client.value(Below, "sessions.below", session=session)
         if session != self._session:
@@ -702,8 +709,8 @@ class Chat:
         return bool(children) or self._activity.turn is not None
 
     async def _tell_news(self) -> None:
-        """Show ends, plans and questions that were not shown yet, each once. Two that do so wait for each other: what
-        either has found is shown when it returns."""
+        """Show ends, plans and questions that were not shown yet, each once. Two calls never overlap: when a call
+        returns, everything that either of them found is shown."""
         async with self._telling:
             news, self._news = self._news, set()
             if "ends" in news:
@@ -731,13 +738,14 @@ def _with_file(order: slash.Order) -> tuple[WireObject, str]:
     if order.verb == "image":
         images = read_files([order.target])
         return {"message": order.words or images[0].name, "images": to_builtins(images)}, ""
-    [file] = for_wire([order.target.removeprefix("@")])  # as the input completes files
+    [file] = for_wire([order.target.removeprefix("@")])  # the input completes files as `@file`
     shown = attachment_line(file.name, len(b64decode(file.content)))
     return {"message": order.words or file.name, "attachments": to_builtins([file])}, shown
 
 
 def _earlier(entry: Entry) -> ChatItem | None:
-    """An entry of an earlier sitting, for reading; None if there is nothing to read in it."""
+    """An entry of an earlier sitting as an item to show; None if it is neither a message of the person nor an
+    answer."""
     if entry.role == "user" and entry.kind == "send":
         return SpokenItem(message_text(entry))
     return AnswerItem(entry.text) if _is_answer(entry) else None

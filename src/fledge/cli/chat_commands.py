@@ -1,6 +1,7 @@
-"""Commands of the chat itself, beside the slash commands that every door has: what they are and how they are completed.
+"""The chat's own commands, besides the slash commands that work at every entry point: their names, their forms and
+their completion.
 
-Pure. What each does is in `chat`; what slash commands do is in `commands.orders`.
+Pure. `chat` carries them out; `commands.orders` carries out the slash commands.
 """
 
 import time
@@ -36,7 +37,7 @@ WORDS_CHARS: Final = 60
 
 
 def read(line: str) -> tuple[Name, str] | None:
-    """The command of the chat that a line is, and what stands behind it; None of any other line."""
+    """The chat command on a line, and the rest of the line; None if the line is no chat command."""
     word, _, rest = line.strip().partition(" ")
     name = _NAMES.get(word[1:].lower()) if word.startswith("/") else None
     return None if name is None else (name, rest.strip().strip('"'))
@@ -49,7 +50,7 @@ def help_text() -> str:
 
 
 class Completions:
-    """What may follow what was typed. The chat keeps the lists up to date; `models` is called when they are wanted."""
+    """Completes a typed line. The chat keeps the lists up to date; `models` is called when models are completed."""
 
     def __init__(self) -> None:
         self.targets: Sequence[WordChoice] = ()
@@ -57,7 +58,7 @@ class Completions:
         self.models: Callable[[], Sequence[WordChoice]] = tuple
 
     def __call__(self, line: str) -> list[WordChoice]:
-        """What the last word of a line may become, with its meaning."""
+        """The completions of the last word of a line, each with its meaning."""
         found = slash.complete(line, self.targets)
         command, blank, rest = line.partition(" ")
         if not blank:
@@ -80,22 +81,21 @@ class Completions:
 
 
 def key_of(name: str, agent: str) -> str:
-    """The session key that a conversation's name means: `name` for the same agent, `agent:name` for another."""
+    """The session key of a conversation by its name: `name` for the same agent, `agent:name` for another."""
     other, _, rest = name.partition(":")
     return f"agent:{other}:{rest}" if rest else f"agent:{agent}:{name}"
 
 
 def new_name(known: Sequence[str], at: time.struct_time, project: str = "") -> str:
-    """A name for a new conversation that none of the known has: that of the project's conversation with a number,
-    outside of a project the day and the hour."""
+    """A name for a new conversation that no known one has: the name of the project's conversation with a number;
+    outside a project the date and time, with a number if that name is taken."""
     base = project or time.strftime("%b%d-%H%M", at).lower()
     numbered = (f"{base}-{number}" for number in count(2))
     return next(name for name in chain([] if project else [base], numbered) if name not in known)
 
 
 def conversations(page: SessionPage) -> list[WordChoice]:
-    """Conversations by name, each with its project folder, how long ago something was said there, and its first
-    words."""
+    """Conversations by name, each with its project folder, how long ago it was updated, and its first words."""
     return [(conversation_name(row.key), _about(row, page.now_at)) for row in page.rows]
 
 
@@ -105,8 +105,8 @@ def _about(row: SessionRow, now: float) -> str:
 
 
 def resumed(word: str, rows: Sequence[SessionRow], agent: str) -> str | None:
-    """The key of the conversation that a word means: its number in the list, its name, or its project folder's name;
-    None if it means none, or several."""
+    """The key of the conversation that a word names: by its number in the list, its name, or its project folder's name;
+    None if no conversation matches, or several."""
     if word.isdecimal() and 1 <= int(word) <= len(rows):
         return rows[int(word) - 1].key
     key = key_of(word, agent)
@@ -126,7 +126,7 @@ def ago(seconds: float) -> str:
 
 
 def cost_lines(own: Below, runs: Sequence[RunInfo]) -> list[str]:
-    """What a conversation has used, what its subagents have, and all together."""
+    """Tokens and cost of a conversation, of its subagents, and of all together, as lines."""
     own_tokens = own.tokens_in + own.tokens_out
     lines = [_cost("this conversation", own_tokens, [own.cost_usd])]
     if below := [one for run in runs for one in _all(run)]:

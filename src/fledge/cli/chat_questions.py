@@ -1,7 +1,7 @@
 """Tool calls and plans that wait for the person in a chat, as its screen shows them.
 
-Kept apart from the chat: what is open comes from the feed, what was answered from the screen, and nothing here asks
-anybody.
+Kept apart from the chat: the ids of open questions come from the feed, answers come from the screen, and this file
+makes no requests.
 """
 
 import os
@@ -15,13 +15,13 @@ from fledge.core.doing import whole_call_text
 
 
 class Questions:
-    """What waits for the person. A question that is still open after it was answered is asked again, under a new id:
-    the screen shows no id twice."""
+    """The questions and plans that wait for the person. One that is still open after it was answered is shown again,
+    under a new id: the screen shows no id twice."""
 
     def __init__(self) -> None:
         self._home = os.path.expanduser("~")
         self.open: tuple[str, ...] = ()
-        """Ids of the calls that wait, as the feed tells them."""
+        """Ids of the calls that wait, as the feed reports them."""
         self.questions: list[Question] = []
         self.plans: list[Plan] = []
         self._times: Counter[str] = Counter()
@@ -48,7 +48,7 @@ class Questions:
         )
 
     def answered(self, shown_id: str) -> Question | Plan | None:
-        """What was answered; None if it is not open any more."""
+        """The question or plan that the person answered, by its id on the screen; None if it is not open any more."""
         waiting: dict[str, Question | Plan] = {one.id: one for one in self.questions}
         waiting |= {one.run_id: one for one in self.plans}
         key = next((key for key in waiting if self._id(key) == shown_id), "")

@@ -1,7 +1,7 @@
 """Rows of cells as lines of a terminal: columns that line up, and fit its width.
 
-Where there is no room, whole columns go first, in the order that is given; then texts are cut, with a sign that shows
-it. Texts are measured in columns of the terminal: a Chinese character takes two.
+If there is no room, whole columns are dropped first, in a given order; then texts are cut, and a sign marks the cut.
+Texts are measured in columns of the terminal: a Chinese character takes two.
 """
 
 import os
@@ -12,11 +12,12 @@ from typing import Final
 
 GAP: Final = "  "
 NARROWEST: Final = 8
-"""A column that is cut keeps so many columns."""
+"""A column that is cut keeps at least this width."""
 
 
 def width_of(text: str) -> int:
-    """How many columns of a terminal the text takes. Without the extra `chat` signs of several parts count singly."""
+    """How many columns of a terminal the text takes. Without the extra `chat`, the parts of a composed character are
+    counted one by one."""
     if text.isascii():
         return len(text)
     try:
@@ -27,7 +28,7 @@ def width_of(text: str) -> int:
 
 
 def fitted(text: str, room: int) -> str:
-    """The text in so many columns; a sign shows where it was cut."""
+    """The text, cut to so many columns; a sign marks the cut."""
     if width_of(text) <= room:
         return text
     kept = ""
@@ -39,8 +40,8 @@ def fitted(text: str, room: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], room: int | None, cut: Sequence[int], drop: Sequence[int]) -> list[str]:
-    """The rows as lines: `cut` are the columns whose texts may be cut, `drop` those that go first, in this order; with
-    no `room` given nothing is cut. A column that is empty everywhere is left out."""
+    """The rows as lines: `cut` are the columns whose texts may be cut, `drop` those that are dropped first, in this
+    order; without a `room` nothing is cut or dropped. A column that is empty everywhere is left out."""
     if not rows:
         return []
     widths = {at: width for at in range(len(rows[0])) if (width := max(width_of(row[at]) for row in rows))}
@@ -67,7 +68,7 @@ def _line(row: Sequence[str], widths: dict[int, int]) -> str:
 
 
 def terminal_width() -> int | None:
-    """How many columns the terminal has that is printed to; None if it is none, so that nothing is cut."""
+    """The width of the terminal at standard output; None if that is no terminal: then nothing is cut."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
     except (OSError, ValueError):

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 
 def script(shell: str, parser: ArgumentParser, commands: Mapping[str, ArgumentParser]) -> str:
-    """What the shell is to read: `source <(fledge completion bash)`."""
+    """The script for a shell, which reads it with `source <(fledge completion bash)`."""
     words = {"": [*_options(parser), *commands]} | {name: _options(one) for name, one in commands.items()}
-    """What may follow each command; under the empty name, what may follow `fledge` itself."""
+    """The words that may follow each command; under the empty name, those that may follow `fledge` itself."""
     if shell == "fish":
         lines = ["complete -c fledge -f"]
         for name, options in words.items():

@@ -48,9 +48,10 @@ STEER = "Only the documents, please: *.md"
 
 
 async def play(state: str, half_way: int) -> None:
-    """Go on wherever the state stands, and return when everything has settled; says on a descriptor when to kill it.
+    """Go on from the stored state, and return when everything has settled. Writes to the descriptor `half_way` when the
+    process is to be killed.
 
-    Without a descriptor it is the play's second life, in which the plan is approved.
+    Without a descriptor (0) this is the second run of the play, in which the plan is approved.
     """
     is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     live, is_second = LiveLines(sys.stdout, redraws=is_terminal), not half_way
@@ -83,7 +84,7 @@ async def _tree(fl: fledge.Fledge) -> list[str]:
 
 
 async def _tell_answers(chat: fledge.Conversation, live: LiveLines, told: list[int]) -> None:
-    """Answers of the main agent, each once."""
+    """Print the answers of the main agent, each once."""
     for message in await chat.history():
         if message.role == "assistant" and message.seq not in told and message.text:
             told.append(message.seq)
@@ -91,7 +92,7 @@ async def _tell_answers(chat: fledge.Conversation, live: LiveLines, told: list[i
 
 
 async def _tell_ends(fl: fledge.Fledge, live: LiveLines, ended: set[str]) -> None:
-    """Subagents that have ended, each once, as the chat shows them."""
+    """Print the subagents that have ended, each once, as the chat shows them."""
     for run in await fl.runs(requester=MAIN):
         if run.ended_at is not None and run.run_id not in ended:
             ended.add(run.run_id)
@@ -100,14 +101,15 @@ async def _tell_ends(fl: fledge.Fledge, live: LiveLines, ended: set[str]) -> Non
 
 
 async def _card(fl: fledge.Fledge, key: str) -> EndedItem:
-    """How a subagent ended, with the last line of its words: the summary."""
+    """The card of a subagent that has ended, with only the last line of its result: the summary."""
     now = fl.engine.clock.now()
     card = card_of(await fl.engine.store.read(lambda tx: subagents_info(Moment(tx, now, True), One(target=key))))
     return replace(card, text="".join(card.text.splitlines()[-1:]))
 
 
 async def _direct(fl: fledge.Fledge, chat: fledge.Conversation, live: LiveLines, approves: bool) -> None:
-    """The person's part: steer one subagent, approve another's plan. What was done before a crash is not done again."""
+    """The person's part: steer one subagent, approve another's plan. Steps that were done before a crash are not
+    repeated."""
     now = fl.engine.clock.now()
     for run in await fl.runs(requester=MAIN):
         at_work = run.phase == "running" and run.started_at is not None and now - run.started_at > STEER_AFTER_S
@@ -127,17 +129,17 @@ async def _direct(fl: fledge.Fledge, chat: fledge.Conversation, live: LiveLines,
 
 
 def _is_half_way(tx: Tx) -> bool:
-    """One answer is in the conversation, and the steered one is at work again."""
+    """True if one result is in the conversation, and the steered subagent is at work again."""
     runs = [tx.runs.load(key) for key in tx.runs.children(MAIN)]
     at_work = any(run.attempt == 2 and run.phase.name == "running" for run in runs)
     return at_work and bool(_told(tx))
 
 
-# ---- the show: what the reader sees ----------------------------------------------------------------------------------
+# ---- the show: what the person sees ----------------------------------------------------------------------------------
 
 
 def show(state: str | None = None) -> int:
-    """Run the play, kill it, run it again, and tell what came of it. 0 if every answer arrived exactly once."""
+    """Run the play, kill it, run it again, and report the outcome; 0 if every result arrived exactly once, else 1."""
     if state is not None:
         if (Path(state) / DATABASE).exists():
             raise BadInput("--state", "must be a new folder: the demo tells a story from its beginning", state)
@@ -149,7 +151,7 @@ def show(state: str | None = None) -> int:
 def _show(state: Path, kept: bool) -> int:
     say("A scripted model plays the model's part. Everything else is real: the store, the tools, which work on this")
     say("folder and only read, the steering, the approval, the processes, and the kill -9.\n")
-    asyncio.run(SqliteStore.open(state).close())  # what is wrong with the folder is said here
+    asyncio.run(SqliteStore.open(state).close())  # reports problems of the folder before the play starts
     pid = _run(state, kill=True)
     say(f"\n*** kill -9 {pid} ***   nothing was saved, closed or told")
     say("*** started again ***     the same program, the same folder: it goes on where it stood\n")
@@ -158,7 +160,7 @@ def _show(state: Path, kept: bool) -> int:
 
 
 def _run(state: Path, kill: bool) -> int:
-    sys.stdout.flush()  # what the play prints comes behind it, through a pipe too
+    sys.stdout.flush()  # so that the output of the play follows it, in a pipe too
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "fledge.cli.demo", str(state), str(writing if kill else 0)]
     with subprocess.Popen(command, pass_fds=[writing]) as process:
@@ -200,7 +202,7 @@ def _story(tx: Tx) -> tuple[list[str], bool]:
 
 
 def _told(tx: Tx) -> list[str]:
-    """The runs whose outcome is in the conversation, as often as it is."""
+    """The ids of the runs whose outcome is in the conversation, each as often as its outcome is there."""
     bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
     rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
     return [item.run or "" for item in rows if not item.row.endswith((":plan", ":expired", ":late"))]

@@ -1,6 +1,6 @@
-"""What the scripted model of the demo says. It reads what the tools really answered, and takes its time.
+"""The replies of the scripted model of the demo. It reads the real results of the tools, and takes its time.
 
-It has no memory: what it says follows from the request alone, so a restarted program gets the same answers.
+It has no memory: a reply follows from the request alone, so a restarted program gets the same replies.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ SLOW_S = 2.5
 
 
 async def script(request: Request) -> ScriptedReply:
-    """The next reply of whichever agent asks."""
+    """The next reply to the agent that sends the request."""
     name = next((name for name, task in TASKS.items() if task in request.system), None)
     if "# Subagent Context" not in request.system or name is None:
         await asyncio.sleep(STEP_S / 2)
@@ -52,7 +52,7 @@ def _main(request: Request) -> ScriptedReply:
 
 
 def _listed(result: str) -> list[str]:
-    """The names in what the tool `list` answered."""
+    """The names in a result of the tool `list`."""
     return [line.split()[0] for line in result.splitlines() if line and not line.startswith("[")]
 
 
@@ -89,7 +89,7 @@ def _tidy(request: Request, results: list[str]) -> ScriptedReply:
 
 
 def _results(request: Request) -> list[str]:
-    """What tools answered since the agent was last told anything."""
+    """The tool results since the last message to the agent that was no approval."""
     found: list[str] = []
     for message in reversed(request.messages):
         if isinstance(message, ToolMessage):

@@ -1,7 +1,8 @@
-"""`fledge doctor`: what could keep fledge from working here, checked one by one, each with what to do about it.
+"""`fledge doctor`: checks for everything that could keep fledge from working here, each with a remedy.
 
-Every check is tried, whatever the others find. The chosen model is asked for one word, unless `--offline` is given:
-only that shows every refusal. Nothing is changed, and no key is shown.
+Every check runs, whatever the others find; only those of provider, key and call need earlier ones to pass. The call
+asks the chosen model for one word, unless `--offline` is given: only a call shows every refusal. Nothing is changed,
+and no key is shown.
 """
 
 import asyncio
@@ -59,12 +60,12 @@ _REMEDIES: Mapping[ProviderErrorKind, str] = {
     "refused": "the provider's policy refuses a harmless request: ask its support, or name another model",
     "bad_request": "the model may not take tools, or the server speaks another protocol: name another, or set {api}",
 }
-"""What to do where the refusal itself does not say it."""
+"""The remedy for each kind of refusal, used where the refusal itself names none."""
 ELSEWHERE = "start in a folder of its own, or let agents work here"
 
 
 class Finding(Struct, frozen=True):
-    """What one check found, in a line, and what to do if it is not well."""
+    """The finding of one check, on one line, and the remedy if there is a problem."""
 
     name: str
     state: Literal["ok", "warn", "fail"]
@@ -73,7 +74,7 @@ class Finding(Struct, frozen=True):
 
 
 def report(where: Where, model: str | None, offline: bool) -> CommandOutput:
-    """What was found in this folder, as people read it; exit code 1 if something is wrong."""
+    """The findings for this folder, as lines for people; exit code 1 if one of them is a failure."""
     examining = examine(Path.cwd(), where.state, os.environ, model, offline=offline, store=where.store)
     findings = asyncio.run(examining)
     return CommandOutput(lines(findings), None, int(any(one.state == "fail" for one in findings)))
@@ -88,8 +89,8 @@ async def examine(
     offline: bool = False,
     store: str = "",
 ) -> list[Finding]:
-    """Everything that can be checked from here; `offline`: without asking the provider or the model anything. `store`
-    is the address of one on a server."""
+    """The findings of every check that can run here; `offline`: without a request to the provider or the model.
+    `store`: the address of a store on a server."""
     findings: list[Finding] = []
     config = Config()
     try:
@@ -111,7 +112,8 @@ async def examine(
 
 
 def _workspace(folder: Path, config: Config, env: Environment) -> Iterable[Finding]:
-    """Whether agents may work here at all: not in the whole home folder, unless somebody has said yes."""
+    """A finding if the workspace is broad: agents may not work in the whole home folder unless the person has allowed
+    it."""
     place = os.path.realpath(Path(config.agents.defaults.workspace or folder).expanduser())
     if not is_broad(place, os.path.realpath(env.get("HOME") or Path.home())):
         return
@@ -153,7 +155,7 @@ async def _models(config: Config, env: Environment, model: str | None, offline: 
 
 
 async def _call(registry: Registry, catalog: Catalog, name: str, provider: Provider) -> Finding:
-    """Ask the model for a word, with a tool offered: what it refuses shows now, not in the middle of work."""
+    """Ask the model for one word, with a tool offered: a refusal shows now, not in the middle of work."""
     broke, usage = None, Usage()
     try:
         model, called = registry.open(name)
@@ -273,7 +275,7 @@ async def _store(state: Path) -> list[Finding]:
 
 
 def _counted(wrong: Sequence[str], words: str) -> Finding:
-    """A store that opens, and whether its counts are right."""
+    """The finding for a store that opens: whether its counts are right."""
     if not wrong:
         return Finding("store", "ok", words)
     words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
@@ -281,7 +283,8 @@ def _counted(wrong: Sequence[str], words: str) -> Finding:
 
 
 async def _server(url: str, state: Path) -> list[Finding]:
-    """Whether a store on a server can be used from here, who works with it, and whether the clocks of both agree."""
+    """Findings for a store on a server: whether it opens from here, which processes work with it, and whether the
+    clocks of server and machine agree."""
     try:
         store = await asyncio.to_thread(open_server, url, state, drives=False)
     except FledgeError as error:
@@ -307,7 +310,8 @@ async def _server(url: str, state: Path) -> list[Finding]:
 
 
 def _workers(members: Sequence[Member], driven: Counter[str], now: float) -> Iterable[Finding]:
-    """The processes of a store on a server, whether any runs its agents, and whether they have the same settings."""
+    """Findings for the processes of a store on a server: whether any runs its agents, and whether they have the same
+    settings."""
     drive = [one for one in members if one.drives and not one.drains and is_alive(one, now)]
     for one in members:
         if not is_alive(one, now):

@@ -1,7 +1,8 @@
-"""How a command that waits ends: by the first of its parts that has an exit code, or by Ctrl-C and SIGTERM, in order.
+"""How a waiting command ends: with the exit code of the first of its parts that has one, or in an orderly way by Ctrl-C
+and SIGTERM.
 
-Python's own answer to a second Ctrl-C is an exception in whatever runs at that moment, which cuts short the code that
-gives the terminal and the folder back.
+By default, a second Ctrl-C raises an exception in the code that runs at that moment. That would cut short the code that
+restores the terminal and releases the folder.
 """
 
 import asyncio
@@ -16,11 +17,12 @@ FAILED, AWAITS_A_PERSON = 1, 3
 """Exit codes of commands that wait for an answer."""
 TERMINATED: Final = 128 + signal.SIGTERM
 PATIENCE_S: Final = 5.0
-"""How long after the first signal another one changes nothing: a command that is called off has ended by then."""
+"""How long after a signal further ones are ignored: a cancelled command has ended by then."""
 
 
 async def first_code(parts: Iterable[Awaitable[int | None]]) -> int:
-    """Run the parts of a command at once; the exit code of the first that has one ends the others."""
+    """Run the parts of a command at the same time; the first one that returns an exit code ends the others. Returns
+    that code."""
     tasks = [asyncio.ensure_future(one) for one in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -30,7 +32,7 @@ async def first_code(parts: Iterable[Awaitable[int | None]]) -> int:
 
 
 async def until_ended(running: Coroutine[Any, Any, int]) -> int:
-    """What the command comes to; 143 if SIGTERM called it off. Raises KeyboardInterrupt if Ctrl-C did, once it has
+    """The exit code of the command; 143 if SIGTERM cancelled it. Raises KeyboardInterrupt if Ctrl-C did, once it has
     ended."""
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(running)
     heard: list[signal.Signals] = []
@@ -43,8 +45,8 @@ async def until_ended(running: Coroutine[Any, Any, int]) -> int:
             patient_until = loop.time() + PATIENCE_S
         heard.append(number)
 
-    # The loop takes its handlers down when it closes: until then no signal becomes an exception.
-    with suppress(ValueError, RuntimeError):  # only the main thread hears signals
+    # The loop removes its handlers when it closes: until then no signal becomes an exception.
+    with suppress(ValueError, RuntimeError):  # only the main thread can handle signals
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, end, number)
     try:

@@ -1,4 +1,5 @@
-"""`fledge import openclaw DIR`: the runs and transcripts of OpenClaw, as history to look at; and what was skipped."""
+"""`fledge import openclaw DIR`: imports runs and transcripts of OpenClaw as history to look at, and reports what was
+skipped."""
 
 import asyncio
 import time
@@ -15,7 +16,7 @@ from fledge.store.sqlite import SqliteStore
 
 
 def import_openclaw(folder: str, where: Where) -> list[str]:
-    """Read the folder and write what is not there yet; answers what was done, in lines."""
+    """Read the folder and import what is not there yet; returns a report as lines."""
     return asyncio.run(_imported(Path(folder).expanduser(), where))
 
 

@@ -1,6 +1,6 @@
-"""Lines that change, on whatever is being written to: redrawn in place on a terminal, only the changed ones elsewhere.
+"""A block of lines that change: redrawn in place on a terminal; elsewhere only the changed lines are printed.
 
-What is said once stands above them and stays. This file knows nothing of runs.
+Lines that are printed once stand above the block and stay. This file knows nothing of runs.
 """
 
 import shutil
@@ -16,13 +16,13 @@ class LiveLines:
     """Shows a block of lines and keeps it up to date."""
 
     def __init__(self, out: TextIO, redraws: bool) -> None:
-        """`redraws`: it is a terminal that understands being redrawn."""
+        """`redraws`: True if `out` is a terminal that can redraw lines."""
         self._out, self._redraws = out, redraws
         self._shown: list[str] = []
         self._drawn = 0
 
     def show(self, lines: Sequence[str]) -> None:
-        """From now on these are the lines."""
+        """Replace the lines of the block."""
         before, self._shown = self._shown, list(lines)
         if not self._redraws:
             for line in self._shown:
@@ -33,7 +33,7 @@ class LiveLines:
             self._draw()
 
     def say(self, text: str) -> None:
-        """Say something that stays, above the block."""
+        """Print a text that stays, above the block."""
         self._erase()
         say(text, self._out)
         self._draw()

@@ -1,6 +1,6 @@
-"""The `fledge` command: its options, its commands, and what runs each.
+"""The `fledge` command: its options, its commands, and the function that runs each.
 
-Options that several commands share (`SHARED`) may stand before the command or behind it. Commands import what they need
+Options that several commands share (`SHARED`) may stand before the command or after it. Commands import what they need
 when they run, so that `--help` stays quick.
 """
 
@@ -31,13 +31,14 @@ FILTERS: Final = {
     "failed": "only runs that failed",
     "undelivered": "only runs with an undelivered result",
 }
-"""Which runs `ps` and `tree` show."""
+"""The filters of `ps` and `tree`, each with its help."""
 DRIVING: Final = (None, "chat", "run", "spawn", "send")
-"""Commands that drive a folder while they wait: what they leave unfinished goes on later."""
+"""Commands that drive a folder while they wait: `fledge run --continue` goes on with work that they leave
+unfinished."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; answers the exit code. What goes wrong is one readable line, never a traceback."""
+    """Run one command; returns the exit code. A FledgeError is one readable line, with a traceback only after `-v`."""
     options = parse(arguments)
     if options.verbose:
         import logging
@@ -66,12 +67,12 @@ def _carry_out(options: Namespace) -> int:
             traceback.print_exc()
         return 1
     except BrokenPipeError:
-        # Whoever read the output has gone, as `head` does: that is no error, and nothing may be written any more.
+        # The reader of the output has gone, as `head` does: that is no error, and nothing more may be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        # A second Ctrl-C ends the process at once: the first is answered, and nothing may become a traceback.
-        with contextlib.suppress(ValueError):  # only the main thread hears signals
+        # From here on Ctrl-C ends the process at once: the first one is handled, and a traceback must not follow.
+        with contextlib.suppress(ValueError):  # only the main thread can handle signals
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         if options.name in DRIVING:
             note("stopped; `fledge run --continue` goes on")
@@ -83,7 +84,7 @@ _Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
 class SaidWords(str):
-    """Words for an agent. `-`: they come on standard input."""
+    """Text for an agent; `-` stands for the text on standard input."""
 
 
 def _arg(*flags: str, **options: Any) -> _Argument:
@@ -118,13 +119,13 @@ SHARED: Final[Mapping[str, _Argument]] = {
     "json": _switch("--json", "print JSON, for programs"),
     "verbose": _arg("-v", action="count", help="log more to standard error; -vv: everything"),
 }
-"""The options that may stand before the command and behind it, by the name under which commands read them."""
+"""The options that may stand before the command and after it, by the name under which commands read them."""
 _BEFORE: Final = "before "
-"""Begins the name of an option that stands before the command, so that the command's own parser does not replace it."""
+"""The prefix for the name of an option before the command, so that the command's own parser does not replace it."""
 
 
 def parse(arguments: Sequence[str] | None = None) -> Namespace:
-    """What a command line asks for. An option means the same before the command and behind it: one that the command
+    """The options of a command line. An option means the same before the command and after it: one that the command
     does not take is refused in both places, of two values the last counts, settings and `-v` add up."""
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
@@ -166,7 +167,7 @@ def _choices(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
 
 
 def _take(parser: ArgumentParser, *names: str, prefix: str = "", **helps: str) -> None:
-    """Let a command take these shared options; `helps` says what one means there, where that is something special."""
+    """Let a command take these shared options; `helps` has the help of those that mean something special there."""
     for name in names:
         flags, shared = SHARED[name]
         special = {"help": helps[name]} if name in helps else {}
@@ -174,7 +175,7 @@ def _take(parser: ArgumentParser, *names: str, prefix: str = "", **helps: str) -
 
 
 class _Command(ArgumentParser):
-    """A command. Its parser is made when somebody first asks it anything: of forty commands a process needs one."""
+    """The parser of a command. It is built at its first use: of forty commands a process needs one."""
 
     def __init__(self, fill: Callable[[ArgumentParser], None], **options: Any) -> None:
         self._fill: Callable[[ArgumentParser], None] | None = fill
@@ -210,10 +211,10 @@ def _parser() -> ArgumentParser:
         given: Mapping[str, object] | None = None,
         **helps: str,
     ) -> None:
-        """A command, what runs it, the shared options it takes besides `-v`, its own arguments, those of which only one
-        may be said, and what it gives besides. A function of a module of `cli`, such as `verbs.info`, gets, as far as
-        the command takes them: where it asks, the model, the settings, then the command's own arguments in this
-        order."""
+        """Add a command: the function that runs it, the shared options that it takes besides `-v`, its own arguments,
+        the arguments of which only one may be given (`either`), and fixed values (`given`). A function of a module of
+        `cli`, such as `verbs.info`, gets, as far as the command takes them: the state folder or the `Where`, the model,
+        the settings, then the command's own arguments in this order."""
 
         def fill(command: ArgumentParser) -> None:
             _take(command, *takes, "verbose", **helps)
@@ -232,7 +233,7 @@ def _parser() -> ArgumentParser:
         subparsers.add_parser(name, help=help, fill=fill)
 
     def verb(name: str, help: str, *arguments: _Argument) -> None:
-        """A command that is the function of its name in `cli.verbs`."""
+        """Add a command that runs the function of the same name in `cli.verbs`."""
         add(name, f"verbs.{name}", shows, help, *arguments)
 
     asks = ("state", "store", "gateway", "token_file")
@@ -476,7 +477,7 @@ def _parser() -> ArgumentParser:
 
 
 def _check_text(options: Namespace) -> None:
-    """Refused: what was said is no text. Folders may be named as they like."""
+    """Refused: an argument that is not valid UTF-8. The folders in `state` and `folder` may have any name."""
     for name, value in vars(options).items():
         if isinstance(value, str) and name not in ("state", "folder"):
             _checked(name, value)
@@ -491,7 +492,7 @@ def _checked(name: str, text: str) -> str:
 
 
 def _stdin() -> str:
-    """What comes on standard input."""
+    """The text on standard input. Refused: it is not UTF-8."""
     try:
         return _checked("standard input", sys.stdin.read())
     except UnicodeDecodeError:
@@ -499,7 +500,7 @@ def _stdin() -> str:
 
 
 def _where(options: Namespace) -> "Where":
-    """The folder, or the gateway, that a command is about."""
+    """The folder, store or gateway that a command works with."""
     from fledge.cli.where import where
 
     settings = getattr(options, "settings", ())
@@ -507,7 +508,7 @@ def _where(options: Namespace) -> "Where":
 
 
 def _here(options: Namespace) -> "Where":
-    """The same of a command that asks no gateway."""
+    """The same for a command that uses no gateway."""
     from fledge.cli.where import folder_or_store
 
     return folder_or_store(options.state, options.store, os.environ)
@@ -517,7 +518,7 @@ def _chat(options: Namespace) -> int:
     import asyncio
     import gc
 
-    gc.disable()  # nothing of a start is garbage, and looking for some takes a tenth of its time
+    gc.disable()  # a start leaves no garbage, and the collector would take a tenth of its time
     try:
         from fledge.api.views import session_key
         from fledge.cli import chat
@@ -565,7 +566,7 @@ def _run(options: Namespace) -> int:
 
 
 def _runs(options: Namespace) -> CommandAnswer:
-    """`ps` and `tree`."""
+    """Run `ps` or `tree`."""
     from fledge.cli import verbs
 
     where = _where(options)
@@ -583,8 +584,8 @@ def _runs(options: Namespace) -> CommandAnswer:
 
 @cache
 def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[Namespace], CommandAnswer]:
-    """A command that is one function of a module of `cli`, such as `verbs.info`. The function gets these options, or
-    values made of all options."""
+    """A command that calls one function of a module of `cli`, such as `verbs.info`, with the values of these options,
+    or with values computed from all options."""
     module, _, name = function.partition(".")
 
     def run(options: Namespace) -> CommandAnswer:
@@ -595,7 +596,7 @@ def _does(function: str, *given: str | Callable[[Namespace], Any]) -> Callable[[
 
 
 def _said(options: Namespace, name: str) -> Any:
-    """The value of an option. Refused: words that are none."""
+    """The value of an option. Refused: a text for an agent that is empty."""
     value = getattr(options, name)
     if isinstance(value, SaidWords):
         value = _stdin() if value == "-" else str(value)
@@ -605,7 +606,7 @@ def _said(options: Namespace, name: str) -> Any:
 
 
 def _tell(done: CommandAnswer, options: Namespace) -> int:
-    """Print what a command answered, as it was asked for."""
+    """Print the output of a command, as lines or as JSON; returns the exit code."""
     if isinstance(done, int):
         return done
     shown = done if isinstance(done, CommandOutput) else CommandOutput(done, None)

@@ -1,7 +1,6 @@
-"""`fledge models`: the models that can be used now, what makes each usable, and what they cost.
+"""`fledge models`: the models that can be used now, the reason why each is usable, and their prices.
 
-Models of vendors are those of the catalogue; servers that people run themselves are asked for theirs. Nothing is sent
-that costs anything.
+The models of vendors come from the catalogue; self-hosted servers are asked for theirs. No request costs anything.
 """
 
 import asyncio
@@ -20,7 +19,8 @@ WIDTH = 44
 
 
 def usable_models(settings: SingleSettings, everything: bool) -> CommandOutput:
-    """The models that can be used here now; `everything`: also those of services that cannot, with what is missing."""
+    """The models that can be used here now; `everything`: also those of services that cannot be used, with what is
+    missing."""
     config = discover(Path.cwd(), settings).loaded.config
     catalog = configured_catalog(config)
     found = asyncio.run(configured_registry(config, os.environ, catalog).service_models(config.models.providers))

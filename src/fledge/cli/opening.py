@@ -27,9 +27,10 @@ def conversation_client(
     goes_on: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> Client:
-    """A client, which opens the folder here when it comes to that. Refused then, and nothing is made: no model is set,
-    or it cannot be used. `tell` is told what is odd about the settings, and of a model that nobody named; `goes_on`
-    says whether what is unfinished is finished. The settings are read once."""
+    """A client that opens the folder in this process if no other process holds it. Refused at that moment, and nothing
+    is created: no model is set, or it cannot be used. `tell` gets the warnings of the settings, and a notice of a model
+    that fledge chose by itself; `goes_on` returns True if only unfinished work continues. The settings are read
+    once."""
 
     @cache
     def config() -> Config:
@@ -39,7 +40,7 @@ def conversation_client(
         chosen = await choose_model(config(), os.environ, model, state=where.state, goes_on=goes_on())
         if chosen.is_new:
             tell(chosen.words)
-        # On a server another worker may send what goes to the terminal, so it is shown from the feed alone.
+        # On a server another worker may send the messages to the terminal, so they are shown from the feed alone.
         channel = NoTerminal() if where.store else terminal
         fl = fledge.open(
             where.state,

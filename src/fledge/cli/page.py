@@ -1,7 +1,7 @@
 """`fledge page`: print, and open in a browser, an address that signs in once at the gateway's page.
 
-The address has a code in it. A browser that is started with the address shows it to everybody who can list processes,
-so it is started with a file instead, which only its owner can read, and which leads there.
+The address has a code in it. A browser that is started with the address shows it to everyone who can list processes, so
+it is started with a file instead, which only its owner can read, and which leads to the address.
 """
 
 import html
@@ -22,7 +22,8 @@ NO_GATEWAY: Final = "no gateway serves this folder: start one with `fledge serve
 
 
 def page(named: str | None, opens: bool) -> list[str]:
-    """Make such an address, and open it where there is a display. Refused: no gateway serves the state folder."""
+    """Make an address that signs in, and open it where there is a display. Refused: no gateway serves the state
+    folder."""
     state = state_folder(named, os.environ)
     if not (state / DATABASE).exists():
         raise StoreError(f"{state}: {NO_GATEWAY}")

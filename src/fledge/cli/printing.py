@@ -1,4 +1,4 @@
-"""The one way to print: nothing that a model or a child said can act on the terminal."""
+"""The one way to print: no text of a model or a child can act on the terminal."""
 
 import sys
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from fledge.core.printable import printable
 
 
 class CommandOutput(NamedTuple):
-    """What a command has to say: to people, and to programs; and its exit code."""
+    """The output of a command: for people, for programs, and its exit code."""
 
     words: list[str] | Callable[[], list[str]]
-    """Lines for people, or what makes them: a program needs none."""
+    """Lines for people, or a function that makes them, which `--json` does not call."""
     value: Any
     code: int = 0
 
@@ -22,25 +22,26 @@ class CommandOutput(NamedTuple):
 
 
 CommandAnswer = int | list[str] | CommandOutput
-"""What a command answers: an exit code, if it has printed everything itself; lines to print; or these with more."""
+"""The return value of a command: an exit code, if it has printed everything itself; lines to print; or lines with a
+value and an exit code."""
 
 
 def say(text: str, out: TextIO | None = None) -> None:
-    """Print, at once."""
+    """Print a text, made printable, and flush it."""
     print(printable(text), file=sys.stdout if out is None else out, flush=True)
 
 
 def note(text: str) -> None:
-    """Say something about the command itself, beside what it prints."""
+    """Print a note about the command itself on standard error."""
     say(f"fledge: {text}", sys.stderr)
 
 
 def is_at_terminal() -> bool:
-    """True if somebody sits there who can be asked."""
+    """True if a person at the terminal can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def says_yes(question: str) -> bool:
-    """Ask whoever sits at the terminal."""
+    """Ask the person at the terminal; True for yes."""
     print(printable(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

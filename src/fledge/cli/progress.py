@@ -1,8 +1,8 @@
-"""What `fledge run` shows while it works: the answers on standard output, and beside them, on standard error, a live
-region in a terminal, or a line for each event elsewhere.
+"""The output of `fledge run` while it works: the answers on standard output, and on standard error a live region in a
+terminal, or a line for each event elsewhere.
 
-Both are written by threads, so that an output that takes nothing (Ctrl-S, a stuck pipe) stops no subagent. If both are
-the same file, one thread writes them, in order: neither tears the other.
+Both are written by threads, so that an output that blocks (Ctrl-S, a stuck pipe) stops no subagent. If both are the
+same file, one thread writes them, in order: neither interrupts the other.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from fledge.core.printable import printable
 
 
 class ProgressView:
-    """Shows what goes on, or as much of it as there is room for. Nothing here waits."""
+    """Shows the progress of a run, as far as there is room for it. No method waits."""
 
     looks = False
-    """True if it wants to be told all subagents at work, again and again (`children`)."""
+    """True if it needs the list of all subagents at work, again and again (`children`)."""
 
     def __init__(self) -> None:
         self.now = asyncio.get_running_loop().time
-        """The time that turns and children are told in."""
+        """The clock of all times in turns and children."""
 
     def words(self, text: str) -> None:
-        """The answer on its way, as far as it is known; empty: none is."""
+        """The answer in progress, as far as it is known; empty: there is none."""
 
     def print(self, text: str) -> None:
         """A whole answer, or another line, for standard output."""
 
     def note(self, text: str) -> None:
-        """Something the person must know."""
+        """A note that the person must see."""
 
     def turn(self, turn: TurnShown | None) -> None:
         """The conversation's turn; None between turns."""
@@ -45,8 +45,9 @@ class ProgressView:
         """All subagents at work."""
 
     def tell(self, line: str, stays: ChatItem | None = None) -> None:
-        """Something happened, in a line: a tool is called, a subagent has begun to work or has ended, or is in a state
-        that may last. `stays`: what stays of it above a region, which shows such states itself."""
+        """An event, in a line: a tool is called, a subagent has begun to work or has ended, or is in a state that may
+        last. `stays`: the item that a live region keeps above itself for it; the region shows states that last by
+        itself."""
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
@@ -61,22 +62,22 @@ class ProgressLines(ProgressView):
         self._tried: tuple[str, int] | None = None
 
     def print(self, text: str) -> None:
-        """Print it."""
+        """Print the text on standard output."""
         self._out.print(f"{printable(text)}\n")
 
     def note(self, text: str) -> None:
-        """Print it beside the answers."""
+        """Print the text on standard error."""
         self._err.put(f"{printable(text)}\n")
 
     def turn(self, turn: TurnShown | None) -> None:
-        """A model that cannot answer has a line for each try."""
+        """Print a line for each try while the model cannot answer."""
         tried = (turn.tool, turn.attempt) if turn is not None and turn.state == "retrying" else None
         if turn is not None and tried is not None and tried != self._tried:
             self.tell(f"{turn.tool} · {next_try(turn, self.now())}")
         self._tried = tried
 
     def tell(self, line: str, stays: ChatItem | None = None) -> None:
-        """Print the line beside the answers."""
+        """Print the line on standard error, if events are shown."""
         if self._events:
             self.note(line)
 
@@ -86,13 +87,13 @@ class ProgressLines(ProgressView):
 
 @asynccontextmanager
 async def progress_here(*, quiet: bool, is_stream: bool, draws: bool) -> AsyncIterator[ProgressView]:
-    """What shows a run here, until the block ends; then everything is written. `is_stream`: standard output is a stream
-    of events for a program, so a line for each on standard error would say them twice. Without `draws` there is no
-    region."""
+    """The view that shows a run here, until the block ends; then everything is written. `is_stream`: standard output is
+    a stream of events for a program, so lines for events on standard error would repeat them. Without `draws` there is
+    no region."""
     async with opened_outputs() as outputs, AsyncExitStack() as stack:
         progress: ProgressView = ProgressLines(outputs.out, outputs.err, events=not quiet and not is_stream)
         if draws and not quiet and not (is_stream and outputs.is_one) and draws_on(sys.stderr):
-            with suppress(ImportError):  # what it takes is not installed
+            with suppress(ImportError):  # the extra `chat` is not installed
                 from fledge.cli.progress_region import ProgressRegion
                 from fledge.cli.term.cells import Theme
                 from fledge.cli.term.inplace import in_place

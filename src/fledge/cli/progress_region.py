@@ -1,4 +1,4 @@
-"""What `fledge run` shows in a terminal: the chat's live region, without its input.
+"""The progress view of `fledge run` in a terminal: the chat's live region, without its input.
 
 A file of its own, because it needs the extra `chat`.
 """
@@ -16,7 +16,7 @@ from fledge.cli.term.writer import Writer
 from fledge.core.printable import printable
 
 TAIL_CHARS: Final = 4000
-"""How much of an answer on its way is looked at for its last rows."""
+"""How many characters at the end of the answer in progress are used for its last rows."""
 
 
 class ProgressRegion(ProgressView):
@@ -42,44 +42,44 @@ class ProgressRegion(ProgressView):
         return region_rows(view, width, room, self.now(), self._theme)
 
     def _moves_in(self) -> float | None:
-        """While something goes on, the region moves."""
+        """Seconds until the region is redrawn by itself; None if nothing goes on."""
         return 1 / SPINS_PER_S if self._turn is not None else 1.0 if self._children else None
 
     def _tail(self, width: int) -> tuple[str, ...]:
-        """The last rows of the answer on its way."""
+        """The last rows of the answer in progress."""
         lines = printable(self._words[-TAIL_CHARS:]).rstrip("\n").split("\n")[-TAIL_ROWS:] if self._words else []
         return tuple(row for line in lines for row in chop(line, width))[-TAIL_ROWS:]
 
-    # ---- what it is told
+    # ---- the methods of the view
 
     def words(self, text: str) -> None:
-        """The end of the answer on its way stands in the region."""
+        """Show the end of the answer in progress in the region."""
         self._words = text
         self._place.change()
 
     def print(self, text: str) -> None:
-        """Print it: above the region, or where standard output leads."""
+        """Print the text above the region, or on standard output if that leads elsewhere."""
         if self._out is None:
             self.note(text)
         else:
             self._out.print(f"{printable(text)}\n")
 
     def note(self, text: str) -> None:
-        """Say it above the region."""
+        """Print the text above the region."""
         self.tell(text, Verbatim(text))
 
     def turn(self, turn: TurnShown | None) -> None:
-        """What the turn does."""
+        """Show the activity of the turn."""
         self._turn = turn
         self._place.change()
 
     def children(self, children: WorkingChildren) -> None:
-        """A row for each."""
+        """Show a row for each subagent."""
         self._children = children
         self._place.change()
 
     def tell(self, line: str, stays: ChatItem | None = None) -> None:
-        """Say what stays above the region."""
+        """Print the item that stays above the region, if there is one."""
         if stays is not None:
             self._scrollback.say(stays, self._place.width)
             self._place.above(self._scrollback.take())

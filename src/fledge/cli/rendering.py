@@ -1,4 +1,4 @@
-"""What verbs answered, as lines for people. `--json` needs nothing of this file."""
+"""Answers of verbs, as lines for people. `--json` does not need this file."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,8 @@ def runs(what: "What", seen: "RunsPage") -> list[str]:
 
 
 def _ps(seen: "RunsPage") -> list[str]:
-    """`fledge ps`: rows in columns; unless only some are wanted, what else goes on and waits for a person."""
+    """`fledge ps`: rows in columns; unless the selection was narrowed, also what else goes on and what waits for a
+    person."""
     found = from_wire(RunPage, seen.page)
     shown = _table([lines.row_cells(row, found.now_at, seen.own) for row in found.rows], found, seen.total)
     if seen.wanted.is_narrowed:
@@ -66,7 +67,7 @@ def _branches(
 
 
 def _table(cells: Sequence[Sequence[str]], page: RunPage, total: int | None) -> list[str]:
-    """The rows as a table; and that there is more, and how to see it."""
+    """The rows as a table; if there are more, the last line says so, and how to see them."""
     shown = table(cells, terminal_width(), cut=(STATE, NAME), drop=(MODEL, COST, TOKENS))
     if page.next:
         shown.append("and more: --limit N" if total is None else f"and {total - len(page.rows)} more: --limit {total}")
@@ -74,7 +75,7 @@ def _table(cells: Sequence[Sequence[str]], page: RunPage, total: int | None) -> 
 
 
 def answer(method: str, told: Any) -> list[str]:
-    """What a verb that shows something answered."""
+    """The answer of a verb, as lines."""
     if method == "health":
         return health(told)
     kind, to_lines = SHOWN[method]
@@ -89,7 +90,7 @@ SHOWN: Final[Mapping[str, tuple[Any, Callable[[Any], list[str]]]]] = {
     "undelivered.list": (list[GivenUp], lines.undelivered),
     "permissions.list": (list[Permission], lines.permissions),
 }
-"""By verb: the type of its answer, and what makes lines of it."""
+"""By verb: the type of its answer, and the function that makes lines of it."""
 
 
 def health(told: Any) -> list[str]:

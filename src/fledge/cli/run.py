@@ -1,8 +1,9 @@
-"""`fledge run`: a conversation without an input. It says a prompt, prints the answers, shows what goes on meanwhile
+"""`fledge run`: a conversation without an input. It sends a prompt, prints the answers, shows the progress
 (`progress`), and returns when everything has settled. With `--json` it prints events (`stream`).
 
-Whoever holds the folder carries it out: another process, or this one, which then drives whatever is unfinished. If the
-other one leaves, this one goes on. Killed at any moment, `run --continue` goes on where it stood.
+The process that holds the folder does the work: another one, or this one, which then drives all work that is
+unfinished. If the other one leaves, this one goes on. If this process is killed at any moment, `run --continue` goes on
+where it stood.
 """
 
 import asyncio
@@ -46,18 +47,18 @@ WAIT_MS = 2000
 """How long one request waits; then it is made again."""
 PAGE = 1000
 LOOK_S: Final = 1.0
-"""How often the subagents at work are looked at, at most."""
+"""The least time between two looks at the subagents at work."""
 NOT_YET: Final = ("spawning", "queued")
 """Phases of a run that has not begun to work."""
 OTHERS_CHARS: Final = 200
-"""How much is printed of what is said in another conversation."""
+"""How many characters are printed of a message in another conversation."""
 
 
 class RunRequest(Struct, frozen=True):
-    """What was asked on the command line."""
+    """The request of a command line."""
 
     prompt: str | None
-    """None: only go on."""
+    """None: only continue unfinished work."""
     model: str | None = None
     images: tuple[Image, ...] = ()
     attachments: tuple[Attachment, ...] = ()
@@ -66,50 +67,52 @@ class RunRequest(Struct, frozen=True):
     json: bool = False
     """Events for a program, instead of answers for a person."""
     quiet: bool = False
-    """Only answers, and what a person must know."""
+    """Show only answers, and notes that a person must see."""
     draws: bool = True
-    """False: nothing is drawn anew, because a log is written to the terminal, too."""
+    """False: there is no live region, because a log is written to the terminal, too."""
 
 
 class RunOutput:
-    """What a run has to tell, to whoever is there: the person, or a program that reads events.
+    """The output of a run, for the person or for a program that reads events; also the terminal of the run, as a
+    channel.
 
-    Each answer of the conversation is told once, as it becomes an entry; an answer that was one before, and that an
-    earlier process has left unsent, as the message that this process sends: this is the terminal of a run as a channel.
-    Questions are told at the end of the run, slash commands cannot be typed."""
+    Each answer of the conversation is printed once: when it becomes an entry; or, if it was an entry before this run
+    and an earlier process has not sent it, when this process sends it as a message. Questions are reported as they
+    come, and shown to the person at the end of the run. Slash commands cannot be typed, so notices name commands of
+    `fledge`."""
 
     def __init__(self, session: str, *, streams: bool) -> None:
         """`streams`: a program reads events."""
         self._session, self._streams = session, streams
         self.progress: ProgressView | None = None
-        """What shows it, as long as something does."""
+        """The view that shows the output; None before and after the run."""
         self.run_id = ""
-        """Of the prompt, once it is accepted."""
+        """The run id of the prompt, once it is accepted."""
         self._first: int | None = None
-        """The newest entry when this began; None until that is known."""
+        """The newest entry when this run began; None until that is known."""
         self._heard: int | None = None
-        """The entry that a turn stood at when it was first heard of."""
+        """The newest entry at the first event of a turn; None until one came."""
         self.last = 0
-        """The newest entry that was looked at."""
+        """The newest entry that was read."""
         self._sent: set[int] = set()
         self.has_begun = asyncio.Event()
-        """Entries are told from here on, and it is known of each message whether it is one of them."""
+        """Set once it is known which entries are printed, and so of each message whether it is one of them."""
         self.notices: list[str] = []
 
     def _shown(self) -> ProgressView:
-        """What shows it. Raises OSError when the run is over: a message that comes then is sent by the next one."""
+        """The view. Raises OSError when the run is over: a message that comes then is sent by the next run."""
         if self.progress is None:
             raise OSError("the run is over")
         return self.progress
 
     def note(self, text: str) -> None:
-        """Something about the command itself. It can be told at any time."""
-        note(text)  # standard error is the progress's own while that shows something
+        """Print a note about the command itself; possible at any time."""
+        note(text)  # the view shows the lines of standard error while it is open
         if self.progress is not None:
             self.event(stream.NoticeLine(text=text))
 
     def answer(self, text: str, *, is_cut: bool = False) -> None:
-        """A whole answer. Raises if it cannot be printed."""
+        """Print a whole answer. Raises if it cannot be printed."""
         self._shown().words("")
         if self._streams:
             self.event(stream.AnswerLine(session_key=self._session, text=text, is_cut=is_cut))
@@ -117,27 +120,27 @@ class RunOutput:
             self._shown().print(f"{text.rstrip()}\n\n[{CUT}]" if is_cut else text.rstrip())
 
     def event(self, event: stream.StreamEvent | WireEvent | None) -> None:
-        """For a program alone. An event of the feed is told as it is."""
+        """Print an event, for a program only. An event of the feed is printed unchanged."""
         if self._streams and event is not None:
             self._shown().print(stream.line(event))
 
     # ---- entries
 
     def begin(self, newest: int) -> None:
-        """Entries that come after this one are told; and those that a turn has added since it was heard of, which may
-        go on before this is known."""
+        """Print entries after this one; and those that a turn has added since its first event, because a turn may go on
+        before this entry is known."""
         self._first = self.last = newest if self._heard is None else min(newest, self._heard)
         self.has_begun.set()
 
     def hear(self, entry: int) -> None:
-        """A turn stands at this entry."""
+        """A turn reports this entry as the newest; only the first report counts."""
         if self._heard is None:
             self._heard = entry
             if self._first is not None and self.last == self._first > entry:
                 self._first = self.last = entry
 
     def add(self, entries: list[Entry]) -> None:
-        """These entries have been added."""
+        """Print the answers and tool calls of entries that were added."""
         for entry in entries:
             if entry.role == "assistant" and entry.seq not in self._sent and is_worth_sending(entry.text):
                 self.answer(entry.text, is_cut=entry.is_cut)
@@ -148,7 +151,7 @@ class RunOutput:
     # ---- as a channel
 
     async def send(self, message: ChannelMessage) -> None:
-        """Tell the message, with the command that does what a slash command would."""
+        """Show the message; a slash command in it is replaced by the command of `fledge` that does the same."""
         await self.has_begun.wait()
         if message.about == "notice":
             text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
@@ -163,10 +166,10 @@ class RunOutput:
             self.answer(message.text)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is nothing to release."""
 
     def _is_new(self, message: ChannelMessage) -> bool:
-        """True of a message that is not told as an entry, before or after it is sent."""
+        """True if a message must be printed here, because it is not printed as an entry, before or after it is sent."""
         if not message.is_entry or message.session_key != self._session:
             return True
         is_told = self._first is not None and message.entry > self._first
@@ -177,17 +180,17 @@ class RunOutput:
 
 
 async def converse(where: Where, request: RunRequest, settings: SingleSettings = (), **options: Any) -> int:
-    """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
-    are of `fledge.open`, where this process drives the folder."""
+    """Send the prompt and wait until everything has settled; returns 0, 1 after an error, 3 if something waits for a
+    person. `options` go to `fledge.open` if this process drives the folder."""
     request = replace(request, session=request.session or where.session)
     told = RunOutput(request.session, streams=request.json)
 
     def goes_on() -> bool:
-        """Nothing is said that was not said before."""
+        """True if nothing new is sent: there is no prompt, or it is accepted already."""
         return request.prompt is None or bool(told.run_id)
 
     async with conversation_client(where, request.model, settings, told, told.note, goes_on, **options) as client:
-        # The folder is opened before anything is drawn: that may ask something, and may refuse.
+        # The folder is opened before anything is drawn, because opening may ask the person and may refuse.
         begun = await where.begin(client, request.session)
         async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
             told.progress = progress
@@ -201,7 +204,7 @@ async def converse(where: Where, request: RunRequest, settings: SingleSettings =
 
 
 class PromptRun:
-    """One prompt, or what is unfinished, until everything has settled."""
+    """One prompt, or the continuation of unfinished work, until everything has settled."""
 
     def __init__(
         self, client: Client, where: Where, request: RunRequest, told: RunOutput, progress: ProgressView
@@ -209,24 +212,24 @@ class PromptRun:
         self._client, self._where, self._request, self._session = client, where, request, request.session
         self._told, self._progress = told, progress
         self._heard = asyncio.Event()
-        """The feed has begun: what happens from here on is heard."""
+        """Set once the feed has begun: no event after that is missed."""
         self._failing_since: float | None = None
         self._printing = asyncio.Lock()
         self._activity = Activity()
         self._words = ""
-        """The answer on its way."""
+        """The answer in progress."""
         self._changed = asyncio.Event()
-        """Something happened below the conversation."""
+        """Set when something happened below the conversation."""
         self._names: dict[str, str] = {}
-        """What subagents are called, by session key."""
+        """The names of subagents, by session key."""
         self._begun: set[str] = set()
         self._ended: set[str] = set()
         self._asked: set[str] = set()
         """Session keys of subagents that have begun, run ids of those that ended, ids of questions and plans: each is
-        told once."""
+        reported once."""
 
     async def run(self) -> int:
-        """0, 1 after an error, 3 if a person is awaited."""
+        """Returns the exit code: 0, 1 after an error, 3 if something waits for a person."""
         try:
             return await first_code((self._listen(), self._converse(), self._look_around()))
         except FledgeError as error:
@@ -290,8 +293,8 @@ class PromptRun:
     # ---- what happens meanwhile
 
     async def _listen(self) -> int | None:
-        """Print answers as they come, and show what goes on; ends if the model cannot answer and is not waited for any
-        longer."""
+        """Print answers as they come, and show the progress; ends if the model cannot answer and the run waits no
+        longer for it."""
         async with aclosing(self._client.events(session=self._session)) as feed:
             async for event in feed:
                 if await self._hear(event):
@@ -299,7 +302,7 @@ class PromptRun:
         raise AssertionError("a feed goes on with the next holder")
 
     async def _hear(self, event: WireEvent) -> bool:
-        """True if the conversation is not waited for any longer."""
+        """Handle an event; True if the run waits no longer for the conversation."""
         match event["type"]:
             case "from" | "lost" as kind:
                 self._heard.set()
@@ -347,12 +350,13 @@ class PromptRun:
         return False
 
     def _forget_words(self) -> None:
-        """The answer on its way is an entry by now, or will not be one."""
+        """The answer in progress has become an entry, or will not become one."""
         self._words = ""
         self._progress.words("")
 
     async def _is_over(self, event: TurnEvent) -> bool:
-        """Whether the turn that has failed is left alone: nothing but a change can help, or patience is over."""
+        """True if the run waits no longer for a failed turn: only a change can help, or the turn has failed for too
+        long."""
         rest = await self._client.call("sessions.wait", session=self._session, timeoutMs=0)
         if not rest["failures"]:
             return False  # it ended with this error, or goes on already
@@ -375,7 +379,7 @@ class PromptRun:
     # ---- subagents
 
     async def _hear_run(self, event: WireEvent) -> None:
-        """Something happened to a subagent: it is told when it begins, waits for a person, and ends."""
+        """Handle an event of a subagent: its beginning, its waiting for a person and its end are shown."""
         key, run_id, phase = event["sessionKey"], event["runId"], event["phase"]
         if key not in self._names:
             self._names[key] = event["label"] or lines.name_of((await self._story(key)).run)
@@ -422,7 +426,7 @@ class PromptRun:
                 self._progress.tell(f"{who} · {waits_for_model(event)}")
 
     def _tell_asked(self, questions: Sequence[Question], plans: Sequence[Plan]) -> None:
-        """Questions and plans that wait for a person, each once."""
+        """Report questions and plans that wait for a person, each once."""
         for one in questions:
             line = stream.QuestionLine(id=one.id, session_key=one.session_key, tool=one.tool, arguments=one.arguments)
             self._tell_once(one.id, self._who(one.session_key), line)
@@ -438,7 +442,7 @@ class PromptRun:
             self._told.event(event)
 
     async def _look_around(self) -> None:
-        """Show all subagents at work, not more than once a second, where there is a place for them."""
+        """Show all subagents at work, at most once a second, if the view has a place for them."""
         await self._heard.wait()
         while self._progress.looks:
             await self._changed.wait()
@@ -448,7 +452,7 @@ class PromptRun:
             progress.children(self._activity.look(below, progress.now(), heard, is_talked_with=True))
             progress.turn(self._activity.turn)
             await asyncio.sleep(LOOK_S)
-        await asyncio.Event().wait()  # nobody looks
+        await asyncio.Event().wait()  # the view has no place for subagents
 
 
 _CONTINUE = "`fledge run --continue` goes on"

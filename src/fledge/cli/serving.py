@@ -25,8 +25,8 @@ def serve(
     host: str | None,
     port: int | None,
 ) -> int:
-    """Serve until told to end; without `drives` no agent runs here. Refused, with what to install, if the web parts are
-    not there; and a state folder, if no agent runs here."""
+    """Serve until stopped; without `drives` no agent runs here. Refused: the web parts are not installed (the error
+    says what to install); a state folder, if no agent runs here."""
     if not drives and not where.store:
         words = "needs --store: a state folder has no other process that runs its agents"
         raise BadInput("--no-drive", words + ignored_store())
@@ -57,14 +57,16 @@ def serve(
 
 
 def collect_less() -> None:
-    """Spare a process that runs for long most of the cycle collector's work: what the start made is not looked through
-    again, and new objects when there are 5000 more, not 700. With 1000 subagents at once that took 6 % of the CPU."""
+    """Reduce the work of the cycle collector in a process that runs for long: it does not examine the objects of the
+    start again, and it examines new ones when there are 5000 more, not 700. With 1000 subagents at once that work took
+    6 % of the CPU."""
     gc.freeze()
     gc.set_threshold(5000, *gc.get_threshold()[1:])
 
 
 def usable_model(config: Config, model: str | None) -> str | None:
-    """The model that is named or remembered, if the settings have none. Refused: one that is named without its key."""
+    """The named model, or the remembered one if the settings have none; None if the settings name it. Refused: a named
+    model whose key is missing."""
     settled = settled_model(config, os.environ, model)
     used = None if model is None else model_for_conversation(with_default_model(config, model), "main")
     if used is not None:

@@ -61,7 +61,7 @@ def init(folder: str) -> list[str]:
 
 
 def template() -> str:
-    """The text of a settings file in which everything is at its default and says what it means."""
+    """The text of a settings file in which every setting is at its default and explained."""
     tree: JsonObject = {}
     for one in describe():
         if "[]" not in one.key and "<" not in one.key:
@@ -87,7 +87,7 @@ def _lines(tree: Mapping[str, Any], depth: int) -> list[str]:
     for key, value in tree.items():
         if isinstance(value, dict):
             extra = {"agents": _AGENTS, "tools": _TOOLS}.get(key, "") if depth == 1 else ""
-            # A block with a key that must be given stays out as a whole.
+            # A block with a required key is commented out as a whole.
             off = "// " if any(isinstance(one, Setting) and one.default == "required" for one in value.values()) else ""
             lines += [f"{pad}{off}{key}: {{\n", *_lines(value, depth + 1), extra, f"{pad}{off}}},\n"]
         else:
@@ -125,8 +125,8 @@ def show(settings: SingleSettings, key: str | None, everything: bool = False) ->
 
 
 def trust_folder(folder: Path, or_nothing: bool = False) -> list[str]:
-    """Trust the settings of a folder as they are now, and say what that lets in. Refused, unless nothing will do as
-    well: a folder without settings."""
+    """Trust the settings of a folder as they are now, and list the settings that now count. Refused, unless
+    `or_nothing`: a folder without settings."""
     written = read_written(folder)
     if or_nothing and not written.names:
         return []
@@ -141,7 +141,8 @@ def trust_folder(folder: Path, or_nothing: bool = False) -> list[str]:
 
 
 def show_trust(folder: Path) -> list[str]:
-    """What `fledge trust` would trust: how the files differ from those that were trusted, and what that lets in."""
+    """A preview of `fledge trust`: how the files differ from those that were trusted, and which settings would
+    count."""
     written = read_written(folder)
     if not written.names:
         return [f"{folder} has no {FILE} and no agents/*.md: there is nothing to trust"]
@@ -185,9 +186,9 @@ def _agent(config: Config, agent_id: str) -> dict[str, object]:
 
 
 def settings_to_drive(settings: SingleSettings, tell: Callable[[str], None] = note) -> Loaded:
-    """The settings here for a process that drives: `tell` hears their warnings. If the project has changed since it was
-    trusted, whoever sits at the terminal is shown the difference and asked to trust it again, exactly as it was read.
-    Refused: a workspace that nobody said yes to."""
+    """The settings here for a process that drives; `tell` gets their warnings. If the project has changed since it was
+    trusted, a person at the terminal sees the difference and is asked to trust it again, exactly as it was read.
+    Refused: a workspace that holds the whole home folder and that the person has not allowed."""
     folder = Path.cwd()
     written = read_written(folder)
     found = discover(folder, settings, written=written)
@@ -205,12 +206,12 @@ def settings_to_drive(settings: SingleSettings, tell: Callable[[str], None] = no
 
 
 def distrust(folder: Path) -> list[str]:
-    """Take trust back."""
+    """Revoke the trust in a folder."""
     return [f"{folder} is {'no longer' if revoke(folder) else 'not'} trusted"]
 
 
 def trusted() -> list[str]:
-    """The folders that were trusted, and the broad workspaces that somebody said yes to."""
+    """The folders that were trusted, and the broad workspaces that the person has allowed."""
     projects = [
         path
         + ("" if is_trusted(read_written(Path(path))) else "  (changed since: not trusted until you trust it again)")
@@ -223,7 +224,7 @@ def trusted() -> list[str]:
 
 
 def trust_workspace(folder: Path, *, revoke: bool) -> list[str]:
-    """Let agents work in a folder that holds the whole home folder; `revoke`: take that back."""
+    """Let agents work in a folder that holds the whole home folder; `revoke`: revoke that."""
     place = os.path.realpath(folder)
     if revoke:
         return [f"agents may {'no longer' if workspaces.take_back(folder) else 'not'} work in {place}"]
@@ -232,8 +233,8 @@ def trust_workspace(folder: Path, *, revoke: bool) -> list[str]:
 
 
 def confirm_workspace(config: Config) -> None:
-    """Ask whoever sits at the terminal, once, whether agents may work here, if that is the whole home folder. Refused,
-    naming the command that says yes, if they do not or nobody sits there."""
+    """If agents would work in the whole home folder, ask the person at the terminal, once, whether they may. Refused,
+    naming the command that allows it: the person says no, or no person is at the terminal."""
     place = os.path.realpath(Path(config.agents.defaults.workspace or ".").expanduser())
     if not is_broad(place, os.path.realpath(Path.home())) or place in workspaces.accepted():
         return

@@ -1,6 +1,7 @@
-"""`fledge spawn` and `fledge send`: start something and wait for what comes of it, whoever holds the folder meanwhile.
+"""`fledge spawn` and `fledge send`: start a run, or send a message, and wait for the answer, also if the holder of the
+folder changes.
 
-They drive the folder themselves while they wait, if nobody else does.
+They drive the folder themselves while they wait, if no other process does.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from fledge.runtime.model_choice import settled_model
 from fledge.store.ways import CONTROL_SOCKET
 
 PROGRAM = "cli"
-"""The program that is told of what `fledge spawn` started."""
+"""The program that is the requester of the runs of `fledge spawn`."""
 LOOK_MS = 2000
 OPTIONS: Final = {
     "task": "task",
@@ -40,7 +41,7 @@ OPTIONS: Final = {
     "--runtime": "runtime",
     "idempotencyKey": "idempotencyKey",
 }
-"""What `fledge spawn` takes, each with its name among the parameters of a spawn."""
+"""The options of `fledge spawn`, each with the name of its parameter of a spawn."""
 WRITTEN: Final = {name: option for option, name in OPTIONS.items()} | {"agent": "--agent"}
 
 
@@ -55,7 +56,7 @@ def spawn(
     plan: bool,
     runtime: str,
 ) -> CommandOutput:
-    """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
+    """Start a run and wait for its result or its plan, also if the holder of the folder changes."""
     asked = {
         "task": task,
         "--label": label,
@@ -63,7 +64,7 @@ def spawn(
         "--timeout": timeout or None,
         "--plan": plan,
         "--runtime": runtime,
-        # Asked again under the same key it is the same run.
+        # A request that is repeated with the same key gives the same run.
         "idempotencyKey": RandomIds().unique(),
     }
     params = spawning_api.read(asked, OPTIONS)
@@ -91,7 +92,7 @@ def spawn(
                         return CommandOutput(words, made, AWAITS_A_PERSON)
 
     def check(fl: Fledge) -> None:
-        if run_id:  # another process began; whether this one can go on is known at once
+        if run_id:  # another process began the run: refuse at once if this one cannot go on with it
             fl.check(agent)
             return
         spawning_api.check(params, fl.config, fl.profiles, fl.program, model or "")
@@ -105,8 +106,8 @@ def spawn(
 
 
 def _left_behind(where: Where, run_id: str, error: str) -> CommandOutput:
-    """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
-    on."""
+    """The output for a run whose process has left, and which this one cannot drive: its result if it has one, else how
+    to go on."""
     short = short_id(run_id)
     if where.gateway is not None:
         return CommandOutput([f"run {short} goes on there, `fledge info {short}` shows it: {error}"], None, FAILED)
@@ -126,8 +127,8 @@ def _came_of(result: WireObject) -> CommandOutput:
 
 
 def send(where: Where, model: str | None, settings: SingleSettings, name: str | None, message: str) -> CommandOutput:
-    """Say something to a run, or to a conversation (None: that of this folder), and wait for the answer, whoever holds
-    the folder meanwhile."""
+    """Send a message to a run, or to a conversation (None: that of this folder), and wait for the answer, also if the
+    holder of the folder changes."""
 
     async def sending() -> CommandOutput:
         async with _driven(where, model, settings, check) as client:
@@ -144,7 +145,7 @@ def send(where: Where, model: str | None, settings: SingleSettings, name: str | 
                     return _answered(reply)
 
     def check(fl: Fledge) -> None:
-        if model is not None and name in (None, "main"):  # it is for main; whose a run is, only the folder knows
+        if model is not None and name in (None, "main"):  # it is for main; only the folder knows the agent of a run
             fl.check()
 
     return asyncio.run(sending())
@@ -159,8 +160,8 @@ def _answered(reply: WireObject) -> CommandOutput:
 
 
 def _driven(where: Where, model: str | None, settings: SingleSettings, check: Callable[[Fledge], None]) -> Client:
-    """A client; the folder is driven here if no other process does and `check` has nothing against it. The settings are
-    read once."""
+    """A client that drives the folder in this process if no other process does and `check` raises nothing. The settings
+    are read once."""
 
     @cache
     def config() -> Config:

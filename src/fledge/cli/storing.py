@@ -1,5 +1,5 @@
-"""`fledge store copy SOURCE TARGET`: a store in another database, and how to go on with it. `fledge store files ADDRESS
-DIR`: another folder for the files of a store on a server.
+"""`fledge store copy SOURCE TARGET`: copies a store to another database, and says how to go on with it. `fledge store
+files ADDRESS DIR`: sets another folder for the files of a store on a server.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from fledge.store.copying import copy
 
 
 def change(action: str, source: str, target: str) -> list[str]:
-    """Copy the store, or let the files of one be in another folder (`files`); answers what was done and what to do
-    next, in lines."""
+    """Copy the store, or set another folder for the files of one (`files`); returns lines that say what was done and
+    what to do next."""
     if action == "files":
         return _move_files(source, target)
     done = asyncio.run(copy(_place(source), _place(target)))
@@ -26,7 +26,7 @@ def change(action: str, source: str, target: str) -> list[str]:
 
 
 def _move_files(url: str, folder: str) -> list[str]:
-    """Let the files of a store be in this folder from now on; answers that in a line."""
+    """Make this folder the one with the files of a store; returns a line that says so."""
     if not is_address(url):
         raise BadInput("source", "must be the address of a store: postgresql://…")
     path = Path(folder).expanduser()

@@ -1,7 +1,7 @@
-"""What `fledge run --json` prints: one JSON object a line, each of a type of this file, `settled` last.
+"""The output of `fledge run --json`: one JSON object a line, each of a type of this file, `settled` last.
 
-Names and values are those of the gateway's feeds: keys in camelCase, times in milliseconds, kinds and phases in the
-same words; `run` and `lost` are the feed's own. The page for programs is docs/protocol.md.
+Names and values are those of the gateway's feeds: keys in camelCase, points in time in milliseconds, kinds and phases
+in the same words; `run` and `lost` are the feed's own. The page for programs is docs/protocol.md.
 """
 
 import json
@@ -23,7 +23,7 @@ class SessionLine(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class TextLine(SessionLine, frozen=True, kw_only=True, tag="text"):
-    """A piece of an answer of the conversation, as it comes. What comes of it is told as `answer`."""
+    """A piece of an answer of the conversation, as it comes. The answer comes as `answer` once it is whole."""
 
     text: str
 
@@ -34,13 +34,13 @@ class ToolLine(SessionLine, frozen=True, kw_only=True, omit_defaults=True, tag="
     kind: Literal["tool:start", "tool:end"]
     call: str
     text: str
-    """The tool's name when it begins, what it gave back when it ends."""
+    """The tool's name when it begins, its result when it ends."""
     arguments: str = ""
-    """Of `tool:start`: as the model wrote them."""
+    """Of `tool:start`: the arguments, as the model wrote them."""
 
 
 class UsageLine(SessionLine, frozen=True, kw_only=True, tag="usage"):
-    """What one reply of the conversation or of a subagent has used."""
+    """The usage of one reply of the conversation or of a subagent."""
 
     tokens_in: int
     tokens_out: int
@@ -49,14 +49,14 @@ class UsageLine(SessionLine, frozen=True, kw_only=True, tag="usage"):
 
 
 class FailureLine(SessionLine, frozen=True, kw_only=True, omit_defaults=True, tag="error"):
-    """A model could not answer. It is asked again by itself, unless `settled` follows."""
+    """A model could not answer. It is asked again automatically, unless `settled` follows."""
 
     kind: Literal["retry", "error"]
     text: str
     remedy: str = ""
-    """What a person must change before another try can help."""
+    """The change that a person must make before another try can help."""
     retry_in_s: float = 0.0
-    """In how many seconds it is tried again; 0 if nobody knows."""
+    """In how many seconds the model is asked again; 0 if that is not known."""
 
 
 class ResultLine(SessionLine, frozen=True, kw_only=True, tag="result"):
@@ -101,7 +101,7 @@ class AnswerLine(SessionLine, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class NoticeLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="notice"):
-    """What the command itself has to say: what it says on standard error, too."""
+    """A note of the command itself, which it also prints on standard error."""
 
     text: str
 
@@ -134,7 +134,7 @@ def line(event: StreamEvent | Mapping[str, Any]) -> str:
 
 
 def of_turn(event: TurnEvent, conversation: str) -> StreamEvent | None:
-    """The stream's event for an event of a turn; None if the stream does not tell it."""
+    """The stream's event for an event of a turn; None if the stream does not have it."""
     key, text = event.session, event.text
     match event.kind:
         case "assistant:text":

@@ -1,9 +1,10 @@
-"""The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
-`sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `permissions`, `event`, `heartbeat`.
+"""The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `health`,
+`undelivered`, `sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `permissions`, `event`, `heartbeat`.
 
-Each calls verbs of `commands`, through the process that holds the folder or a gateway, and answers `CommandOutput`:
-lines for people, and what the verb answered for `--json`. What is decided in a folder nobody drives goes on when
-somebody does: `fledge run --continue`, or chat. What only some of them need is imported by those: a look is quick.
+Each calls verbs of `commands`, through the process that holds the folder or a gateway, and returns `CommandOutput`:
+lines for people, and the answer of the verb for `--json`. After a decision in a folder that no process drives, the work
+goes on when one does: `fledge run --continue`, or chat. Imports that only some commands need are inside these commands,
+so that a look is quick.
 """
 
 import asyncio
@@ -19,30 +20,31 @@ from fledge.errors import BadInput, HolderLeft, StoreError
 GOES_ON = "`fledge run --continue` goes on with it"
 MOST_RUNS = 1000
 MOST_ROWS = 500
-"""Of one page."""
+"""The most rows of one page."""
 
 
 # ---- one call --------------------------------------------------------------------------------------------------------
 
 
 class VerbAnswer(NamedTuple):
-    """What a verb answered, as it stands on the wire."""
+    """The answer of a verb, as it is on the wire."""
 
     value: Any
     is_held: bool
-    """Another process answered, which drives the folder."""
+    """True if other processes go on with the decision: the holder of the folder has answered, or the store is on a
+    server."""
 
     @property
     def later(self) -> str:
-        """Who goes on with what was decided, where nobody does."""
+        """Words that name the command which goes on with a decision; empty if other processes do."""
         return "" if self.is_held else f"; {GOES_ON}"
 
 
 def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> VerbAnswer:
-    """Call a verb there. What was decided in a folder that nobody drives holds, and its settings count. What a `target`
-    means depends on the project folder.
+    """Call a verb there. A decision in a folder that no process drives is stored, under the settings that apply here.
+    The meaning of a `target` depends on the project folder.
 
-    With `once=False` it may be carried out twice without harm.
+    With `once=False` the request may be carried out twice without harm.
     """
     if "target" in params:
         params["folder"] = where.project
@@ -58,7 +60,7 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> Ve
 
 
 def looking_client(where: Where) -> Client:
-    """A client for commands that drive nothing: of a folder without a holder they only open the store."""
+    """A client for commands that drive nothing: if the folder has no holder, it only opens the store."""
     return where.client(AtRest(where.state, _settings, where.store))
 
 
@@ -72,23 +74,23 @@ def _settings() -> Any:
 
 
 class RunsWanted(NamedTuple):
-    """Which runs `ps` and `tree` show."""
+    """The selection of runs that `ps` and `tree` show."""
 
     filter: str
     search: str
     agent: str
     session: str
-    """Only below this one; empty: of `ps` the conversation of this folder, of `tree` everything."""
+    """Only runs below this session; empty: for `ps` below the conversation of this folder, for `tree` all."""
     limit: int
 
     @property
     def is_narrowed(self) -> bool:
-        """Only some runs are wanted, and nothing else."""
+        """True if only some runs are wanted, and nothing else."""
         return bool(self.search or self.agent or self.session or self.filter != "all")
 
 
 class RunsPage(NamedTuple):
-    """What `ps` and `tree` show."""
+    """The data that `ps` and `tree` show."""
 
     page: Any
     around: Any
@@ -97,7 +99,7 @@ class RunsPage(NamedTuple):
 
     @property
     def total(self) -> int | None:
-        """How many runs there are of those that are wanted; None if that was not counted."""
+        """How many runs match the selection; None if that was not counted."""
         return None if self.wanted.search or self.wanted.agent else int(self.page["counts"][self.wanted.filter])
 
     @property
@@ -107,11 +109,12 @@ class RunsPage(NamedTuple):
 
 
 What = Literal["ps", "tree"]
-"""How runs are shown, and which, unless others are wanted: of the conversation of this folder, or all."""
+"""The command: it decides how runs are shown and, unless `--session` names others, which: those of the conversation of
+this folder, or all."""
 
 
 async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> RunsPage:
-    """The rows that are wanted, and what goes on around them."""
+    """The rows of the selection, and the overview of the folder."""
     around = await client.call("overview", session=where.session, limit=0)
     below = "" if what == "tree" else around["sessionKey"]
     if wanted.session:
@@ -121,8 +124,8 @@ async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> 
 
 
 async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
-    """The first rows that are wanted, active ones first, as the wire has them. Several pages are read where one ends
-    early, or more are wanted than one holds."""
+    """The first rows of the selection, active ones first, as they are on the wire. Several pages are read if one ends
+    early, or if more rows are wanted than a page holds."""
     if wanted.limit < 1:
         raise BadInput("--limit", "must be 1 or more", wanted.limit)
     given: dict[str, Any] = {"filter": wanted.filter, "search": wanted.search, "agent": wanted.agent, "below": below}
@@ -136,9 +139,9 @@ async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
 
 
 def runs(where: Where, what: What, wanted: RunsWanted) -> CommandOutput:
-    """`ps`: what goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs
-    that are wanted, alone. `tree`: the runs as trees, of the conversation of this folder, then of others and of
-    programs."""
+    """`ps`: the state and the runs of this folder's conversation, and everything that waits for a person, in any
+    conversation; or only the runs of the selection. `tree`: the runs as trees, first those of this folder's
+    conversation, then those of others and of programs."""
 
     async def looking() -> RunsPage:
         async with looking_client(where) as client:
@@ -156,24 +159,24 @@ def info(where: Where, name: str) -> CommandOutput:
 
 
 def log(where: Where, name: str | None, last: int, tools: bool) -> CommandOutput:
-    """The newest of a transcript; None: of the conversation that `ps` shows."""
+    """The newest entries of a transcript; None: of the conversation that `ps` shows."""
     limit = _limit(last)
     key = _session(where, name, begins=False)
     return _show(where, "sessions.history", session=key, limit=limit, tools=tools)
 
 
 def health(where: Where) -> CommandOutput:
-    """How the process that drives the folder is."""
+    """The state of the process that drives the folder."""
     return _show(where, "health")
 
 
 def sessions(where: Where, last: int) -> CommandOutput:
-    """Every session, the latest active first."""
+    """The sessions, the latest active first, at most `last`."""
     return _show(where, "sessions.list", limit=_limit(last))
 
 
 def _limit(last: int) -> int:
-    """What a verb takes for `-n`."""
+    """The limit that a verb gets for `-n`."""
     if last < 1:
         raise BadInput("-n", "must be 1 or more", last)
     return min(last, MOST_RUNS)
@@ -186,7 +189,7 @@ def _show(where: Where, method: str, **params: Any) -> CommandOutput:
 
 
 def _rendering() -> Any:
-    """What makes lines for people, which `--json` does not need."""
+    """The module that makes lines for people, which `--json` does not need."""
     from fledge.cli import rendering
 
     return rendering
@@ -205,7 +208,7 @@ def _next_attempt(done: str, told: VerbAnswer) -> CommandOutput:
 
 
 def kill(where: Where, name: str, dry_run: bool = False) -> CommandOutput:
-    """End a run and everything below it; `all` ends every one of the conversation of this folder. `dry_run`: only show
+    """End a run and everything below it; `all` ends every run of the conversation of this folder. `dry_run`: only show
     what would end."""
     if dry_run:
         shown = _show(where, "runs.ends", target=name)
@@ -221,7 +224,7 @@ def resume(where: Where, name: str, words: str) -> CommandOutput:
 
 
 def again(where: Where, name: str) -> CommandOutput:
-    """Start another run with the same task and parameters, for whoever asked for the first."""
+    """Start another run with the same task and parameters, for the requester of the first."""
     from fledge.core.keys import short_id
 
     told = ask(where, "runs.again", target=name)
@@ -279,15 +282,15 @@ def event(where: Where, text: str, name: str | None) -> CommandOutput:
 
 
 def heartbeat(where: Where, name: str | None, reason: str) -> CommandOutput:
-    """Ask for a heartbeat of a session; None: of the conversation of this folder."""
+    """Request a heartbeat of a session; None: of the conversation of this folder."""
     key = _session(where, name, begins=True)
     told = ask(where, "heartbeat.request", session=key, reason=reason)
     return CommandOutput([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
 def _session(where: Where, name: str | None, *, begins: bool) -> str:
-    """The key of the session that a word means; None: that of the conversation of this folder. `begins`: it begins if
-    it has not; else `main` is meant until then."""
+    """The key of the session that a word names; None: that of the conversation of this folder. `begins`: that
+    conversation begins if it has not; otherwise `main` stands for it until it has begun."""
     if not name and begins:
         told = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
     else:
@@ -296,8 +299,8 @@ def _session(where: Where, name: str | None, *, begins: bool) -> str:
 
 
 def take_in(where: Where, workspace: Path, is_named: bool) -> list[str]:
-    """Take in the documents of a workspace that were left out, as they are now; answers what was done, in lines. A
-    state folder that nobody named need not be there."""
+    """Take in the documents of a workspace that were left out, as they are now; returns what was done, as lines. A
+    state folder that the command line does not name need not exist."""
     from fledge.store.files import DATABASE
     from fledge.workspaces.documents import versions_in
 

@@ -1,8 +1,8 @@
-"""`fledge tree --watch` and `fledge ps --watch`: the same lines, drawn anew in place while something happens; in a pipe
-a line for each run whose state has changed.
+"""`fledge tree --watch` and `fledge ps --watch`: the same lines, redrawn in place while something happens; in a pipe a
+line for each run whose state has changed.
 
-It ends when everything has settled and nothing waits for a person. A folder that nobody drives is looked at again and
-again: somebody may come.
+It ends when everything has settled and nothing waits for a person. A folder that no process drives is looked at again
+and again, because one may begin to drive it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from fledge.core.printable import printable
 from fledge.errors import Refused
 
 LOOK_S: Final = 1.0
-"""How long after a look the next one follows, if nothing happens: times in the lines have changed by then."""
+"""How long after a look the next one follows, if nothing happens: the times in the lines have changed by then."""
 PAUSE_S: Final = 0.1
 """The least time between two looks."""
 INTERRUPTED: Final = 130
@@ -37,18 +37,18 @@ Looks = AsyncGenerator[RunsPage, None]
 
 
 def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -> int:
-    """Show it until everything has settled, or Ctrl-C. Without `draws` nothing is drawn anew: something else writes to
-    the terminal, too."""
+    """Show the runs until everything has settled, or Ctrl-C. Without `draws` nothing is redrawn in place: a log is
+    written to the terminal, too."""
     try:
         return asyncio.run(until_ended(_watch(where, what, wanted, draws)))
     except KeyboardInterrupt:
-        return INTERRUPTED  # what is watched goes on
+        return INTERRUPTED  # the runs go on
 
 
 async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> int:
     async with verbs.looking_client(where) as client:
         again = partial(verbs.look, client, where, what, wanted)
-        first = await again()  # what is refused is refused before anything is drawn
+        first = await again()  # a refusal comes before anything is drawn
         async with opened_outputs() as outputs:
             looks = _follow(first, again, client)
             if draws and draws_on(sys.stdout):
@@ -60,7 +60,8 @@ async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> i
 
 
 async def _follow(seen: RunsPage, again: Callable[[], Awaitable[RunsPage]], client: Client) -> Looks:
-    """How everything stands, looked at again whenever something has happened, until it is over."""
+    """The state of the runs, read again whenever something has happened, and at least every `LOOK_S`, until it is
+    over."""
     changed = asyncio.Event()
     listening = asyncio.ensure_future(_listen(client, changed))
     try:
@@ -78,7 +79,7 @@ async def _follow(seen: RunsPage, again: Callable[[], Awaitable[RunsPage]], clie
 
 
 def _is_over(seen: RunsPage) -> bool:
-    """Nothing is left to do, and nothing waits for a person."""
+    """True if nothing is left to do and nothing waits for a person."""
     around = from_wire(Overview, seen.around)
     return not (around.is_unfinished or around.questions or around.plans)
 
@@ -90,7 +91,7 @@ async def _listen(client: Client, changed: asyncio.Event) -> None:
                 async for _ in feed:
                     changed.set()
         except Refused:
-            await asyncio.sleep(LOOK_S)  # nobody drives the folder; somebody may, by then
+            await asyncio.sleep(LOOK_S)  # no process drives the folder; one may by then
 
 
 # ---- in a terminal ---------------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def picture(lines: Sequence[str], width: int, room: int) -> list[str]:
 
 
 async def _in_place(outputs: Outputs, looks: Looks, what: What) -> None:
-    """Draw the lines anew at each look; the last ones stay. ImportError: what it takes is not installed."""
+    """Redraw the lines at each look; the last ones stay. ImportError: the extra `chat` is not installed."""
     from fledge.cli.term.inplace import in_place
 
     shown: list[str] = []

@@ -1,6 +1,6 @@
-"""Where a command asks: a state folder of this machine, a store on a server (`--store`), or a gateway elsewhere
-(`--gateway`); and, unless one is named, in which conversation: that of the project folder it is given in. The one place
-that reads these options and their environment variables."""
+"""The target of a command: a state folder of this machine, a store on a server (`--store`), or a gateway elsewhere
+(`--gateway`); and its conversation, unless one is named: that of the project folder in which the command is given. The
+one place that reads these options and their environment variables."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from fledge.store.addresses import folder_of, is_address, shown
 from fledge.store.ways import token_in
 
 OWN_CONVERSATION: Final = "this folder has a conversation of its own now"
-"""Said once, in a folder whose conversation begins, where there is an earlier one for all folders."""
+"""Shown once, when the conversation of a folder begins and there is an earlier one for all folders."""
 RESTART_S: Final = 5.0
-"""How long a gateway that was there is waited for."""
+"""How long a command waits for a gateway that has answered before."""
 
 
 class Where(NamedTuple):
@@ -28,17 +28,18 @@ class Where(NamedTuple):
     state: Path
     gateway: Gateway | None = None
     project: str = ""
-    """By its real path; empty if it is none, or if a gateway is asked, which knows nothing of folders here."""
+    """Its real path; empty if the current folder is no project, or for a gateway, which knows nothing of folders
+    here."""
     store: str = ""
-    """The address of the store, if it is on a server; then the folder has only its files."""
+    """The address of the store, if it is on a server; then `state` has only its files."""
 
     @property
     def session(self) -> str:
-        """The conversation that is meant where none is named: the project's, else `main`."""
+        """The conversation of a command that names none: the project's, else `main`."""
         return project_key(self.project) if self.project else main_key()
 
     def client(self, local: Local, settings: tuple[str, ...] = ()) -> Client:
-        """A client of it; `local` does for the folder what no other process does."""
+        """A client for this target; `local` does the work in the folder that no other process does."""
         if self.gateway is not None:
             return Elsewhere(self.gateway, RESTART_S)
         if self.store:
@@ -46,7 +47,7 @@ class Where(NamedTuple):
         return Folder(self.state, local, settings=settings)
 
     async def begin(self, client: Client, session: str = "") -> WireObject:
-        """Let a conversation begin, if it has not: the named one, else the one that is meant here."""
+        """Let a conversation begin, if it has not: the named one, else the conversation of this folder."""
         begun: WireObject = await client.call(
             "sessions.open", once=False, session=session or self.session, folder=self.project
         )
@@ -54,20 +55,21 @@ class Where(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Where it is, for people."""
+        """The address or path of the target, for people."""
         if self.gateway is not None:
             return self.gateway.address
         return shown(self.store) if self.store else str(self.state)
 
 
 def state_folder(given: str | None, env: Mapping[str, str]) -> Path:
-    """Where state is kept: as given, else `$FLEDGE_STATE`, else `~/.fledge`."""
+    """The state folder: as given, else `$FLEDGE_STATE`, else `~/.fledge`."""
     return Path(given or env.get("FLEDGE_STATE") or "~/.fledge").expanduser()
 
 
 def folder_or_store(state: str | None, store: str | None, env: Mapping[str, str]) -> Where:
     """The folder or the store that the options name, else `$FLEDGE_STORE`, else `$FLEDGE_STATE`. A folder that is named
-    beside a store has the files of that store. Refused, without being repeated: what is no address of a server."""
+    beside a store has the files of that store. Refused: an address that is not one of a server; the error does not
+    repeat it."""
     if store == "":
         raise BadInput("--store", "is empty: give the address of a server, or leave it out")  # a variable that is unset
     address = store or ("" if state else env.get("FLEDGE_STORE", ""))
@@ -83,16 +85,18 @@ def folder_or_store(state: str | None, store: str | None, env: Mapping[str, str]
 
 
 def ignored_store() -> str:
-    """Words about a variable that a person may have relied on, for errors of commands that need a store; else empty."""
+    """Words for errors of commands that need a store: a variable that the person may have relied on does not count;
+    empty if it is not set."""
     return "; FLEDGE_STORE does not count beside --state: give --store too" if os.environ.get("FLEDGE_STORE") else ""
 
 
 def project_here(env: Mapping[str, str]) -> str:
-    """The project folder that the current folder is, by its real path. The home folder and what holds it are none."""
+    """The current folder as the project folder, by its real path; empty for the home folder and the folders that
+    contain it, which are no projects."""
     try:
         here = os.path.realpath(Path.cwd())
         here.encode()
-    except (OSError, UnicodeEncodeError):  # the folder was removed, or its name is no text
+    except (OSError, UnicodeEncodeError):  # the folder was removed, or its name is not UTF-8
         return ""
     return "" if is_broad(here, os.path.realpath(Path(env.get("HOME") or "~").expanduser())) else here
 
@@ -105,8 +109,8 @@ def where(
     env: Mapping[str, str],
     store: str | None = None,
 ) -> Where:
-    """What the options of a command mean. Refused: both a folder or store and a gateway; for a gateway, settings,
-    because it has its own, and no token."""
+    """The target that the options of a command name. Refused: a gateway beside a folder or store; settings for a
+    gateway, because it has its own; a gateway without a token."""
     address = gateway or (None if state or store else env.get("FLEDGE_GATEWAY"))
     if not address:
         if token_file is not None:

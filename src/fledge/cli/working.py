@@ -1,7 +1,7 @@
-"""`fledge worker`: an engine without a gateway, on a store of a server, until it is told to end.
+"""`fledge worker`: an engine without a gateway, on a store on a server, until it is stopped.
 
-It says what it works with once it is ready. SIGTERM and Ctrl-C let every session go, which another worker takes up, and
-end it with exit code 0.
+Once it is ready, it prints its store, lanes and agents. SIGTERM and Ctrl-C release every session, which another worker
+then takes over, and end the process with exit code 0.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ NEEDS_STORE: Final = (
 
 
 def work(where: Where, model: str | None, settings: SingleSettings, json: bool) -> int:
-    """Run agents until told to end. Refused: no store, or no model that can be used."""
+    """Run agents until stopped. Refused: no store, or no model that can be used."""
     logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
     config = settings_to_drive(settings).config
     named = usable_model(config, model)

@@ -1,1 +1,1 @@
-"""The ways to the verbs of `commands`, for whoever is not the process that holds the state folder."""
+"""Ways to call the verbs of `commands` for programs that do not know which process holds the state folder."""

@@ -1,7 +1,9 @@
-"""What a guest of a folder is made of: verbs with typed answers, waits, and what it hears, whoever holds the folder.
+"""The base of a guest of a folder: calls of verbs with typed answers, waits, and events. Any process may hold the
+folder.
 
-One feed of runs wakes whoever waits for a run; another, only while somebody listens, tells what happens in turns. Both
-go on with the next holder. A wait never trusts the feed: woken or not, it asks.
+One feed of runs wakes callers that wait for a run; a second feed, followed only once there is a listener, has the
+events inside turns. Both continue with the next holder. A wait takes no value from a feed: an event wakes it, and it
+asks again.
 """
 
 import asyncio
@@ -21,22 +23,22 @@ from fledge.runtime.feed import Feed, Subscription, TurnEvent
 T = TypeVar("T")
 
 SLICE_MS = 60_000
-"""One request waits no longer than this; whoever waits longer asks again."""
+"""One request waits no longer than this; a longer wait sends several requests."""
 TROUBLE_S = 1.0
-"""How long a feed that cannot be heard is left alone."""
+"""The pause before a feed that failed is opened again."""
 
 log = logging.getLogger("fledge.client")
 
 
 class VerbCaller:
-    """The verbs of a folder, for one program. `start` it, and `close` it when done."""
+    """Calls the verbs of a folder for one program. `start` it, and `close` it when done."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._waiting: dict[str | None, set[asyncio.Event]] = {}
-        """By session: those who wait for it to move; by None, for anything."""
+        """By session: the events of callers that wait until it moves; by None: until any session moves."""
         self._trouble: FledgeError | None = None
-        """Why nothing can be heard now."""
+        """The error that keeps the feeds from working now; None if they work."""
         self._told: list[Callable[[WireEvent], None]] = []
         self._turns = Feed()
         self._hears_runs, self._hears_turns = asyncio.Event(), asyncio.Event()
@@ -44,10 +46,10 @@ class VerbCaller:
         self._is_open = False
         self.background = BackgroundTasks(log, lambda: self._is_open)
         self.asks = False
-        """Somebody here answers questions to a person."""
+        """True if a function of this program answers the questions that wait for a person."""
 
     async def start(self) -> None:
-        """Hear what happens from here on."""
+        """Follow the feed of runs from now on, and that of turns if there is a listener."""
         self._is_open = True
         self.background.start(self._follow(False, self._hears_runs, self._ran))
         if self._follows_turns:
@@ -55,18 +57,18 @@ class VerbCaller:
         await self._hears_runs.wait()
 
     async def close(self) -> None:
-        """Ask nothing more; whoever waits is told."""
+        """Make no more calls. Wakes callers that wait: they get `Refused`."""
         self._is_open = False
         await self.background.end()
         self._wake(None)
         await self._client.close()
 
     async def call(self, kind: type[T], method: str, *, once: bool = True, **params: object) -> T:
-        """What a verb answers, as a value of the library."""
+        """The answer of a verb, as a value of the library."""
         if not self._is_open:
             raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
         if self._follows_turns:
-            await self._hears_turns.wait()  # so that nothing of what this sets going is missed
+            await self._hears_turns.wait()  # so that no event of the work that this starts is missed
         return await self._client.value(kind, method, once=once, **params)
 
     # ---- waiting
@@ -74,8 +76,8 @@ class VerbCaller:
     async def until(
         self, key: str | None, look: Callable[[], Awaitable[T | None]], ends_at: float | None = None
     ) -> T | None:
-        """What `look` finds, as soon as it finds something; it looks whenever this session moves (None: any does). None
-        if the deadline passes first."""
+        """The value of `look`, as soon as it is not None; `look` is called at once and whenever this session moves
+        (`key` None: any session). None if the deadline passes first."""
         moved = asyncio.Event()
         self.watch(moved, key)
         try:
@@ -90,22 +92,23 @@ class VerbCaller:
             self.unwatch(moved, key)
 
     def watch(self, moved: asyncio.Event, key: str | None) -> None:
-        """Set this event whenever this session (None: any) moves, or nothing can be heard, until `unwatch`."""
+        """Set this event whenever this session (None: any) moves or a feed fails, until `unwatch`."""
         self._waiting.setdefault(key, set()).add(moved)
 
     def unwatch(self, moved: asyncio.Event, key: str | None) -> None:
-        """Leave the event alone from now on."""
+        """Stop setting the event."""
         self._waiting[key].discard(moved)
         if not self._waiting[key]:
             del self._waiting[key]
 
     def check_heard(self) -> None:
-        """Raise why nothing can be heard of the folder now, if that is so."""
+        """Raise the error that keeps the feeds of the folder from working now, if there is one."""
         if self._trouble is not None:
             raise self._trouble
 
     async def in_slices(self, look: Callable[[int], Awaitable[T | None]], ends_at: float | None) -> T | None:
-        """What `look` finds, given so many milliseconds to wait at a time; None if the deadline passes first."""
+        """The value of `look`, as soon as it is not None; each call of `look` gets the milliseconds that it may wait.
+        None if the deadline passes first."""
         while True:
             left_ms = SLICE_MS if ends_at is None else round(max(0.0, ends_at - time.monotonic()) * 1000)
             if (found := await look(min(SLICE_MS, left_ms))) is not None:
@@ -113,10 +116,10 @@ class VerbCaller:
             if left_ms == 0:
                 return None
 
-    # ---- hearing
+    # ---- events
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
-        """Hear what happens inside turns from now on, of all sessions: the holder drives them all."""
+        """Subscribe to the events inside turns from now on, of all sessions: the holder drives them all."""
         if not self._follows_turns:
             self._follows_turns = True
             if self._is_open:
@@ -124,14 +127,14 @@ class VerbCaller:
         return self._turns.listen(size, poke)
 
     def on_event(self, told: Callable[[WireEvent], None]) -> None:
-        """Be told every event of the feed of runs. Must not raise or block."""
+        """Call this function with every event of the feed of runs. It must not raise or block."""
         self._told.append(told)
 
     def _follow_turns(self) -> None:
         self.background.start(self._follow(True, self._hears_turns, self._turned))
 
     async def _follow(self, live: bool, hears: asyncio.Event, take: Callable[[WireEvent], None]) -> None:
-        """Hear a feed for ever. While it cannot be heard, whoever waits is told why."""
+        """Follow a feed for ever. While it fails, callers that wait get its error."""
         cursor: int | None = None
         while True:
             try:
@@ -139,7 +142,7 @@ class VerbCaller:
                     cursor = event.get("cursor", cursor)
                     self._trouble = None
                     if event["type"] == "closing":
-                        hears.clear()  # until the next holder tells it
+                        hears.clear()  # until the feed of the next holder has begun
                     else:
                         hears.set()
                     take(event)
@@ -156,7 +159,7 @@ class VerbCaller:
             told(event)
 
     def _wake(self, key: str | None) -> None:
-        """Let those look who wait for this session; with None, all."""
+        """Wake the callers that wait for this session; with None, all."""
         for waits_for, waiting in self._waiting.items():
             if key is None or waits_for in (None, key):
                 for moved in waiting:
@@ -167,10 +170,10 @@ class VerbCaller:
             case "turn":
                 self._turns.emit(turn_event(event))
             case "lost" | "closing":
-                # With a holder that left, nobody knows how many.
+                # If the holder left, the number of lost events is unknown.
                 self._turns.emit(TurnEvent("lost", "", count=event.get("count", 0)))
 
 
 def deadline(timeout: float | None) -> float | None:
-    """When a wait of so many seconds ends, by `time.monotonic`; None waits for ever."""
+    """When a wait of `timeout` seconds ends, by `time.monotonic`; None waits for ever."""
     return deadline_after(time.monotonic(), timeout)

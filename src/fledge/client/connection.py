@@ -1,7 +1,8 @@
-"""A connection to the process that holds a state folder: requests side by side, and feeds, until either side leaves.
+"""A connection to the process that holds a state folder. It carries concurrent requests, and feeds, until either side
+closes it.
 
-Two ways lead there: its control socket, a socket in the folder that no stranger can reach, and the WebSocket of a
-gateway, with a token. Both carry the same messages, so values, errors and feeds are the same.
+There are two transports: the control socket, a socket in the folder that only its owner can reach, and the WebSocket of
+a gateway, with a token. Both carry the same messages, so values, errors and feeds are the same.
 """
 
 import asyncio
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     import aiohttp
 
 ANSWER_S: Final = 60.0
-"""How long an answer may take, besides what the request itself lets it wait: verbs that wait do so for 30 s unless told
-otherwise."""
+"""How long an answer may take, in addition to the wait that the request itself asks for: verbs that wait do so for 30 s
+if the request names no time."""
 CONNECT_S: Final = 5.0
 LARGE_BYTES: Final = 64 * 1024
-"""A request larger than this goes alone: nothing waits behind it, and if the other side refuses its size, it is clear
-what was refused."""
+"""A request larger than this is sent separately: no other request waits behind it, and if the other side refuses its
+size, it is clear which request was refused."""
 MOST_BYTES: Final = 1 << 62
-"""How long a message of the other side may be: as long as it is."""
+"""The limit for the length of a message from the other side: in effect, none."""
 MOST_HEARD: Final = 10_000
-"""How many events wait for a slow reader of a feed before what turns tell is dropped."""
+"""How many events wait for a slow reader of a feed before events of turns are dropped."""
 
 VerbParams = Mapping[str, object]
 """The parameters of a verb, by their names on the wire."""
@@ -46,27 +47,27 @@ class ClientPipe(Protocol):
     """Carries whole messages."""
 
     async def send(self, message: bytes) -> None:
-        """Send one; ConnectionError if the other side is gone."""
+        """Send a message. Raises ConnectionError if the other side is gone."""
 
     async def receive(self) -> bytes | None:
-        """The next one; None once the other side is gone."""
+        """The next message; None once the other side is gone."""
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
 
 class VerbServer(Protocol):
-    """Where a process can be asked."""
+    """A place at which a process answers requests: a control socket or a gateway."""
 
     async def reach(self) -> ClientPipe:
-        """A new connection. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
+        """A new connection. Raises HolderLeft if no process accepts it, Refused if the process rejects it."""
 
     async def alone(self, number: int, request: bytes, wait_s: float) -> WireEvent:
-        """The answer to one request, which is large."""
+        """The answer to one large request, sent separately."""
 
     @property
     def left(self) -> str:
-        """That the process there is gone, in words."""
+        """The text of the error that the process there is gone."""
 
 
 class Connection:
@@ -78,27 +79,28 @@ class Connection:
         self._asked: dict[int, asyncio.Future[WireEvent]] = {}
         self._feeds: dict[int, EventBuffer] = {}
         self._says_closing = False
-        """The other side has answered all that it read, and carries out nothing else."""
+        """True once the other side has announced its end: it has answered all requests that it read, and carries out no
+        others."""
         self._over = asyncio.Event()
         self._reading = asyncio.ensure_future(self._read())
 
     @property
     def is_open(self) -> bool:
-        """False once either side has left."""
+        """False once either side has closed the connection."""
         return not self._over.is_set()
 
     async def ended(self) -> None:
-        """Wait until either side has left."""
+        """Wait until either side has closed the connection."""
         await self._over.wait()
 
     async def close(self) -> None:
-        """Leave. Whoever still waits is told that the other side left."""
+        """Close the connection. Calls that still wait get HolderLeft."""
         await end_tasks([self._reading])
         await self._end()
 
     async def call(self, method: str, params: VerbParams) -> Any:
-        """What the method answers. Raises what it refused, as the library would; HolderLeft if the other side leaves
-        before it has answered, StoreError if it does not answer in time."""
+        """The answer of the method. Raises its refusal as the library would; HolderLeft if the other side leaves before
+        it has answered, StoreError if it does not answer in time."""
         number, wait_s = next(self._numbers), _patience(params)
         raw = msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         try:
@@ -117,13 +119,13 @@ class Connection:
         answer: asyncio.Future[WireEvent] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         try:
-            with contextlib.suppress(ConnectionError):  # then the reader finds that it is gone
+            with contextlib.suppress(ConnectionError):  # then the reading task finds that the other side is gone
                 await self._pipe.send(raw)
             return await answer
         finally:
             del self._asked[number]
             if answer.done() and not answer.cancelled():
-                answer.exception()  # it is known
+                answer.exception()  # so that asyncio does not report it as never retrieved
 
     async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
         """Events from the cursor on (from now on, without one); the last one is of type `closing`, with the cursor to
@@ -153,7 +155,7 @@ class Connection:
             while (raw := await self._pipe.receive()) is not None:
                 self._hear(msgspec.json.decode(raw))
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-            pass  # that is no fledge: it is left
+            pass  # the other side is not fledge: close the connection
         await self._end()
 
     async def _end(self) -> None:
@@ -174,14 +176,15 @@ class Connection:
                 self._says_closing = True
             case None:
                 number = told["id"]
-                # A refusal without a number is of a message that could not be read: of all that are under way.
+                # A refusal without a number is for a message that could not be read: all requests under way get it.
                 for answer in (*self._asked.values(),) if number is None else (self._asked.get(number),):
                     if answer is not None and not answer.done():
                         answer.set_result(told)
 
 
 async def connect(place: VerbServer) -> Connection:
-    """A connection to whoever is there. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
+    """A connection to the process at this place. Raises HolderLeft if no process accepts it, Refused if the process
+    rejects it."""
     return Connection(place, await place.reach())
 
 
@@ -201,14 +204,14 @@ class EventBuffer:
         self._lost = 0
 
     def put(self, event: WireEvent) -> None:
-        """One more."""
+        """Add an event; one of a turn is dropped and counted if too many wait."""
         if event["type"] == "turn" and self._waiting.qsize() >= MOST_HEARD:
             self._lost += 1
         else:
             self._waiting.put_nowait(event)
 
     def end(self) -> None:
-        """There are no more."""
+        """Add the end: after the events that wait, `next` returns None."""
         self._tell_lost()
         self._waiting.put_nowait(None)
 
@@ -225,14 +228,14 @@ class EventBuffer:
 
 
 def result_of(told: WireEvent) -> Any:
-    """The result in an answer. Raises a refusal as the library would."""
+    """The result in an answer. Raises the error in it as the library would."""
     if "error" in told:
         raise error_of(told["error"])
     return told["result"]
 
 
 def error_of(error: dict[str, Any]) -> FledgeError:
-    """What was refused, as the library would raise it."""
+    """The error in an answer, as the library would raise it."""
     data = error.get("data") or {}
     match error["code"]:
         case -32602 if "expected" in data:
@@ -245,7 +248,7 @@ def error_of(error: dict[str, Any]) -> FledgeError:
             return Refused(data.get("status", "error"), error["message"])
 
 
-# ---- the two ways ----------------------------------------------------------------------------------------------------
+# ---- the two transports ----------------------------------------------------------------------------------------------
 
 
 class ControlSocket:
@@ -259,7 +262,7 @@ class ControlSocket:
 
     @property
     def left(self) -> str:
-        """That the process there is gone, in words."""
+        """The text of the error that the process there is gone."""
         return f"the process that held {self._state} ended before it answered"
 
     async def reach(self) -> ClientPipe:
@@ -288,7 +291,7 @@ class Gateway:
     """A gateway, by its address and token."""
 
     def __init__(self, address: str, token: str) -> None:
-        from urllib.parse import urlsplit  # needed for gateways alone
+        from urllib.parse import urlsplit  # needed only for gateways
 
         try:
             parts = urlsplit(address)
@@ -309,7 +312,7 @@ class Gateway:
 
     @property
     def left(self) -> str:
-        """That the process there is gone, in words."""
+        """The text of the error that the process there is gone."""
         return f"{self} ended before it answered"
 
     async def reach(self) -> ClientPipe:
@@ -351,7 +354,8 @@ class Gateway:
         return told
 
     def _refusal(self, error: BaseException) -> BaseException:
-        """Why no connection was made, for the caller; what has another reason, as it is."""
+        """The error for the caller when no connection was made; an exception with another cause is returned as it
+        is."""
         from aiohttp import ClientError, WSServerHandshakeError
 
         match error:
@@ -368,7 +372,7 @@ class Gateway:
 
 
 TEXT: Final = 1
-"""The kind of a WebSocket's message that is text."""
+"""The type of text messages of a WebSocket."""
 _MEANT: Final = {
     401: "the token is not its token",
     421: "it is not asked for under that name: gateway.allowedHosts",
@@ -397,11 +401,11 @@ class _Messages:
 
 
 async def find(state: Path) -> Connection | None:
-    """A connection to the process that holds this state folder, if there is one that can be asked: at its control
-    socket, else at its gateway's address. Refused: it is a gateway without a control socket, and its token cannot be
-    read.
+    """A connection to the process that holds this state folder: to its control socket, else to its gateway. None if no
+    process holds the folder, or if the holder takes no requests. Raises Refused or StoreError if it has only a gateway,
+    whose token cannot be read.
 
-    What a dead process left in the lock's file counts for nothing: somebody must take the connection.
+    The lock file may still name a process that is dead, so only a connection that is accepted counts.
     """
     holder = holder_of(state / "lock")
     if holder is None or not holder.address:

@@ -1,6 +1,7 @@
-"""The verbs of `commands`, called by the process that drives the folder itself, as others call them: request, answer.
+"""Calls the verbs of `commands` in a process that drives the folder itself, as other processes call them: by a request
+and its answer.
 
-So values, errors and words are the same, whoever answers.
+So values, errors and texts are the same, whichever process answers.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ from fledge.runtime.feed import Subscription
 
 
 class Driving:
-    """Opens the folder with the first call, and drives it until closed. Unless its store is on a server, where each
-    process commits itself, others can ask this process meanwhile."""
+    """Opens the folder with the first call, and drives it until closed. Other processes can ask this one meanwhile,
+    unless the store is on a server: there each process commits by itself."""
 
     def __init__(self, opening: Callable[[], Awaitable[Fledge] | Fledge], *, on_server: bool = False) -> None:
         self._opening, self._on_server = opening, on_server
@@ -30,15 +31,17 @@ class Driving:
         self._entering = asyncio.Lock()
         self._feeds: set[Telling] = set()
         self._early: Subscription | None = None
-        """Listens for the first feed: what is unfinished goes on as soon as the folder is open."""
+        """Keeps events for the first feed: unfinished work continues as soon as the folder is open, before there is a
+        feed."""
 
     @property
     def is_open(self) -> bool:
-        """This process holds the folder."""
+        """True if this process holds the folder."""
         return self._gateway is not None
 
     async def opened(self) -> GatewayState:
-        """This process holds the folder from here on. Raises StoreLocked if another one does."""
+        """Open the folder, if it is not open; this process then holds it. Raises StoreLocked if another process
+        does."""
         async with self._entering:
             if self._gateway is None:
                 opened = self._opening()
@@ -51,17 +54,17 @@ class Driving:
             return self._gateway
 
     async def call(self, method: str, params: VerbParams) -> Any:
-        """What the method answers. What happened before that was told by then on the feeds."""
+        """The answer of the method. Events that happened before it have been put on the feeds by then."""
         gateway = await self.opened()
         try:
             return await asked(gateway, method, params)
         finally:
             for feed in (*self._feeds,):
                 await feed.tell()
-            await asyncio.sleep(0)  # whoever reads them reads first
+            await asyncio.sleep(0)  # so that readers of the feeds run before the caller
 
     async def events(self, cursor: int | None, session: str, live: bool) -> WireFeed:
-        """What happens, from the cursor on, until closed."""
+        """The events from the cursor on, until this is closed."""
         gateway = await self.opened()
         early, self._early = self._early, None
         watch = await watched(gateway, Subscribe(cursor=cursor, session=session, live=live), early)
@@ -84,6 +87,6 @@ class Driving:
             await feed.end()
 
     async def close(self) -> None:
-        """Stop driving, and let go of the folder."""
+        """Stop driving, and release the folder."""
         self._gateway = None
         await self._stack.aclose()

@@ -1,7 +1,8 @@
-"""A state folder, through whoever holds it: another process, if there is one, else this one.
+"""A state folder, used through the process that holds it: another process if there is one, else this one.
 
-The holder may come or leave at any moment. What it surely did not do is asked again, of the next holder or here; what
-it may have done only if it may be repeated. A feed goes on with the next holder from where it stood.
+The holder may start or leave at any moment. A request that it certainly did not carry out is made again, to the next
+holder or in this process; one that it may have carried out, only if it may be repeated. A feed continues with the next
+holder from its cursor.
 """
 
 import asyncio
@@ -19,40 +20,41 @@ from fledge.store.lock import holder_of
 T = TypeVar("T")
 
 MOVES_S = 30.0
-"""How long a process may take to come or to leave: it has the folder's lock then, and cannot be asked."""
+"""How long a process may take to start or to leave: it has the folder's lock then, and cannot be asked."""
 PAUSE_S = 0.05
 
 
 class Way(Protocol):
-    """Somebody who answers."""
+    """Something that answers calls: a connection to another process, or this process."""
 
     async def call(self, method: str, params: VerbParams) -> Any:
-        """What the method answers."""
+        """The answer of the method."""
 
     def events(self, cursor: int | None, session: str, live: bool) -> WireFeed:
-        """What happens, from the cursor on."""
+        """The events from the cursor on."""
 
 
 class Local(Way, Protocol):
-    """How this process does what nobody else does."""
+    """Answers calls in this process when no other process holds the folder."""
 
     @property
     def is_open(self) -> bool:
-        """This process holds the folder."""
+        """True if this process holds the folder."""
 
     async def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
 
 
 class Client:
-    """The verbs, whoever carries them out. Use it in `async with`."""
+    """Calls verbs; its subclasses decide which process carries them out. Use it in `async with`."""
 
     is_held = False
-    """Other processes go on with what was asked: one that holds the folder has answered, or the store has workers."""
+    """True if other processes continue the work that calls start: another process holds the folder and has been
+    reached, or the store has workers."""
 
     def __init__(self, patience_s: float = MOVES_S) -> None:
         self._patience_s = patience_s
-        """How long somebody who comes or leaves is waited for."""
+        """How long to wait for a holder that starts or leaves."""
         self._connection: Connection | None = None
         self._reaching = asyncio.Lock()
 
@@ -63,11 +65,12 @@ class Client:
         await self.close()
 
     async def call(self, method: str, /, *, once: bool = True, **params: object) -> Any:
-        """What the method answers. Raises what it refused, as the library would.
+        """The answer of the method. Raises its refusal as the library would.
 
-        With `once=False` the request may be carried out twice without harm; one that only reads always may, and so may
-        one that takes a key: it gets one of its own, if it has none. Raises HolderLeft if another process may have done
-        it and has not answered, and StoreLocked if the holder cannot be asked, or neither comes nor leaves in time.
+        `once=False`: the request may be carried out twice without harm. A request that only reads may always be
+        repeated, and so may one that takes an idempotency key: it gets a new key if it has none. Raises HolderLeft if
+        another process may have carried out the request and has not answered, and StoreLocked if the holder can never
+        be asked, or neither answers nor leaves in time.
         """
         if method in KEYED and not params.get("idempotencyKey"):
             params["idempotencyKey"] = RandomIds().unique()
@@ -80,14 +83,15 @@ class Client:
                 await patience.after(error)
 
     async def value(self, kind: type[T], method: str, /, *, once: bool = True, **params: object) -> T:
-        """What the method answers, as a value of the library. Raises as `call` does."""
+        """The answer of the method, as a value of the library. Raises as `call` does."""
         from fledge.commands.reading import from_wire
 
         return from_wire(kind, await self.call(method, once=once, **params))
 
     async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
-        """What happens, from the cursor on (from now on, without one): the events of the gateway's feeds, as they look
-        on the wire. Where the holder leaves there is one of type `closing`; what turns told meanwhile is missed."""
+        """The events from the cursor on (from now on, without one): those of the gateway's feeds, as they look on the
+        wire. When the holder leaves, there is one of type `closing`; events of turns from then until the next holder
+        are missed."""
         patience = _Patience(self, may_repeat=True)
         while True:
             patience.begin()
@@ -102,16 +106,16 @@ class Client:
                 await asyncio.sleep(PAUSE_S)
 
     async def reach(self) -> Way:
-        """Whoever answers now. Raises HolderLeft or StoreLocked if nobody does for the moment."""
+        """The process that answers now. Raises HolderLeft or StoreLocked if none does at the moment."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the connection, if there is one."""
         if self._connection is not None:
             await self._connection.close()
 
     def _moves(self) -> bool:
-        """True if whoever holds the folder is about to come or to leave; False if they can never be asked."""
+        """True if the holder of the folder is about to start or to leave; False if it can never be asked."""
         return True
 
 
@@ -144,8 +148,8 @@ class Folder(Client):
             return self._connection
 
     async def meet(self, connection: Connection) -> None:
-        """Look at whoever holds the folder before they are asked. Refused: settings for what another process does,
-        which has its own."""
+        """Check the holder of the folder before it is asked. Raises BadInput if there are settings for this command:
+        the holder uses its own."""
         if self._settings:
             who = holder_of(self._state / "lock") or "another process"
             words = f"cannot count here: {who} holds {self._state} with its own settings; leave it out"
@@ -157,7 +161,7 @@ class Folder(Client):
             await self._connection.ended()
 
     async def close(self) -> None:
-        """Ask nobody any more, and let go of the folder."""
+        """Close the connection, if there is one, and release the folder."""
         await super().close()
         await self._local.close()
 
@@ -166,7 +170,8 @@ class Folder(Client):
 
 
 class Elsewhere(Client):
-    """A gateway, or the holder of a folder, that is asked and never replaced. Once it was there, it is waited for."""
+    """A gateway, or the holder of a folder, that this process never replaces. Once it was reached, calls wait up to
+    `patience_s` for its return."""
 
     def __init__(self, place: VerbServer, patience_s: float = MOVES_S) -> None:
         super().__init__(0.0)
@@ -174,7 +179,7 @@ class Elsewhere(Client):
         self.is_held = True
 
     async def reach(self) -> Way:
-        """Whoever is there."""
+        """The process at this place."""
         async with self._reaching:
             if self._connection is None or not self._connection.is_open:
                 self._connection = await connect(self._place)
@@ -196,7 +201,7 @@ class Server(Client):
         return self._local
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Release the store."""
         await self._local.close()
 
     def _moves(self) -> bool:
@@ -204,31 +209,31 @@ class Server(Client):
 
 
 class _Patience:
-    """How long somebody who comes or leaves is waited for."""
+    """Decides how long a call is tried again while the holder starts or leaves."""
 
     def __init__(self, client: Client, may_repeat: bool) -> None:
         self._client, self._may_repeat = client, may_repeat
         self._until: float | None = None
-        """Since the first failure: when patience is over."""
+        """When the tries end; None before the first failure."""
         self._began = 0.0
 
     def begin(self) -> None:
-        """One more try."""
+        """Begin a try."""
         self._began = time.monotonic()
 
     async def after(self, error: StoreError) -> None:
-        """Wait a moment before the next try; raises the error if there is to be none."""
+        """Wait a moment before the next try; raises the error if there must be none."""
         if isinstance(error, HolderLeft) and error.acted and not self._may_repeat:
             raise error
         now = time.monotonic()
         if self._until is None or now - self._began > 1.0:
-            self._until = now + self._client._patience_s  # it was there for a while, and leaves only now
+            self._until = now + self._client._patience_s  # the holder answered for a while, and leaves only now
         if self._began > self._until or (isinstance(error, StoreLocked) and not self._client._moves()):
             raise error
         await asyncio.sleep(PAUSE_S)
 
 
 def moves(state: Path) -> bool:
-    """True if the folder's holder is about to come or to leave; False of a program that can never be asked."""
+    """True if the folder's holder is about to start or to leave, or can be asked; False if it can never be asked."""
     holder = holder_of(state / "lock")
     return holder is None or bool(holder.address)

@@ -1,7 +1,7 @@
-"""A folder that another process holds, as a program uses it: everything `Fledge` does, said in verbs.
+"""A folder that another process holds, as a program uses it: everything that `Fledge` does, by calls of verbs.
 
-Who carries a verb out may change at any moment: the holder leaves, another process takes over, or this one does.
-Handles, waits and what is listened to go on through that. What needs the folder's rows themselves is refused.
+The process that carries out the verbs may change at any moment: the holder leaves, and another process takes over, or
+this one does. Handles, waits and subscriptions stay valid. Methods that need the folder's rows themselves are refused.
 """
 
 import asyncio
@@ -46,7 +46,8 @@ ALL_RUNS = 100_000
 
 
 class Guest(Fledge):
-    """The same as `Fledge`, in verbs. `own` checks models as this process would have them; None: nobody here can."""
+    """The same as `Fledge`, by calls of verbs. `own` has the settings and models of this process, and checks with them;
+    None: this process has none."""
 
     def __init__(self, client: Client, program: str, own: Fledge | None = None) -> None:
         self._client, self._named, self._own = client, program, own
@@ -55,7 +56,7 @@ class Guest(Fledge):
         self._holder: Identity | None = None
 
     async def __aenter__(self) -> Self:
-        """Hear what happens in the folder, whoever holds it."""
+        """Follow the events of the folder, whichever process holds it, and read the holder's identity."""
         if self._holder is not None:
             raise Refused("error", "this fledge is open already: call fledge.open again for another")
         try:
@@ -67,49 +68,50 @@ class Guest(Fledge):
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Ask nothing more. If this process has come to hold the folder, let go of it."""
+        """Make no more calls. If this process holds the folder by now, release it."""
         await self._asking.close()
 
     # ---- the folder
 
     @property
     def state(self) -> Path:
-        """The state folder, where its holder has it."""
+        """The state folder; without `own`, by the path that its holder has for it."""
         if self._own is not None:
             return self._own.state
         return Path("" if self._holder is None else self._holder.state)
 
     @property
     def config(self) -> Config:
-        """The settings that count."""
+        """The settings of this process. Refused without `own`."""
         return (self._own or self._refuse("config")).config
 
     @property
     def program(self) -> str:
-        """The session key under which this program is told of what it spawned."""
+        """The session key of this program: the requester of the runs it spawns."""
         return self._named
 
     @property
     def drives(self) -> bool:
-        """What is unfinished goes on."""
+        """True: unfinished runs continue in the process that holds the folder."""
         return True
 
     @property
     def identity(self) -> Identity:
-        """What this process would bring to the folder."""
+        """The identity that this process would have as the holder. Refused without `own`."""
         return (self._own or self._refuse("identity")).identity
 
     @property
     def is_holder(self) -> bool:
-        """This process has come to hold the folder."""
+        """True if this process holds the folder by now."""
         return not self._client.is_held
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
-        """Refused if this agent could not think."""
+        """Raises `BadInput` or `Refused` if this agent could not work with the settings of this process. Refused
+        without `own`."""
         (self._own or self._refuse("check")).check(agent_id, spec)
 
     def check_model(self, name: str, thinking: str | None = None) -> None:
-        """Refused, by `BadInput`: a model that cannot be used."""
+        """Raises `BadInput` for a model that this process cannot use. Refused without `own`."""
         (self._own or self._refuse("check_model")).check_model(name, thinking)
 
     def _refuse(self, name: str) -> NoReturn:
@@ -150,12 +152,13 @@ class Guest(Fledge):
         self._refuse("watch")
 
     def unwatch(self, moved: asyncio.Event) -> None:
-        """Nothing was watched."""
+        """Does nothing: no event can be watched here."""
 
     # ---- runs
 
     async def _spawn(self, asked: SpawnCall) -> tuple[str, str, str]:
-        """It gets a key, so that it is started once, whoever holds the folder by then."""
+        """The session key, the run id and the label of the run. The request gets an idempotency key, so that the run is
+        started once even if the holder changes."""
         params = asked.params
         if asked.functions:
             raise BadInput("tools", "must be names here: functions run in the process that holds the folder")
@@ -171,11 +174,11 @@ class Guest(Fledge):
         return told["childSessionKey"], told["runId"], params.label.strip()
 
     def _check_agent(self, value: Agent[Any] | None) -> None:
-        """Refused: an agent given as a value that the holder of the folder does not have, or has otherwise."""
+        """Raises BadInput for an agent value that the holder of the folder does not have, or has with other fields."""
         if value is None:
             return
         if self._own is not None:
-            self._own._check_agent(value)  # both bring the same, or this process would not be a guest
+            self._own._check_agent(value)  # both have the same agents, or this process would not be a guest
             return
         assert self._holder is not None
         found = agent_differences(value, self._holder)
@@ -219,12 +222,12 @@ class Guest(Fledge):
         return [views.with_kills_as(run, "killed") for run in found]
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
-        """Everything below a session, each run with its children; without a name, below all."""
+        """The runs below a session, each with its children; without a name, below all sessions."""
         found = await self._asking.call(Forest, "runs.tree", requester=root or "", limit=ALL_RUNS)
         return [views.with_kills_as(run, "killed") for run in found.runs]
 
     def on_end(self, told: EndListener) -> None:
-        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async."""
+        """Call this function with a handle for each run in the folder that ends from now on; it may be async."""
         if not callable(told):
             raise BadInput("told", "must be a function that takes a handle", told)
         heard: set[tuple[str, str]] = set()
@@ -238,16 +241,16 @@ class Guest(Fledge):
 
         self._asking.on_event(ended)
 
-    # ---- talking
+    # ---- conversations
 
     def _conversation(self, key: str, address: Address | None) -> Conversation:
         return GuestConversation(self._asking, key, None if address is None else check_address(address))
 
     def _check_wishes(self, wishes: Wishes, session: str) -> None:
-        """The holder of the folder does."""
+        """Does nothing: the holder of the folder checks them."""
 
     async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
-        """Wait for what `agent` accepted, or for any run: how it ended, or `pending` if it has not by then."""
+        """Wait for the turn that `agent` started, or for any run: how it ended, or `pending` after `timeout_ms`."""
         check_timeout_ms(timeout_ms)
 
         async def look(wait_ms: int) -> Waited | None:
@@ -258,17 +261,18 @@ class Guest(Fledge):
         return await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=0) if waited is None else waited
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
-        """Hear what happens inside turns from now on. What a holder that leaves told meanwhile is `lost`."""
+        """Subscribe to the events inside turns from now on. When the holder leaves, a `lost` event stands for the
+        events that are missed."""
         return self._asking.listen(size, poke, session)
 
-    # ---- what waits for an answer
+    # ---- what waits for a person
 
     async def approvals(self, *, decided: bool = False) -> list[Question]:
-        """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
+        """The tool calls that wait for a person, oldest first; with `decided`, the newest that no longer wait."""
         return await self._asking.call(list[Question], "approvals.list", decided=decided)
 
     def on_approval(self, answer: Approver) -> None:
-        """Ask this function about each tool call that waits for a person, awaited if it is async."""
+        """Let this function answer the tool calls that wait for a person; it may be async."""
         super().on_approval(answer)
         self._asking.asks = True
 
@@ -287,8 +291,8 @@ class Guest(Fledge):
         always: bool = False,
         children: bool = False,
     ) -> Permission | None:
-        """Let the call be run. With `digest`, only if it is still the call that was shown; with `always`, such commands
-        from now on."""
+        """Allow a tool call. With `digest`, only if it is still the call that was shown; with `always`, also store a
+        rule that allows such commands from now on."""
         shown = digest or await self._digest(question_id)
         done = await self._asking.call(
             Approved, "approvals.approve", id=question_id, digest=shown, by=by, always=always, children=children
@@ -296,7 +300,7 @@ class Guest(Fledge):
         return done.permission or None
 
     async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None, words: str = "") -> None:
-        """The call will not run; the model gets a refusal, with these words."""
+        """Deny a tool call. The model reads `words` as the person's reason."""
         shown = digest or await self._digest(question_id)
         await self._asking.call(Done, "approvals.deny", id=question_id, digest=shown, by=by, words=words)
 
@@ -304,7 +308,7 @@ class Guest(Fledge):
         return next((one.digest for one in await self.approvals() if one.id == question_id), "-")
 
     async def permissions(self) -> list[Permission]:
-        """The rules by which commands run without a question, the oldest first."""
+        """The rules by which commands run without asking, oldest first."""
         return await self._asking.call(list[Permission], "permissions.list")
 
     async def revoke_permission(self, rule_id: str) -> Permission:
@@ -312,7 +316,7 @@ class Guest(Fledge):
         return await self._asking.call(Permission, "permissions.revoke", id=rule_id)
 
     async def plans(self) -> list[Plan]:
-        """Plans that await an answer, oldest first."""
+        """The plans that wait for approval, oldest first."""
         return await self._asking.call(list[Plan], "plans.list")
 
     async def _answer_plan(self, which: Which, approve: bool, words: str) -> str:
@@ -321,7 +325,7 @@ class Guest(Fledge):
         return (await self._asking.call(NextAttempt, verb, target=_target(which), **given)).run_id
 
     async def undelivered(self) -> list[GivenUp]:
-        """Results and messages that were given up on, each kind oldest first."""
+        """Undelivered results and messages, each kind oldest first."""
         return await self._asking.call(list[GivenUp], "undelivered.list")
 
     async def _take_up(self, action: Literal["retry", "dismiss"], which: Which) -> None:

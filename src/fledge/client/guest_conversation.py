@@ -21,14 +21,14 @@ from fledge.orchestrator.effects import Killing
 from fledge.store.base import Wishes
 
 MOST_ENTRIES = 1000
-"""So many of the newest entries are looked at for words that were not heard."""
+"""How many of the newest entries are searched for text that the stream missed."""
 _WIRE = {name: camel("timeout_seconds" if name == "timeout_s" else name) for name in Wishes.__struct_fields__}
-"""What a turn may be asked for, by its names on the wire."""
+"""The options of a turn (the fields of `Wishes`), each with its name on the wire."""
 _WRITTEN = {camel(name): name for name in ("extra_system_prompt", "timeout_seconds", "idempotency_key")}
 
 
 class GuestConversation(Conversation):
-    """The same as `Conversation`, in verbs. Times are those of `time.monotonic`."""
+    """The same as `Conversation`, by calls of verbs. Times are those of `time.monotonic`."""
 
     def __init__(self, asking: VerbCaller, key: str, address: Address | None = None) -> None:
         self._asking, self._address = asking, address
@@ -38,11 +38,11 @@ class GuestConversation(Conversation):
     async def reply(
         self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
     ) -> Reply:
-        """Wait for the answer to what was said before, by this process or an earlier one."""
+        """Wait for the answer to an earlier message, which may have been sent by an earlier process."""
         return await self._answer(run_id, failures, deadline(timeout), asks)
 
     def _check_thinks(self) -> None:
-        """The holder of the folder does."""
+        """Does nothing: the holder of the folder checks the agent."""
 
     async def _accept(
         self,
@@ -87,12 +87,12 @@ class GuestConversation(Conversation):
         return await self.history(limit=MOST_ENTRIES, after=after)
 
     async def post_event(self, text: str) -> bool:
-        """Post a system event; False if the last event that waits says the same."""
+        """Post a system event; False if the last event that waits has the same text."""
         check_text("text", text)
         return (await self._asking.call(Posted, "system.event", session=self.key, text=text)).posted
 
     async def request_heartbeat(self, reason: str = "") -> str:
-        """Ask for a heartbeat; answers the key of the session that has it."""
+        """Request a heartbeat; returns the key of the session that gets it."""
         check_text("reason", reason)
         asked = await self._asking.call(HeartbeatOf, "heartbeat.request", once=False, session=self.key, reason=reason)
         return asked.session_key
@@ -104,10 +104,10 @@ class GuestConversation(Conversation):
                 list[Message], "sessions.history", session=self.key, limit=limit, after=after, tools=tools
             )
         except NotFound:
-            return []  # nothing was said yet
+            return []  # it has no messages yet
 
     async def settled(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to do. False: time is up."""
+        """Wait until nothing is left to do. False after `timeout` seconds."""
 
         async def look(wait_ms: int) -> bool | None:
             rest = await self._asking.call(Rest, "sessions.wait", session=self.key, timeoutMs=wait_ms)
@@ -116,9 +116,9 @@ class GuestConversation(Conversation):
         return await self._asking.in_slices(look, deadline(timeout)) is not None
 
     async def stop(self) -> Killing:
-        """Stop its turn and everything below it. What it was asked counts as answered by that."""
+        """Stop the current turn and all subagents below it. The messages of that turn count as answered."""
         return await self._asking.call(Killing, "sessions.stop", once=False, session=self.key)
 
     async def delete(self) -> None:
-        """Delete it with its transcript. What its children have yet to say is kept as undelivered."""
+        """Delete the conversation and its transcript. Results still to come from its subagents become undelivered."""
         await self._asking.call(Done, "sessions.delete", session=self.key)

@@ -18,16 +18,17 @@ from fledge.orchestrator.effects import Killing
 T = TypeVar("T")
 
 MOST_REPLIES = 1000
-"""So many of its newest entries are looked at for words that were not heard."""
+"""How many of the newest entries are searched for text that the stream missed."""
 
 
 def is_settled(run: RunInfo) -> bool:
-    """True once nothing more will come of the run or of what is below it, as `views.is_settled` says of rows."""
+    """True once nothing more will come from the run or from the runs below it. The same rule as `views.is_settled`,
+    which reads rows."""
     return run.unsettled == 0 and (run.ended_at is not None or run.phase == "awaiting_approval")
 
 
 class GuestHandle(Handle[T]):
-    """The same as `Handle`, in verbs."""
+    """The same as `Handle`, by calls of verbs."""
 
     def __init__(
         self, asking: VerbCaller, session_key: str, run_id: str, output_type: type[T] | None = None, label: str = ""
@@ -41,7 +42,7 @@ class GuestHandle(Handle[T]):
         return shown(self.label, self.run_id, self._seen, time.time())
 
     async def result(self, timeout: float | None = None) -> Result[T]:
-        """What came of it, as soon as there is an outcome; `pending` after `timeout` seconds."""
+        """The result, as soon as there is an outcome; `pending` after `timeout` seconds."""
 
         async def over() -> Result[T] | None:
             found = await self._result(peek=False)
@@ -50,7 +51,7 @@ class GuestHandle(Handle[T]):
         return await self._asking.until(self.session_key, over, deadline(timeout)) or await self.peek()
 
     async def peek(self) -> Result[T]:
-        """What came of it so far, without waiting and without being told."""
+        """The result so far, without waiting. This does not count as delivery."""
         return await self._result(peek=True)
 
     async def _result(self, peek: bool) -> Result[T]:
@@ -65,7 +66,7 @@ class GuestHandle(Handle[T]):
         return found
 
     async def info(self) -> RunInfo:
-        """Where it is in its life."""
+        """The current state of the run."""
         found = with_kills_as((await self._story()).run, "killed")
         self._seen = HandleSeen(found.status, found.created_at, found.ended_at)
         return found
@@ -75,7 +76,7 @@ class GuestHandle(Handle[T]):
 
     async def _look(self, told: int, after: int) -> RunLook:
         self._asking.check_heard()
-        replies = await self._replies(after)  # first, so that the story tells of the turns that they are of
+        replies = await self._replies(after)  # first, so that the timeline contains the turns of these replies
         story = await self._story()
         is_over = is_settled(story.run)
         return RunLook(story.timeline[told:], await self._replies(after) if is_over else replies, is_over)
@@ -89,7 +90,8 @@ class GuestHandle(Handle[T]):
             return []  # its session is gone
 
     async def plan(self, timeout: float | None = None) -> Plan | None:
-        """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first."""
+        """The plan that waits for approval, as soon as there is one; None if the run ends first, or after `timeout`
+        seconds."""
 
         async def planned() -> Plan | Literal[False] | None:
             """False: the run has ended."""
@@ -102,17 +104,18 @@ class GuestHandle(Handle[T]):
         return found or None
 
     async def steer(self, message: str) -> str:
-        """Stop what it is doing and redirect it; answers the new attempt's run id."""
+        """Stop the current work and give the run new instructions; returns the run id of the new attempt."""
         return (await self._asking.call(NextAttempt, "runs.steer", target=self.session_key, message=message)).run_id
 
     async def send(self, message: str) -> str:
-        """Add a message without stopping anything; answers its id."""
+        """Send the run a message without stopping it; returns the message's id."""
         return (await self._asking.call(Reply, "runs.send", target=self.session_key, message=message)).run_id
 
     async def kill(self) -> Killing:
-        """End it and everything below it, silently; answers what is over and what is still stopping."""
+        """End the run and everything below it, without an announcement; returns which sessions have ended and which are
+        still stopping."""
         return await self._asking.call(Killing, "runs.kill", target=self.session_key)
 
     async def resume(self, words: str = "") -> str:
-        """Let it go on after it was killed, with these words to it; answers the new attempt's run id."""
+        """Let a killed run continue; it reads `words` as a message. Returns the run id of the new attempt."""
         return (await self._asking.call(NextAttempt, "runs.resume", target=self.session_key, words=words)).run_id

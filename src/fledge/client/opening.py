@@ -1,7 +1,7 @@
-"""`fledge.open`, `fledge.connect` and `fledge.run_sync`: from a folder and what the user brings to a `Fledge`.
+"""`fledge.open`, `fledge.connect` and `fledge.run_sync`: make a `Fledge` from a folder and the arguments of the user.
 
-The one place that puts registry, profiles, agent and engine together. Nothing is opened, read or started before the
-`async with`, except the settings.
+The one place that makes the parts of a `Fledge`: registry, profiles, agent loop, rules. `Fledge` itself makes the
+engine. Nothing is opened, read or started before the `async with`, except the settings.
 """
 
 import asyncio
@@ -79,16 +79,16 @@ def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Fledge:
-    """Open a state folder, in `async with`. The folder is created if it does not exist.
+    """Open a state folder, as in `async with fledge.open(…) as fl`. The folder is created if it does not exist.
 
     With the address of a PostgreSQL server (`postgresql://user@host/database?schema=name`) as `store`, the database is
-    on that server, and the folder keeps only files. With an address as `state`, the folder is one of its own in
-    `~/.fledge/stores`. Needs `fledge[postgres]`. Several processes may work with such a store at the same time: they
-    share the work, and what one leaves that dies is taken up by another.
+    on that server, and the folder keeps only files. With that address as `state` instead, the files are in a folder for
+    this store below `~/.fledge/stores`, or below `$FLEDGE_STATE/stores`. Needs `fledge[postgres]`. Several processes
+    may work with such a store at the same time: they share the work, and if one dies, another continues its work.
 
-    One process holds a folder. A second process with the same tools, agents, runtimes, hooks and settings works through
-    the first, where functions then run; when the first process ends, one of the others takes over. A process that
-    brings something different gets `StoreLocked`.
+    Only one process holds a folder. A second process with the same tools, agents, runtimes, hooks, settings and
+    workspace works through the first, and functions run there; when the first process ends, one of the others takes
+    over. If any of these differ, `async with` raises `StoreLocked` in the second process.
 
     - `model`: the default model, by name (`openai/gpt-5`) or as an object. It replaces the setting
       `agents.defaults.model`.
@@ -100,16 +100,18 @@ def open(
     - `runtimes`: other executors of tasks, by name: an async function that takes `Work` and returns text, or a
       `CommandRuntime`.
     - `channels`: ways to send messages to people, by name, in addition to those of the settings.
-    - `hooks`, `context_engine`: your functions that are called when runs start and end.
+    - `hooks`: your functions that are called when runs start and end.
+    - `context_engine`: an object whose method `subagent_ended` is called when a run's context is no longer needed.
     - `config`: a settings file, a mapping or a `Config`. Without it the user's settings apply, and the workspace's
       settings if they are trusted.
     - `workspace`: the folder in which agents work; by default the current one. The home folder must be named here or
       allowed by `fledge trust --workspace`.
     - `program`: the name of this program. A restarted program finds its results under the same name.
     - `env`: environment variables to use instead of `os.environ`.
-    - `address`: where the gateway of this process listens, for other processes that ask.
+    - `address`: the address at which this process serves a gateway; other processes read it in the folder.
     - `control`: with `False`, this process neither shares the folder nor works through another process.
-    - `drives`: with `False`, no unfinished run continues here; for programs that only look or decide.
+    - `drives`: with `False`, this process continues no unfinished run: for programs that only read the folder, answer
+      questions and the like.
     - `store`: the address of a PostgreSQL server; or a store, as a replacement for tests.
     - `clock`, `ids`: replacements for tests.
 
@@ -191,7 +193,8 @@ def open(
 
 
 def connect(where: str | Path, *, token: str = "", program: str = "program") -> Fledge:
-    """Use a folder that another process holds, in `async with`; this process never opens the folder itself.
+    """Use a folder that another process holds, as in `async with fledge.connect(…) as fl`. This process never opens the
+    folder itself.
 
     - `where`: the address of a gateway, or the state folder of a process on this machine.
     - `token`: the gateway's token; by default `$FLEDGE_GATEWAY_TOKEN`. A folder on this machine needs none.
@@ -282,7 +285,7 @@ def _with_agents(config: Config, agents: AgentsGiven, values: Sequence[Value[Any
 
 
 def _given(agent: Value[Any]) -> str:
-    """The name of the model that was given to an agent as an object; empty if none was."""
+    """The name for the model of an agent that was given as an object; empty if none was."""
     return "" if agent.model is None or isinstance(agent.model, str) else f"given/{agent.name}"
 
 

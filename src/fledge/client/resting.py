@@ -1,7 +1,7 @@
-"""A verb in a folder that nobody drives: open it for this one call, and let go of it.
+"""One verb in a folder that no process drives: the folder is opened for this call, and released.
 
-A query needs the store alone. For the other verbs the folder is opened as a program opens it, which imports all that
-could drive it; so that is imported where it is used.
+A query needs only the store. For the other verbs the folder is opened as a program opens it, which imports everything
+that can drive a folder; so these imports stand where they are needed.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ T = TypeVar("T")
 async def answer(state: Path, settings: "Callable[[], Config]", server: str, method: str, params: VerbParams) -> Any:
     """The answer of a method, in this folder or in the store at the address of a server.
 
-    On a server a query needs no files; whatever is decided may make some, so the folder must be the one with the files
-    of the store.
+    With a store on a server, a query needs no files; other verbs may write some, so the folder must be the one with the
+    files of the store.
     """
     if server:
         store = await asyncio.to_thread(open_server, server, None if method in QUERIES else state, drives=False)
@@ -55,8 +55,8 @@ async def answer(state: Path, settings: "Callable[[], Config]", server: str, met
 
 
 def _store_in(state: Path, method: str) -> Store:
-    """The folder's store as this method needs it: whole, or one that can be looked at. If another process owns it, a
-    verb that only reads is answered beside that one; StoreLocked for the others."""
+    """The folder's store as this method needs it: owned by this process, or only to be read. If another process owns
+    it, a verb that only reads is answered nevertheless; other verbs raise StoreLocked."""
     if not (state / DATABASE).exists():
         raise StoreError(f"{state}: no {DATABASE} there; name the folder that holds it with --state")
     if method in QUERIES and _is_readable(state):
@@ -70,8 +70,8 @@ def _store_in(state: Path, method: str) -> Store:
 
 
 def _is_readable(state: Path) -> bool:
-    """True of a store that can be read as it is. Any other is opened, which brings it up to date or says what is wrong;
-    that takes longer, the longer the larger it is."""
+    """True if the store can be read as it is. Otherwise it must be opened, which brings it up to date or raises what is
+    wrong; the larger the store, the longer that takes."""
     try:
         peek(state, lambda tx: None)
     except StoreError:
@@ -80,7 +80,7 @@ def _is_readable(state: Path) -> bool:
 
 
 async def asked(gateway: Reader, method: str, params: VerbParams) -> Any:
-    """What the method answers here, as it is asked for from elsewhere: values, errors and words are the same."""
+    """The answer of the method in this process, as other processes get it: values, errors and texts are the same."""
     request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
     answer = await rpc.answer(request, lambda name, given: call(gateway, name, given))
     assert answer is not None  # the request has an id
@@ -88,7 +88,7 @@ async def asked(gateway: Reader, method: str, params: VerbParams) -> Any:
 
 
 class _Rows:
-    """A store that nobody drives, as queries read it."""
+    """A store that this process does not drive, as queries read it."""
 
     drives = False
 
@@ -104,7 +104,8 @@ class _Rows:
 
 
 class _Beside:
-    """A store that is not ours, or not for long enough: it can be looked at."""
+    """A store that this process reads without owning it: another process owns it, or the verb is a query and needs no
+    more."""
 
     cluster: Cluster | None = None
 

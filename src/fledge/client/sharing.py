@@ -1,8 +1,8 @@
 """A folder that several processes open: the first one holds it, the others ask it, and one of them takes over when it
 leaves.
 
-Each process brings the same tools, agents, runtimes, hooks and settings, or is refused: a run must come out the same,
-whoever holds the folder by then.
+Each process must have the same tools, agents, runtimes, hooks, settings and workspace, or is refused: a run must have
+the same result whichever process holds the folder.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ log = logging.getLogger("fledge.client")
 
 
 class Shared(Fledge):
-    """What `fledge.open` answers. In `async with` it is this, or, where another process holds the folder, a `Guest`."""
+    """The return value of `fledge.open` for a folder that processes can share. `async with` gives this object, or a
+    `Guest` if another process holds the folder."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -40,8 +41,8 @@ class Shared(Fledge):
         self._guest: Guest | None = None
 
     async def __aenter__(self) -> Self:
-        """Own the folder and answer others, or ask the process that does. Raises StoreLocked if that one cannot be
-        asked, or brings something else than this one."""
+        """Hold the folder and answer other processes, or become a guest of the process that holds it. Raises
+        StoreLocked if that process cannot be asked, or differs from this one (`differences`)."""
         if self._guest is not None:
             raise Refused("error", "this fledge is open already: call fledge.open again for another")
         try:
@@ -62,25 +63,25 @@ class Shared(Fledge):
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Let go of the folder, or ask nothing more."""
+        """Release the folder, or stop being a guest."""
         await self._around.aclose()
         self._guest = None
         await super().__aexit__(*error)
 
 
 class SharedFolder(Folder):
-    """The folder of processes that bring the same. While it is kept, this process takes over as soon as nobody holds
-    it."""
+    """A folder that processes with the same tools, agents and so on share. While it is `kept`, this process takes over
+    as soon as no process holds it."""
 
     def __init__(self, state: Path, opening: Callable[[], Fledge], own: Callable[[], Identity]) -> None:
         self._driving = Driving(opening)
         super().__init__(state, self._driving)
         self._own = own
         self._differs = False
-        """Whoever holds the folder brings something else: it is of no use to wait for them."""
+        """True if the holder of the folder differs from this process: it is of no use to wait for it."""
 
     async def meet(self, connection: Connection) -> None:
-        """Refused: a holder that brings something else."""
+        """Raises StoreLocked, which names the differences, if the holder differs from this process."""
         told = from_wire(Identity, await connection.call("identity", {}))
         found = differences(self._own(), told)
         self._differs = bool(found)
@@ -97,7 +98,7 @@ class SharedFolder(Folder):
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """See to it that somebody holds the folder, as long as the block lasts."""
+        """Make sure that a process holds the folder until the block ends: this one takes over if no other does."""
         keeping = asyncio.ensure_future(self._keep())
         try:
             yield

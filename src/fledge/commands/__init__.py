@@ -1,4 +1,5 @@
-"""Each verb once: what a person, a program, the page or the command line can have done with an open state folder.
+"""The verbs: everything that a person, a program, the page or the command line can do with an open state folder, each
+written once.
 
 A verb is a function from parameters (a struct) to a value (a struct). Every door calls it: the gateway, the private
 socket, slash commands, the command line. Configuration, hooks, rules and limits hold because nothing else writes.

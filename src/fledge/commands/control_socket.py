@@ -1,7 +1,7 @@
 """The private socket of a process that holds a state folder: commands of the same user ask it here.
 
 A socket in the folder, of its owner alone; messages of JSON-RPC on it (`talk`), a line each, with the methods of the
-gateway. There is no token: whoever can open the socket could open the folder. Nothing here knows HTTP.
+gateway. There is no token: a process that can open the socket could open the folder itself. Nothing here knows HTTP.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
     try:
         yield
     finally:
-        gateway.close()  # requests that wait are answered with what there is
+        gateway.close()  # requests that wait are answered at once, with the present state
         _unlink(fl.state)
-        # From here on nobody can connect; those who have, and wait to be accepted, are accepted and answered.
+        # From here on no process can connect; connections that wait to be accepted are accepted and answered.
         for _ in range(2):
             await asyncio.sleep(0)
         forget(listening.fileno())

@@ -31,7 +31,8 @@ async def value_of(gateway: Reader, name: str, given: WireObject) -> Any:
 
 
 def _find(name: str) -> Method | None:
-    """The verb of this name, present or former. Only the index of present names spares the other modules."""
+    """The verb of this name, present or former. The index has present names only, so any other name imports all
+    modules."""
     for home in {HOMES[name]} if name in HOMES else {*HOMES.values()}:
         import_module(f"fledge.commands.{home}")
     return METHODS.get(FORMER.get(name, name))

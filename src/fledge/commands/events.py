@@ -1,4 +1,4 @@
-"""`events.*`: being told what happens. A feed lasts, so only a connection that lasts can carry one."""
+"""`events.*`: feeds of events. A feed lasts, so only a connection that lasts can carry one."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from fledge.core.value import NamedValue
 
 
 class Subscribed(NamedValue):
-    """A feed is told from here on, as notifications `event`."""
+    """A feed has begun: its events after `cursor` come as notifications `event`."""
 
     subscription: int
     cursor: int
@@ -32,26 +32,27 @@ class WatchSession(Params):
 
 
 class Watching(NamedValue):
-    """What a session's turns tell is heard, whichever process drives them."""
+    """This process gets the live events of the session, whichever process drives its turns."""
 
     again_s: float
-    """Call again within so many seconds, as long as the session is shown; 0: there is no need to."""
+    """Call `events.watch` again within so many seconds while the session is shown; 0: there is no need to."""
 
 
 @method("events.watch")
 async def events_watch(gateway: GatewayState, params: WatchSession) -> Watching:
-    """Show a session for a while: feeds of all sessions then tell what its turns tell, also if another process drives
-    them. A feed of one session does so by itself."""
+    """Say that a client shows this session. For a while, feeds of all sessions then also have the live events of turns
+    that another process drives in it. A feed with this `session` has them anyway."""
     return Watching(again_s=gateway.watch_session(session_key(params.session, "session")))
 
 
 @method("events.subscribe")
 async def events_subscribe(gateway: GatewayState, params: Subscribe) -> Subscribed:
-    """Be told events from a cursor on, as notifications `event` on this WebSocket. Elsewhere: GET /events."""
+    """Begin a feed of the events after a cursor: they come as notifications `event` on this connection (a WebSocket or
+    the private socket). Over HTTP: GET /events."""
     raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")
 
 
 @method("events.unsubscribe")
 async def events_unsubscribe(gateway: GatewayState, params: Unsubscribe) -> dict[str, bool]:
-    """Be told no more of a feed."""
+    """End a feed that was begun on this connection."""
     raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")

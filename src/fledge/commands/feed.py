@@ -1,9 +1,8 @@
-"""What happens, for whoever watches from outside: events of runs, which are durable and numbered, and what turns tell
-while they last.
+"""Feeds for watchers from outside: events of runs, which are durable and numbered, and live events of turns.
 
-A watcher reads the numbered events itself, from its own cursor on, so nothing is kept for a slow one and nothing is
-missed by one that comes back with its cursor. What turns tell is not kept: a slow watcher loses the oldest of it and is
-told how much.
+A watcher reads the numbered events itself, from its own cursor on, so nothing is kept for a slow one, and one that
+comes back with its cursor misses nothing. Live events are not kept: a slow watcher loses the oldest of them and gets
+their number.
 
 A watcher may have rows in place of the numbered events: each run as it stands, at most once a second. A row that has to
 wait holds the cursor back, so the last state of a run is never missed.
@@ -34,15 +33,15 @@ from fledge.store.base import Happened, Tx
 
 PAGE: Final = 200
 LIVE: Final = 1000
-"""How much of what turns tell waits for a slow watcher."""
+"""The most live events that wait for a slow watcher."""
 EVERY_S: Final = 1.0
-"""The row of a run is told at most so often."""
+"""The least time between two rows of the same run."""
 ROW_KINDS: Final = frozenset(("start", "end", "error", "model:start", "tool:start", "tool:end", "usage", "retry"))
-"""What turns tell that changes the row of their run."""
+"""The kinds of live events that change the row of their run."""
 
 
 class RunHappened(NamedValue, tag_field="type", tag="run"):
-    """Something happened to a run. `phase` and `status` are as they stand when it is told."""
+    """An event of a run. `phase` and `status` are the present ones when it is sent, not those just after the event."""
 
     cursor: int
     session_key: str
@@ -59,7 +58,7 @@ class RunHappened(NamedValue, tag_field="type", tag="run"):
 
 
 class Live(NamedValue, omit_defaults=True, tag_field="type", tag="turn"):
-    """Something was told inside a turn: `kind` and `text` as in the library's `TurnEvent`."""
+    """A live event: something happened inside a turn. The fields mean the same as in the library's `TurnEvent`."""
 
     session_key: str
     kind: str
@@ -78,34 +77,35 @@ class Live(NamedValue, omit_defaults=True, tag_field="type", tag="turn"):
 
 
 class NewEntry(NamedValue, tag_field="type", tag="entry"):
-    """An entry was appended to a transcript: the value that `sessions.history` has of it."""
+    """An entry was appended to a transcript; `entry` is the same value as in `sessions.history`."""
 
     session_key: str
     entry: HistoryEntry
 
 
 class ApprovalsChanged(NamedValue, tag_field="type", tag="approvals"):
-    """The questions that wait for a person have changed; these are open now."""
+    """The questions that wait for a person have changed; `open` has the ids of all that wait now."""
 
     open: tuple[str, ...]
 
 
 class Lost(NamedValue, tag_field="type", tag="lost"):
-    """So many live events were left out because this watcher is slow."""
+    """At least `count` live events are missing, because this watcher is slow, or messages between processes that share
+    a store were lost."""
 
     count: int
 
 
 class FeedClosing(NamedValue, tag_field="type", tag="closing"):
-    """The feed ends here; go on from this cursor."""
+    """The feed ends here; a new feed from this cursor continues it."""
 
     cursor: int
     reason: str
 
 
 class RowEvent(NamedValue, tag_field="type", tag="row"):
-    """A run has changed: this is how it stands. `cursor`: everything up to there is told, in this row or earlier
-    ones."""
+    """A run has changed; `row` is its present state. `cursor`: every event up to there is covered by this row, by
+    earlier ones, or by others with the same cursor."""
 
     cursor: int
     row: RunRow
@@ -124,12 +124,12 @@ class Subscribe(Params):
     live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
     rows: Annotated[bool, Meta(description="rows of runs, as `runs.query` has them, in place of their events")] = False
     entries: Annotated[bool, Meta(description="also new entries of transcripts, as values")] = False
-    """Of the session that is watched, and of each whose turn tells something."""
+    """Entries of the session that is watched, and of each session with a live event."""
 
 
 class Watch:
-    """One watcher's view. Let it `begin`, then ask for what is next, again and again, and `close` it. `early` has
-    listened for it until it begins."""
+    """The view of one watcher. Call `begin`, then `next` (or `wait` and `take`) again and again, then `close`. `early`
+    is a subscription that has collected live events for it until it begins."""
 
     def __init__(self, fl: Fledge, wanted: Subscribe, early: Subscription | None = None) -> None:
         self._fl, self._store, self._wanted = fl, fl.engine.store, wanted
@@ -142,14 +142,14 @@ class Watch:
         self._changed = Changed()
         self._since = fl.engine.clock.now()
         self._entries: dict[str, int] = {}
-        """By session: the last entry that was told."""
+        """By session: the last entry that was given to the watcher."""
         self._looked_at = 0
         """The last numbered event that was looked at."""
         self.cursor = 0
-        """Where to resume: everything up to there is told."""
+        """Where to resume: every event up to there was given to the watcher."""
 
     async def begin(self) -> None:
-        """Begin to watch. Refused: a cursor that no event has told."""
+        """Begin to watch. Refused: a cursor above the number of the last event."""
         wanted = self._wanted.cursor
         last = await self._store.read(lambda tx: tx.events.last())
         if wanted is not None and not 0 <= wanted <= last:
@@ -165,25 +165,26 @@ class Watch:
             self._early.close()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._heard is not None:
             self._heard.close()
         self._fl.unwatch(self._ready)
 
     def poke(self) -> None:
-        """Let `next` return, whether there is anything or not."""
+        """Make `next` return at once, even without an event."""
         self._ready.set()
 
     async def next(self, quiet_s: float) -> list[FeedEvent]:
-        """What has happened since the last look, as soon as something has; nothing if all is quiet, or when poked."""
+        """The events since the last look, as soon as there are any; none if there are none for `quiet_s` seconds, or
+        when poked."""
         if events := await self.take():
             return events
         await self.wait(quiet_s)
         return await self.take()
 
     async def take(self) -> list[FeedEvent]:
-        """What came after the cursor, a page at most, and what turns have told since the last look; the cursor moves
-        behind it."""
+        """The numbered events after the cursor, a page at most, and the live events since the last look; moves the
+        cursor behind them."""
         self._ready.clear()
         told = [*self._before, *([] if self._heard is None else self._heard.waiting())]
         self._before = []
@@ -205,7 +206,7 @@ class Watch:
         return await self._store.read(look)
 
     def _rows(self, tx: Tx, happened: Sequence[Happened], told: Sequence[TurnEvent], tick_s: float) -> list[FeedEvent]:
-        """The rows of runs that have changed and were not told within a second."""
+        """The rows of runs that have changed, except those whose row was sent within the last second."""
         for one in happened:
             self._changed.note(one.run, one.seq)
         for event in told:
@@ -222,17 +223,17 @@ class Watch:
         return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
 
     def _all_driven(self, tx: Tx) -> None:
-        """Every run at work may have changed without an event."""
+        """Note each run at work as changed: it may have changed without an event."""
         for driver in tx.drivers.all():
             self._changed.note(driver.session)
 
     async def wait(self, quiet_s: float) -> None:
-        """Wait until something may have happened, or a row that waits may be told; not longer than this."""
+        """Wait until there may be an event, or a row that was held back may be sent; at most `quiet_s` seconds."""
         next_s = self._changed.next_s(asyncio.get_running_loop().time())
         await wait_for_event(self._ready, quiet_s if next_s is None else min(quiet_s, next_s))
 
     def _new_entries(self, tx: Tx, active: list[str]) -> list[FeedEvent]:
-        """Entries that were not told yet, of the sessions in which something goes on."""
+        """Entries that were not sent yet: of the session that is watched, and of sessions with live events."""
         if not self._wanted.entries:
             return []
         found: list[FeedEvent] = []
@@ -262,22 +263,22 @@ class Watch:
         if not self._wanted.live or not self._is_wanted(tx, event.session):
             return None
         if event.elsewhere and is_late(event, tx.transcripts.last(event.session)):
-            return None  # a newer entry may be told already
+            return None  # a newer entry may have been sent already
         return Live(session_key=event.session, **{name: getattr(event, name) for name in _TOLD})
 
 
 _TOLD: Final = [name for name in Live.__struct_fields__ if name != "session_key"]
-"""What a live event has of the `TurnEvent`, by the same names."""
+"""The fields that a live event takes from the `TurnEvent`, by the same names."""
 
 
 class Changed:
-    """Runs whose row has changed and is still to be told: each at most once in `EVERY_S`."""
+    """Runs whose row has changed and was not sent since; each row is sent at most once in `EVERY_S`."""
 
     def __init__(self) -> None:
         self._changed: dict[str, int | None] = {}
-        """By key, the first event that is not told; None: it changed without one."""
+        """By key, the first event that its row has yet to show; None: it changed without one."""
         self._told_at: dict[str, float] = {}
-        """When the row of a run was last told."""
+        """When the row of a run was last sent."""
 
     def note(self, key: str, seq: int | None = None) -> None:
         """The run has changed, by this event or without one."""
@@ -285,7 +286,7 @@ class Changed:
             self._changed[key] = seq
 
     def due(self, now: float) -> list[str]:
-        """The runs whose rows are told now."""
+        """The runs whose rows must be sent now; they count as sent from here on."""
         self._told_at = {key: at for key, at in self._told_at.items() if now - at < EVERY_S}
         due = [key for key in self._changed if key not in self._told_at]
         for key in due:
@@ -294,17 +295,18 @@ class Changed:
         return due
 
     def safe(self, looked_at: int) -> int:
-        """The last event up to which every row was told."""
+        """The last event up to which every changed row was sent."""
         return min((seq - 1 for seq in self._changed.values() if seq is not None), default=looked_at)
 
     def next_s(self, now: float) -> float | None:
-        """How long until a row that waits may be told; None: none waits."""
+        """How many seconds until a row that was held back may be sent; None: there is none."""
         waits = [self._told_at[key] + EVERY_S - now for key in self._changed if key in self._told_at]
         return max(0.0, min(waits)) if waits else None
 
 
 def _last_before(tx: Tx, session: str, since: Instant) -> int:
-    """The newest entry that is older than this; 0 if none is. Looks at so many as a feed tells at once."""
+    """The number of the newest entry that is older than this; 0 if none is. Looks at one page of entries: if all of
+    them are younger, it is the number before theirs."""
     newest = tx.transcripts.tail(session, PAGE)
     return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
 

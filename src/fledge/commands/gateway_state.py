@@ -1,4 +1,4 @@
-"""What the gateway's methods work with: the open folder, what it takes at most, and whether it is about to close."""
+"""The state that the gateway's methods work with: the open folder, the limits, and whether it is about to close."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,16 +25,16 @@ SHOWN_S: Final = 20.0
 
 
 class Patience(NamedValue):
-    """How long a client may take."""
+    """Time limits for a client."""
 
     head_s: float = 10.0
-    """The head of a request to come."""
+    """For the head of a request to arrive."""
     body_s: float = 30.0
-    """A request's body to come."""
+    """For the body of a request to arrive."""
     stuck_s: float = 10.0
-    """To take what it is sent; then it is left, and comes back with the cursor it last saw."""
+    """For the client to read a message; then it is disconnected, and resumes with the cursor it last saw."""
     quiet_s: float = 15.0
-    """After so long without an event a feed sends a line that says nothing, so that a dead connection is found."""
+    """After so long without an event a feed sends a line without content, so that a dead connection is found."""
 
 
 class GatewayState:
@@ -51,22 +51,23 @@ class GatewayState:
         """Codes that sign in at the gateway's page; None where no gateway serves one."""
         self.started_at = self.now()
         self.closing = asyncio.Event()
-        """Set when it takes no more requests: whoever waits is answered with what there is."""
+        """Set when it takes no more requests; those that wait are then answered at once, with the present state."""
         self.watches: set[Watch] = set()
         self._shown: dict[str, tuple[Subscription, asyncio.TimerHandle]] = {}
-        """By session that a client shows: what watches it, and when that ends."""
+        """By session that a client shows: the subscription to its live events, and the timer that ends it."""
         self.old_names: set[tuple[str, str]] = set()
-        """Methods and old parameters of theirs that callers have used: each is logged once."""
+        """Former names that callers have used, of methods and of their parameters: each is logged once."""
         self.requests = 0
         self.rejections = 0
 
     @property
     def drives(self) -> bool:
-        """What is unfinished goes on here."""
+        """True if unfinished work continues in this process."""
         return self.fl.drives
 
     def signed(self, by: str) -> str:
-        """Who answers, in the record: the client, which nobody can claim to be, and whom it names."""
+        """The name in the record of answers: the client, which no caller can choose, and behind it the person that the
+        client names."""
         return f"{self.client}: {by}" if by else self.client
 
     def now(self) -> Instant:
@@ -74,7 +75,7 @@ class GatewayState:
         return self.fl.engine.clock.now()
 
     async def read(self, look: Callable[[Tx], T]) -> T:
-        """What `look` finds in the rows, at one moment."""
+        """The answer of `look`, which reads the rows of one moment."""
         return await self.fl.engine.store.read(look)
 
     async def commit(self, act: Callable[Concatenate[Commit, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -88,13 +89,13 @@ class GatewayState:
         self.watches.add(watch)
 
     def unsubscribe(self, watch: Watch) -> None:
-        """Close a feed. It counts no more."""
+        """Close a feed; it no longer counts towards the limit."""
         self.watches.discard(watch)
         watch.close()
 
     def watch_session(self, session: str) -> float:
-        """Hear what other processes drive of this session, for a while; answers in how many seconds to say so again, 0
-        if no other process drives anything. Refused: too many sessions are shown."""
+        """Get the live events of this session from other processes, for a while; answers after how many seconds to call
+        again, 0 if the store is not shared with other processes. Refused: too many sessions are shown."""
         if self.fl.engine.store.cluster is None:
             return 0.0
         if session in self._shown:

@@ -1,7 +1,7 @@
 """Where each verb is: the module that puts it into the table, and which verbs only read.
 
-It imports nothing of fledge, so that a process that calls one verb, or asks another process for it, does not pay for
-all of them. A test compares it with the table.
+It imports nothing of fledge, so that a process that calls one verb, or asks another process for it, does not import all
+of them. A test compares it with the table.
 """
 
 from collections.abc import Mapping
@@ -38,10 +38,12 @@ _READS: Final = """
 HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() for name in names.split()}
 """The module of each verb, by the verb's name."""
 QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['listing']}".split())
-"""The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
+"""The verbs that need nothing but rows: they are answered also from a store that no process drives."""
 READS: Final = QUERIES | frozenset(_READS.split())
-"""The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""
+"""The verbs that a caller may call again if it does not know whether the first call was carried out. They change
+nothing, but for `runs.result`: it marks the result of a program's run as delivered, once."""
 KEYED: Final = frozenset(["agent", "runs.again", "runs.send", "runs.spawn"])
 """The verbs that take a key: a request that is made again with the same key is carried out once."""
 OF_SETTINGS: Final = frozenset(["agents.list", "config.shown", "models.list"])
-"""The verbs that tell of settings: these are read for them, though they change nothing."""
+"""The verbs that answer from the settings: a process that opens the folder for one of them reads the settings, although
+the verb changes nothing."""

@@ -1,4 +1,4 @@
-"""Messages on a stream, a line each: what both ends of the private socket speak. Nothing here knows what they say."""
+"""Messages on a stream, a line each, as both ends of the private socket send them. Nothing here knows their content."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ class LinePipe:
     """Sends and receives messages."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refusal: bytes = b"") -> None:
-        """`refusal`: what is sent back for a message that is longer than the limit of the reader."""
+        """`refusal`: the answer to a message that is longer than the limit of the reader."""
         self._reader, self._writer, self._refusal = reader, writer, refusal
 
     async def receive(self) -> bytes | None:
@@ -28,11 +28,11 @@ class LinePipe:
                 is_long = False
 
     async def send(self, message: bytes) -> None:
-        """Send one, and wait until it is taken."""
+        """Send a message, and wait until the socket takes it."""
         self._writer.write(message + b"\n")
         await self._writer.drain()
 
     async def close(self) -> None:
-        """Leave."""
-        self._writer.transport.abort()  # nobody waits for what was not sent
+        """Close the connection at once."""
+        self._writer.transport.abort()  # without waiting for messages that were not sent
         await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next

@@ -1,7 +1,7 @@
 """Values as plain lines of text, for every door that shows text: command line, chat, slash commands.
 
-Labels and texts of models and children are shown flattened: they cannot forge a line. What a person is asked to allow
-is shown whole.
+Labels and texts of models and children are shown flattened: they cannot forge a line. A call or plan that a person is
+asked to allow is shown whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ NOBODY_DRIVES = "no process is at work here: `fledge run --continue` continues"
 
 
 def name_of(run: RunInfo | RunRow) -> str:
-    """What a run is called: its label, else the beginning of its task."""
+    """The name of a run for people: its label, else the beginning of its task, else its session key."""
     return one_line(run.label or run.task or run.session_key, LABEL_CHARS)
 
 
@@ -72,13 +72,14 @@ def status(run: RunInfo, now: Instant) -> str:
 
 
 def row_name(row: RunRow, numbered_for: str = "") -> str:
-    """What a run is called: its label, else the beginning of its task; with its number, where that means it."""
+    """The name of a run for people: its label, else the beginning of its task; after its number in lists, if it is a
+    run of the session `numbered_for`."""
     name = printable(name_of(row))
     return f"#{row.number} {name}" if row.number and row.requester == numbered_for else name
 
 
 def row_state(row: RunRow) -> str:
-    """How a run stands, and why."""
+    """The state of a run, and the reason or its present activity."""
     state = _standing(row)
     if row.now is not None:
         why = printable(one_line(row.now.text, LINE_CHARS))
@@ -91,7 +92,7 @@ def row_state(row: RunRow) -> str:
 
 
 def row_status(row: RunRow) -> str:
-    """How a run stands, in words that change only with its state."""
+    """The state of a run, in words that change only with it."""
     words = _standing(row)
     if row.stuck_at is not None:
         words += " (stuck)"
@@ -124,13 +125,13 @@ def row_cells(row: RunRow, now: Instant, numbered_for: str = "") -> tuple[str, .
 
 
 def ends(told: Ends) -> list[str]:
-    """What a kill would end, one line each."""
+    """The runs that a kill would end, one line each."""
     more = [f"and {told.left_out} more"] if told.left_out else []
     return [f"{row_name(row)} · {row_state(row)}" for row in told.rows] + more or ["nothing would end"]
 
 
 def timeline(events: Sequence[TimelineEvent]) -> list[str]:
-    """The story of a run: when, what happened, where that left it."""
+    """The events of a run, one line each: the time, the event, the phase after it, the reason."""
     return [_happened(event, events[0].at) for event in events]
 
 
@@ -144,7 +145,7 @@ def _happened(event: TimelineEvent, start: Instant) -> str:
 
 
 def story(told: Story) -> list[str]:
-    """A run in full: what was asked, how it stands, what it used, and its story."""
+    """A run in full: its task, its state, its usage, its questions, its tries at delivery, and its timeline."""
     run, stats = told.run, told.stats
     lines = [
         f"session   {run.session_key}",
@@ -202,14 +203,14 @@ def _said(one: Message) -> str:
 
 
 def killing(done: "Killing", names: Mapping[str, str]) -> str:
-    """How a kill came out, once it was waited for; `names` by session key."""
+    """The result of a kill, after the wait for it; `names` by session key."""
     parts = {"killed": done.killed, "finished before the kill": done.finished, "did not stop": done.stopping}
     told = [f"{how}: {', '.join(names[key] for key in keys)}" for how, keys in parts.items() if keys]
     return "; ".join(told) or "nothing was running"
 
 
 def sent(name: str, told: "Sent") -> str:
-    """What came of a message to the run of this name."""
+    """The result of a message to the run of this name."""
     match told.status:
         case "ok":
             return f"{name}: {told.reply}" if told.reply else f"{name} has nothing to say"
@@ -225,7 +226,7 @@ def sent(name: str, told: "Sent") -> str:
 
 
 def overview(told: Overview, runs: Sequence[str]) -> list[str]:
-    """What goes on in a folder, with lines of its runs, and what waits for a person."""
+    """The present work in a folder, with lines of its runs, and everything that waits for a person."""
     unread = f" · {told.unread} unread" if told.unread else ""
     lines = [f"{conversation_name(told.session_key)} · {told.state}{unread}", *runs]
     if told.elsewhere:
@@ -241,7 +242,7 @@ def overview(told: Overview, runs: Sequence[str]) -> list[str]:
 
 
 def unanswered(late: Sequence[UnansweredTurn], now: Instant) -> list[str]:
-    """What was read and waits for its answer for half an hour or more."""
+    """Turns that have read something and have had no answer for half an hour or more, one line each."""
     return [f"{len(one.rows)} read by {one.session}: {one.words(now)}" for one in late]
 
 
@@ -262,8 +263,8 @@ def agents(known: "Sequence[AgentView]", bound: Sequence[str]) -> list[str]:
 
 
 def standing(view: StatusView, left_out: Sequence[str]) -> list[str]:
-    """How a session stands: what it does, the model that ran, what it used, what waits, and which documents of its
-    workspace are not taken in."""
+    """The status of a session: its state, the model that answered last, its usage, its queue, its subagents, its
+    questions, and the documents of its workspace that are left out."""
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)
     lines = [
         f"session   {view.session_key} · {view.state}"
@@ -288,7 +289,7 @@ def standing(view: StatusView, left_out: Sequence[str]) -> list[str]:
 
 
 def question(asked: Question) -> str:
-    """What is asked, and how the command line answers it."""
+    """A tool call that waits for approval, and the command that answers it."""
     short = short_id(asked.id)
     always = f"; --always: {_granted(asked)}" if asked.always else ""
     call = whole_call(asked.tool, asked.arguments)
@@ -296,7 +297,8 @@ def question(asked: Question) -> str:
 
 
 def question_left(asked: Question, name: str, now: Instant) -> str:
-    """What is asked, for whom, for how long it still waits, and how a chat answers it."""
+    """A tool call that waits for approval, the name of its session, the time left, and the slash command that answers
+    it."""
     left_s = max(0.0, asked.expires_at - now)
     left = f"{left_s / 3600:.0f} h" if left_s >= 3600 else f"{left_s / 60:.0f} min"
     short = short_id(asked.id)
@@ -306,12 +308,12 @@ def question_left(asked: Question, name: str, now: Instant) -> str:
 
 
 def _granted(asked: Question) -> str:
-    """What an *always* would allow."""
+    """The commands that an *always* would allow."""
     return f"`{asked.always}` here from now on{', by subagents too' if asked.for_subagents else ''}"
 
 
 def decided(asked: Question) -> str:
-    """How a call that asks stands: who decided it, or which rule."""
+    """The state of a call that needed approval, the person or rule that decided it, the reason, and the call."""
     rule = f" {short_id(asked.rule)}" if asked.rule else ""
     by = f" by {one_line(asked.answered_by, LABEL_CHARS)}{rule}" if asked.answered_by else ""
     words = f' ("{one_line(asked.words, REASON_CHARS)}")' if asked.words else ""
@@ -319,26 +321,26 @@ def decided(asked: Question) -> str:
 
 
 def permissions(rules: Sequence[Permission]) -> list[str]:
-    """What runs without a question, one line each."""
+    """The rules by which commands run without a question, one line each."""
     return [permission(rule) for rule in rules] or ["no rule lets a command run without a question"]
 
 
 def permission(rule: Permission) -> str:
-    """A rule: its id, the words it covers, and for whom and where."""
+    """A rule: its id, the words it covers, its agent and folder, and the person who made it."""
     whom = f"{rule.agent}{' and its subagents' if rule.children else ''}"
     by = one_line(rule.made_by, LABEL_CHARS)
     return f"{short_id(rule.id)}  `{' '.join(rule.words)}`  by {whom} in {rule.folder}, allowed by {by}"
 
 
 def plan(waits: Plan) -> str:
-    """A plan that waits, whole, and how the command line answers it."""
+    """A plan that waits for approval, whole, and the command that answers it."""
     name = one_line(waits.label or waits.session_key, LABEL_CHARS)
     how = f"the plan of {name} waits for your answer: fledge approve {short_id(waits.run_id)}, or reject"
     return how + quoted_lines(waits.text)
 
 
 def undelivered(given_up: Sequence[GivenUp]) -> list[str]:
-    """What found nobody, one line each."""
+    """Undelivered results and messages, one line each."""
     return [_lost(one) for one in given_up] or ["nothing is undelivered"]
 
 

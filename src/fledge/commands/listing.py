@@ -1,8 +1,8 @@
 """The verbs that answer pages of runs and sessions, and how each row is made. A page costs the same however many runs
 are finished.
 
-A search, an agent or a subtree is found by going through the list: so many runs at most for one page, which then ends
-early and says where to go on.
+A search, an agent or a subtree is found by going through the list, at most `LOOKED_AT` runs for one page. The page then
+ends early, and its cursor says where the next one continues.
 """
 
 import re
@@ -43,16 +43,17 @@ from fledge.store.base import Approval, ListedRun, ListedSession, RunMark, RunWa
 
 TASK_CHARS: Final = 200
 FIRST_CHARS: Final = 80
-"""How much of the first words of a session its row has."""
+"""How many characters of a session's first words its row has."""
 LOOKED_AT: Final = 2000
-"""So many runs or sessions are gone through for one page."""
+"""The most runs or sessions that are gone through for one page."""
 BATCH: Final = 200
 NUMBERED: Final = 200
-"""So many of a session's runs are numbered from either end of their list, or as many as a page holds."""
+"""How many of a session's runs have a list number: so many active ones, from the first on, and so many done ones, the
+newest; or as many as a page holds, if that is more."""
 PLACES: Final = 1000
-"""So many places of a lane are told."""
+"""The most places of a lane's queue that are counted; a session further behind has the place 0."""
 MARKS: Final = 20
-"""So many marks of a run its row has, the newest."""
+"""The most marks in the row of a run; the newest are kept."""
 STEP_ENTRIES: Final = 64
 """How many of the newest entries are looked at for calls under way."""
 UNREAD: Final = 1000
@@ -90,8 +91,9 @@ class RunsQuery(Params):
 
 @query("runs.query")
 def runs_query(at: Moment, params: RunsQuery) -> RunPage:
-    """A page of runs, each in one flat row with what it does or waits for, the newest first; and how many each filter
-    finds. A run that changes between two pages is neither left out nor shown twice in the order `created`."""
+    """A page of runs, the newest first, each as one flat row with its present activity or wait; and the number of runs
+    that each filter finds. In the order `created`, a run that changes between two pages is neither left out nor shown
+    twice."""
     tx = at.tx
     below = api.session_key(params.below, "below") if params.below else ""
     above = tx.lists.run(below) if below else None
@@ -121,7 +123,7 @@ def _instant(ms: int | None) -> Instant | None:
 
 
 def _fitting(tx: Tx, wanted: RunsQuery, below: str) -> Callable[[ListedRun], bool] | None:
-    """Whether a run is wanted besides what the store can tell; None: every one is."""
+    """The test for the conditions that the store does not check: search, agent, subtree. None: there are none."""
     words = wanted.search.casefold().strip()
     if not words and not wanted.agent and not below:
         return None
@@ -140,7 +142,7 @@ def _fitting(tx: Tx, wanted: RunsQuery, below: str) -> Callable[[ListedRun], boo
 def _ordered(
     tx: Tx, wanted: RunsQuery, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
 ) -> tuple[list[ListedRun], str]:
-    """The runs of one page in the order that is wanted, and the cursor of the next."""
+    """The runs of one page in the wanted order, and the cursor of the next page."""
     half, behind = _read_cursor(wanted.cursor)
     walks = {"": walk}
     if wanted.sort == "active" and wanted.filter == "all":
@@ -167,8 +169,8 @@ def _walked(
     limit: int,
     fits: Callable[[T], bool] | None,
 ) -> tuple[list[T], M | None]:
-    """So many that fit, and the mark behind which there may be more; None: there are none. `batch` reads so many behind
-    a mark."""
+    """At most `limit` items that fit, and the mark behind which there may be more; None: there are no more. `batch`
+    reads items behind a mark, as many as it is asked for."""
     found: list[T] = []
     mark, looked_at = behind, 0
     size = limit + 1 if fits is None else BATCH
@@ -188,7 +190,8 @@ def _walked(
 
 
 def _read_cursor(text: str) -> tuple[str, RunMark | None]:
-    """Which half of the order `active`, `a` or `d`, and the mark in it; empty, and None: the beginning."""
+    """The half of the order `active` (`a`: active runs, `d`: done ones; empty in other orders), and the mark behind
+    which the page begins; None: at the beginning."""
     read = _CURSOR.fullmatch(text)
     if read is None:
         raise BadInput("cursor", "must be `next` of an earlier page", text)
@@ -200,7 +203,7 @@ def _read_cursor(text: str) -> tuple[str, RunMark | None]:
 
 
 class RowReader:
-    """Makes rows of runs in one look at the store; what several rows need is read once."""
+    """Makes rows of runs in one look at the store; facts that several rows need are read once."""
 
     def __init__(self, at: Moment, numbered: int = NUMBERED) -> None:
         self._tx, self._now = at.tx, at.now
@@ -295,7 +298,7 @@ class RowReader:
 
 
 def _places(tx: Tx, lane: str) -> dict[str, int]:
-    """The places of a lane by session, from 1 on."""
+    """The places in the queue of a lane by session, from 1 on."""
     return {key: place for place, key in enumerate(tx.queue.lane_order(lane, PLACES), 1)}
 
 
@@ -384,13 +387,13 @@ def _says(tx: Tx, session: Session, words: str) -> bool:
 
 
 def first_words(tx: Tx, session: str) -> str:
-    """The beginning of the first thing that was said in a session."""
+    """The beginning of the first entry in a session's transcript; empty if there is none."""
     first = api.shown(tx.transcripts.entries(session, 0, 1))
     return one_line(first[0].text, FIRST_CHARS) if first else ""
 
 
 def session_state(tx: Tx, session: str) -> Literal["idle", "busy", "queued"]:
-    """Whether a session has an open turn, or a place in a queue."""
+    """`busy`: the session has an open turn. `queued`: it has none, but a place in a queue. Else `idle`."""
     if tx.turns.get(session) is not None:
         return "busy"
     return "idle" if tx.queue.place(session) is None else "queued"

@@ -1,8 +1,8 @@
 """`page.link`: an address that signs a browser in once, without the token in it.
 
-The address has a one-time code in its fragment, which browsers send to nobody. The page posts the code and is given the
+The address has a one-time code in its fragment, which browsers send to no server. The page posts the code and gets the
 token for its tab. A code is good once, for a minute, and only its digest is kept. The verb is answered on the private
-socket alone: whoever can open that could read the token as well.
+socket alone: a process that can open the socket could read the token as well.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class LoginCodes:
         return code
 
     def take(self, code: str, now: Instant) -> bool:
-        """True if this code is good; then it is so no more. How long this takes tells nothing of any code."""
+        """True if this code is good; it is void afterwards. How long this takes reveals nothing about any code."""
         given = _digest(code)
         same = [hmac.compare_digest(given, digest) for digest, _ in self._held]
         found = [one for one, is_same in zip(self._held, same, strict=True) if is_same]
@@ -52,7 +52,7 @@ def _digest(code: str) -> bytes:
 
 
 class PageLink(NamedValue):
-    """An address that signs in once."""
+    """An address of the page that signs a browser in once."""
 
     address: str
     expires_at: Instant
@@ -60,7 +60,8 @@ class PageLink(NamedValue):
 
 @method("page.link")
 async def page_link(gateway: GatewayState, params: Nothing) -> PageLink:
-    """Make an address of the page that signs a browser in, once, within a minute. On the private socket alone."""
+    """Make an address of the web page that signs a browser in once, within a minute. Answered on the private socket
+    alone."""
     if gateway.logins is None:
         raise Refused("error", "no gateway serves this folder: start one with `fledge serve`")
     now = gateway.now()

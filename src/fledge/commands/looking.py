@@ -1,4 +1,4 @@
-"""What a word means in a session, and whether a session is at rest. Reads only."""
+"""The run or session that a word means, and whether a session is at rest. Reads only."""
 
 from fledge.api import views as api
 from fledge.commands.params import AskerParams, One
@@ -19,7 +19,7 @@ MOST_SHOWN = 300
 
 
 def session_of(tx: Tx, asker: AskerParams) -> str:
-    """The key of the session in which words are meant."""
+    """The key of the session whose runs the words of a request mean."""
     if not asker.folder:
         return api.session_key(asker.requester, "requester")
     return begun_or_main(tx, project_key(asker.folder))
@@ -31,20 +31,20 @@ def begun_or_main(tx: Tx, session: str) -> str:
 
 
 def is_begun(tx: Tx, session: str) -> bool:
-    """True of a session that there is and that was not deleted."""
+    """True if the session exists and was not deleted."""
     known = tx.sessions.get(session)
     return known is not None and not known.deleted
 
 
 def found(tx: Tx, one: One) -> str:
-    """The key of the run that parameters mean."""
+    """The key of the run that `target` means."""
     return run_meant(tx, one.target, session_of(tx, one))
 
 
 def run_meant(tx: Tx, word: str, session: str) -> str:
-    """The key of the run that a word means to somebody in this session: a key or a run id of any; a number, a label or
-    the beginning of a run id of those below the session; from a main conversation, of all others after these.
-    NotFound: unknown, or ambiguous."""
+    """The key of the run that a word means in this session: of any run, its session key or a run id; of the runs below
+    the session, a number, a label or the beginning of a run id; then, if the session is a main conversation, a label or
+    the beginning of a run id of all other runs. NotFound: unknown, or ambiguous."""
     if tx.runs.find(word) is not None:
         return word
     known = tx.runs.named(word.strip())
@@ -65,8 +65,8 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
 
 
 def session_meant(tx: Tx, word: str, session: str) -> str:
-    """The key of the session that a word means to somebody in this one: `main`, a key, the name of a conversation, or a
-    word for a run; no word: this session."""
+    """The key of the session that a word means in this one: `main`, a key, the name of a conversation, or a word for a
+    run; no word: this session."""
     if not word.strip():
         return session
     if word.strip().lower() == "main" or word.strip().startswith("agent:"):
@@ -86,7 +86,8 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
 
 
 def unfinished_roots(tx: Tx) -> list[str]:
-    """Conversations and programs for which something is left to do. What a program has not read waits for it."""
+    """Conversations and programs for which something is left to do: runs below them that have not settled, or, for a
+    main conversation, also work of its own. Results that a program has not read do not count: they wait for it."""
     found = []
     for root in tx.sessions.roots():
         known = tx.sessions.get(root)
@@ -101,9 +102,10 @@ def asked_below(tx: Tx, session: str) -> list[Approval]:
 
 
 def rest(tx: Tx, session: str, whole_folder: bool, rules: Rules, patience_s: float, now: Instant) -> Rest:
-    """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on: nothing
-    is driven, and nothing in the queue can be. With the whole folder, what programs have started counts as the
-    session's own. Another conversation that waits for a person holds nothing up: its question is asked there."""
+    """Whether a session, or the whole folder with it, is at rest; and the questions that hold it up, given only while
+    nothing continues without an answer: no turn is driven, and none in the queue can be. With the whole folder, the
+    runs of programs count as the session's own, and messages that are to be sent count as work. Another conversation
+    that waits for a person does not hold this one up: its question is asked there."""
     sending = whole_folder and bool(tx.outbox.count_waiting(but=transcripts.SWEEP_IMAGES))
     moving = [one.session for one in tx.drivers.all() if one.release_at is None]
     moving += [place.session for place in tx.queue.claimable(rules.widths, now, MOST_SHOWN)]
@@ -126,5 +128,5 @@ def rest(tx: Tx, session: str, whole_folder: bool, rules: Rules, patience_s: flo
 
 
 def is_below(tx: Tx, session: str, key: str) -> bool:
-    """True of the session itself, too."""
+    """True if `key` is the session itself or below it."""
     return any(above.key == session for above in tx.sessions.lineage(key))

@@ -22,7 +22,7 @@ __all__ = ["METHODS", "call", "schema"]
 
 
 def schema() -> dict[str, Any]:
-    """What there is to call, for people and programs."""
+    """The schema of all methods and of the events of feeds, for people and programs."""
     kinds: dict[str, Any] = {}
     for name, one in METHODS.items():
         kinds[f"{name} params"], kinds[f"{name} result"] = one.params, one.result

@@ -1,7 +1,7 @@
-"""Slash commands as deeds: a line is read, the verb it names is called, and what that answers is said in plain text.
+"""Carries out slash commands: reads a line, calls the verb that it names, and gives the verb's answer as plain text.
 
-A command comes from a person whom the edge knows, and is never given by a model: a word means what is below the session
-in which it is said. How a line is read is in `slash`, what a verb does is with the verb, which edge a line came from is
+A command comes from a person that the edge knows, never from a model: a word in it means something below the session in
+which it is given. How a line is read is in `slash`, what a verb does is with the verb. From which edge a line came is
 not known here.
 """
 
@@ -37,24 +37,24 @@ from fledge.workspaces.documents import versions_in
 T = TypeVar("T")
 
 COMPACTED = "Your notes stand for our conversation so far. Say in one sentence where we stand."
-"""What a person says with `/compact`, so that the turn has something to answer."""
+"""The message that `/compact` sends, so that the turn has something to answer."""
 NAME_CHARS = 48
 LABEL_CHARS = 40
-"""How much of its task names a subagent that a person starts."""
+"""How many characters of its task are the label of a subagent that a person starts."""
 
 
 class CommandResult(Value):
-    """What a command came to, in words for the person who gave it."""
+    """The result of a command, in words for the person who gave it."""
 
     text: str
     ok: bool = True
     verb: slash.Verb | None = None
-    """What was done; None of a line that could not be read."""
+    """The command that was carried out; None if its line could not be read, or it was refused."""
 
 
 async def run_line(gateway: GatewayState, session: str, line: str, at: Address | None = None) -> CommandResult:
-    """Do what a line says in a session, for whoever is at the gateway. Whatever is wrong with it is told, not
-    raised."""
+    """Carry out the command of a line in a session, in the name of the gateway's client. A FledgeError is not raised:
+    its words are the result."""
     try:
         order = slash.read(line)
         if order is None:
@@ -70,13 +70,13 @@ async def run_line(gateway: GatewayState, session: str, line: str, at: Address |
 
 
 class _Said:
-    """One command, as it was said in a session."""
+    """One command that was given in a session."""
 
     def __init__(self, gateway: GatewayState, session: str, order: Order, at: Address | None) -> None:
         self._gateway, self._session, self._order, self._at = gateway, session, order, at
 
     async def done(self) -> str | list[str]:
-        """Do it; answers what is said back, as text or in lines."""
+        """Carry it out; answers the words for the person, as text or in lines."""
         session, order, now = self._session, self._order, self._gateway.now()
         match order.verb:
             case "help":
@@ -146,7 +146,7 @@ class _Said:
             case "reload":
                 return await self._reload()
             case "image" | "attach" as verb:
-                # Whoever asks from elsewhere must not have a file of this machine read.
+                # A caller on another machine must not be able to read a file of this one.
                 field = "images" if verb == "image" else "attachments"
                 raise BadInput(f"/{verb}", f"works in a terminal only; over the gateway, `send` takes {field}")
             case "focus":
@@ -156,14 +156,14 @@ class _Said:
                 return f"this place is not bound to {bound.session_key} any more"
 
     async def _call(self, verb: str, **params: Any) -> Any:
-        """What the verb answers."""
+        """The answer of a verb."""
         return await value_of(self._gateway, verb, params)
 
     async def _read(self, view: Callable[[Tx], T]) -> T:
         return await self._gateway.read(view)
 
     async def _run(self) -> str:
-        """The run below this session that is meant."""
+        """The key of the run below this session that the command names."""
         return await self._read(lambda tx: views.find_run(tx, self._session, self._order.target))
 
     async def _name(self, key: str) -> str:
@@ -210,7 +210,7 @@ class _Said:
         return lines.agents([agent_view(config, one) for one in ids], await self._read(bound))
 
     async def _model(self) -> str:
-        """Show the model of this conversation, or set it; `default`: as the settings say again."""
+        """Show the model of this conversation, or set it; `default`: the settings apply again."""
         name = self._order.target
         if name:
             given = "" if name.casefold() == "default" else name
@@ -302,7 +302,7 @@ def _one_asked(tx: Tx, session: str, order: Order) -> Approval:
 
 
 def named(tx: Tx, key: str) -> str:
-    """What people call a run: its label, else its key."""
+    """The name of a run for people: its label, else its key."""
     run = tx.runs.find(key)
     label = "" if run is None else tx.runs.spec(key).label
     return flattened(label, NAME_CHARS) or key

@@ -35,16 +35,17 @@ FolderParam = Annotated[
 
 
 class Nothing(Params):
-    """Nothing."""
+    """No parameters."""
 
 
 class AskerParams(Params):
-    """In which session words such as `last` are meant (`looking.session_of`)."""
+    """The session in which words for a run, such as `last`, are read (`looking.session_of`)."""
 
     requester: Annotated[SessionKeyParam, formerly("sessionKey")] = "main"
-    """Words such as `last` are meant of this session's runs."""
+    """Words such as `last` mean runs of this session."""
     folder: FolderParam = ""
-    """Instead: of the runs of this folder's conversation, or of `main` until that has begun."""
+    """Instead of `requester`: words mean runs of this folder's conversation, or of `main` until that conversation has
+    begun."""
 
 
 class One(AskerParams):

@@ -1,5 +1,6 @@
-"""Verbs that answer what waits for a person: `answer`, `approvals.*`, `undelivered.*`, `documents.*`; those that show
-and revoke what a person has allowed for good: `permissions.*`; and `identity`."""
+"""Verbs for things that wait for a person (tool calls, plans, undelivered results, changed documents): `answer`,
+`approvals.*`, `undelivered.*`, `documents.*`; those that show and revoke commands that a person has allowed for good:
+`permissions.*`; and `identity`."""
 
 from typing import Annotated, Literal
 
@@ -35,14 +36,14 @@ class AnswerParams(Params):
 
 
 class Approve(AnswerParams):
-    """A yes."""
+    """Approval of a tool call."""
 
     always: Always = False
     children: ForChildren = False
 
 
 class Approved(NamedValue):
-    """What was allowed."""
+    """A tool call was approved."""
 
     ok: bool = True
     permission: Permission | UnsetType = UNSET
@@ -51,8 +52,8 @@ class Approved(NamedValue):
 
 @method("approvals.approve")
 async def approvals_approve(gateway: GatewayState, params: Approve) -> Approved:
-    """Let the call be run, if it is still the one that was shown. With `always`, such commands run without a question
-    from now on."""
+    """Approve a tool call, if it is still the one that was shown (`digest`). With `always`, commands that begin with
+    the words in the question's `always` run without a question from now on."""
     rule = await gateway.fl.approve(
         params.id,
         by=gateway.signed(params.by),
@@ -64,14 +65,14 @@ async def approvals_approve(gateway: GatewayState, params: Approve) -> Approved:
 
 
 class Deny(AnswerParams):
-    """A no."""
+    """Denial of a tool call."""
 
     words: Annotated[str, Meta(max_length=MOST_WORDS, description="for the model, as the person's words")] = ""
 
 
 @method("approvals.deny")
 async def approvals_deny(gateway: GatewayState, params: Deny) -> Done:
-    """Refuse the call; the model gets the refusal, with the person's words."""
+    """Deny a tool call; the model reads the denial, with the person's words."""
     await gateway.fl.deny(params.id, by=gateway.signed(params.by), digest=params.digest, words=params.words)
     return Done()
 
@@ -90,12 +91,12 @@ class Revoke(Params):
 
 @method("permissions.revoke")
 async def permissions_revoke(gateway: GatewayState, params: Revoke) -> Permission:
-    """Remove a rule: what it covered asks again. Answers the rule that was removed."""
+    """Remove a rule: the commands that it covered ask again. Answers the rule that was removed."""
     return await gateway.fl.revoke_permission(params.id)
 
 
 class TakenUp(NamedValue):
-    """What was retried or dismissed."""
+    """The undelivered result or message that was retried or dismissed."""
 
     key: str
     ok: bool = True
@@ -109,13 +110,14 @@ class RetryParams(One):
 
 @method("undelivered.retry")
 async def undelivered_retry(gateway: GatewayState, params: RetryParams) -> TakenUp:
-    """Offer a given-up result, or a message by its key, again; a result to another conversation, if one is named."""
+    """Deliver an undelivered result again, or a message, which is named by its key. With `to`, a result goes to that
+    conversation instead of its requester."""
     return await _taken_up(gateway, "retry", params, session_key(params.to, "to") if params.to else None)
 
 
 @method("undelivered.dismiss")
 async def undelivered_dismiss(gateway: GatewayState, params: One) -> TakenUp:
-    """Take a given-up result, or a message by its key, off the list."""
+    """Take an undelivered result, or a message, which is named by its key, off the list."""
     return await _taken_up(gateway, "dismiss", params)
 
 
@@ -132,8 +134,8 @@ async def _taken_up(
 
 @method("identity")
 async def identity(gateway: GatewayState, params: Nothing) -> Identity:
-    """What the process that answers brings to its folder: tools, agents, runtimes, hooks and settings, by name, with
-    digests. Another process compares this before it uses the folder through it."""
+    """The tools, agents, runtimes, hooks and settings that the answering process brings to its folder, by name, with
+    digests. Another process compares them with its own before it uses the folder through this one."""
     return gateway.fl.identity
 
 
@@ -152,21 +154,21 @@ class ToAnswer(One):
 
 
 class Answered(NamedValue):
-    """What was answered."""
+    """The tool call or plan that was answered, and the answer."""
 
     approved: bool
     tool: str = ""
-    """Of a tool call."""
+    """For a tool call: the name of the tool."""
     permission: Permission | UnsetType = UNSET
     """With `always`: the rule that was made."""
     session_key: str
     run_id: str = ""
-    """Of a plan: the attempt that follows."""
+    """For a plan: the run id of the attempt that follows."""
 
 
 @method("answer")
 async def answer(gateway: GatewayState, params: ToAnswer) -> Answered:
-    """Answer what waits for a person, a tool call or a plan."""
+    """Approve or reject a tool call or a plan that waits for a person."""
     waiting = await gateway.fl.approvals()
     asked = [one for one in waiting if is_called(one.id, params.target)]
     if len(asked) == 1:
@@ -211,13 +213,14 @@ async def _answered(gateway: GatewayState, params: ToAnswer, asked: Question) ->
 
 
 class TakeIn(InWorkspace):
-    """`transcripts.accept_documents`."""
+    """`documents.accept`."""
 
     digests: dict[str, str]
-    """By name: the version that a person has seen."""
+    """By name of a document: the digest of the version that a person has seen."""
 
 
 @method("documents.accept")
 async def documents_accept(gateway: GatewayState, params: TakeIn) -> list[str]:
-    """Let these versions of documents speak in prompts; answers those that were left out until now."""
+    """Accept these versions of a workspace's documents for prompts. Answers the names of those that were left out until
+    now."""
     return await gateway.commit(transcripts.accept_documents, params.workspace, params.digests)

@@ -1,7 +1,6 @@
-"""The verbs that only read rows, besides pages (`listing`): `runs.info`, `runs.tree`, `sessions.*`, `overview`, and
-what waits for a person. All of them need a store and a clock, but no engine, so they are answered in a folder that
-nobody drives, too.
-"""
+"""The verbs that only read rows, besides pages (`listing`): `runs.info`, `runs.tree`, `sessions.*`, `overview`, and the
+lists of things that wait for a person. All of them need a store and a clock, but no engine, so they are answered also
+in a folder that no process drives."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -53,13 +52,13 @@ MOST_ENTRIES: Final = 500
 MOST_ENDS: Final = 1000
 """The most rows of `runs.ends`."""
 NAME_CHARS: Final = 48
-"""So much of its label or task names a subagent."""
+"""How many characters of its label or task name a subagent."""
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
 class Listed(Params):
-    """Which runs."""
+    """The runs to list."""
 
     requester: SessionKeyParam = "main"
     status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
@@ -73,7 +72,7 @@ def subagents_list(at: Moment, params: Listed) -> list[RunInfo]:
 
 
 class Tree(Params):
-    """Below whom."""
+    """The session below which runs are wanted, and how many."""
 
     requester: Annotated[
         str, Meta(max_length=256, description="a session; empty: all conversations and programs"), formerly("root")
@@ -83,8 +82,8 @@ class Tree(Params):
 
 @query("runs.tree", formerly="subagents.tree")
 def subagents_tree(at: Moment, params: Tree) -> Forest:
-    """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
-    and in each run, the done before the active: ask below that run for more."""
+    """The runs below a session, each with its children, oldest first. `leftOut`, here and in each run, counts the
+    children that the limit left out, done ones before active ones: call this with that run as `requester` for more."""
     roots = [session_key(params.requester, "requester")] if params.requester else at.tx.sessions.roots()
     found = api.forest(at.tx, roots, params.limit)
     return replace(found, runs=[with_kills_as(run, "error") for run in found.runs])
@@ -153,8 +152,8 @@ def runs_row(at: Moment, params: One) -> RunRow:
 
 @query("runs.ends")
 def runs_ends(at: Moment, params: One) -> Ends:
-    """What `runs.kill` of this target would end now: the run and what is below it; `all`: every run of the session that
-    is not over. Nothing is ended."""
+    """The runs that `runs.kill` of this target would end now: the run and those below it; for `all`, every run of the
+    session that is not over. Nothing is ended."""
     tx, reader = at.tx, RowReader(at)
     ending = [key for named in _named(tx, params) for key in views.would_end(tx, named)]
     listed = [one for key in ending[:MOST_ENDS] if (one := tx.lists.run(key)) is not None]
@@ -183,8 +182,8 @@ class SpansOf(One):
 
 @query("runs.spans")
 def runs_spans(at: Moment, params: SpansOf) -> Spans:
-    """The life of a run as spans on a time axis, in lanes, with marks; those that touch the time from `from` to
-    `to`."""
+    """The life of a run as spans on a time axis, in lanes, with marks. With `from` or `to`, only those that touch that
+    time."""
     since, until = (None if one is None else one / 1000 for one in (params.since, params.until))
     if since is not None and until is not None and until < since:
         raise BadInput("to", "must not be before from", params.until)
@@ -240,8 +239,8 @@ class SessionsHistory(NamedSession):
 
 @query("sessions.history")
 def sessions_history(at: Moment, params: SessionsHistory) -> list[Message] | EntriesPage:
-    """The newest entries of a transcript, oldest first; those numbered above `after`. With the view `entries`: a page
-    of typed values, upwards from `before` or downwards from `after`."""
+    """The newest entries of a transcript, oldest first; with `after`, only those numbered above it. With the view
+    `entries`, a page of typed values: the newest, the newest below `before`, or the oldest above `after`."""
     if params.before is not None and params.after is not None:
         raise BadInput("before", "cannot be given together with after", params.before)
     if params.before is not None and params.view == "messages":
@@ -276,8 +275,8 @@ def _known(tx: Tx, params: NamedSession) -> str:
 
 @query("sessions.below")
 def sessions_below(at: Moment, params: InSession) -> Below:
-    """What goes on in a conversation and below it: its turn, its subagents at work, and what they may be called in
-    slash commands."""
+    """The present work of a conversation: its turn, the subagents at work below it, and the words that name its
+    subagents in slash commands."""
     tx, now, session = at.tx, at.now, params.key
     turn, used = tx.turns.get(session), tx.transcripts.used(session)
     asking = {one.session for one in looking.asked_below(tx, session)}
@@ -312,8 +311,8 @@ def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -
 
 
 def _targets(tx: Tx, session: str, now: Instant) -> Iterator[Target]:
-    """What a session's subagents are called, with how they stand, for completion. A label that several have is none:
-    there the number in the list is offered."""
+    """The words that name a session's subagents, with their status, for completion. A label that several have names
+    none of them: each of these is offered by its number in the list."""
     rows = in_list_order(views.child_rows(tx, session))
     times = Counter(row.label for row in rows)
     for number, row in enumerate(rows, 1):
@@ -335,7 +334,8 @@ class OverviewOf(InSession):
 
 @query("overview")
 def overview(at: Moment, params: OverviewOf) -> Overview:
-    """What goes on in a conversation, or in the main one if this has not begun, and what waits for a person."""
+    """The present work of a conversation, or of the main one if this has not begun, and everything in the folder that
+    waits for a person."""
     tx, now = at.tx, at.now
     shown = looking.begun_or_main(tx, params.key)
     turn = tx.turns.get(shown)
@@ -370,17 +370,18 @@ class ApprovalsParams(Params):
 
 @query("approvals.list")
 def approvals_list(at: Moment, params: ApprovalsParams) -> list[Question]:
-    """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
+    """Tool calls that wait for a person, oldest first; with `decided`, the newest ones that no longer wait, newest
+    first."""
     return api.decided_questions(at.tx) if params.decided else api.questions(at.tx)
 
 
 @query("undelivered.list")
 def undelivered_list(at: Moment, params: Nothing) -> list[GivenUp]:
-    """Results that were given up on, oldest first."""
+    """Undelivered results, then messages that could not be sent, each kind oldest first."""
     return api.undelivered(at.tx)
 
 
 @query("documents.pending")
 def documents_pending(at: Moment, params: InWorkspace) -> list[str]:
-    """The documents of a workspace that are left out of prompts until a person takes them in."""
+    """The documents of a workspace that are left out of prompts until a person accepts them."""
     return list(transcripts.left_out_documents(at.tx, params.workspace))

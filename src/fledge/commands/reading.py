@@ -1,4 +1,4 @@
-"""From the wire back to values, as `wire` made it of them: for whoever asked another process and shows the answer."""
+"""Values read back from the wire, as `wire` wrote them: for a process that asked another one and shows the answer."""
 
 from typing import Any, TypeVar
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 def from_wire(kind: type[T], told: object) -> T:
-    """The value of this type that `to_wire` made this of. What a newer process says besides is left out."""
+    """The value of this type from which `to_wire` made this. Fields that only a newer process knows are left out."""
     return msgspec.convert(_plain(inspect.type_info(kind), told), kind)
 
 
 def turn_event(told: WireObject) -> TurnEvent:
-    """An event of type `turn` of a feed, as the library has it. What a newer process says besides is left out."""
+    """An event of type `turn` of a feed, as the library has it. Fields that only a newer process knows are left out."""
     return TurnEvent(**{_TURN_FIELDS[name]: one for name, one in told.items() if name in _TURN_FIELDS})
 
 
@@ -48,7 +48,8 @@ def _field(field: inspect.Field, told: Any) -> Any:
 
 
 def _member(kinds: tuple[inspect.Type, ...], told: Any) -> inspect.Type:
-    """The kind among these that this may be: an object is of the struct with its tag, or of the only struct."""
+    """The type among these that a value may have: for an object the struct with its tag, else the first struct; for a
+    list the first list."""
     structs = [one for one in kinds if isinstance(one, inspect.StructType)]
     if isinstance(told, dict) and structs:
         return next((one for one in structs if one.tag_field and told.get(one.tag_field) == one.tag), structs[0])

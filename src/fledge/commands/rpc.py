@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0, whatever carries it: read a request or a batch, call what it names, write the answer.
+"""JSON-RPC 2.0, whatever carries it: read a request or a batch, call the methods that it names, write the answer.
 
-What a caller did wrong is an error of its own kind that names the field; what went wrong here is logged, and told as no
-more than that. Nothing here knows HTTP, sockets, or what the methods do.
+A mistake of a caller is an error of its own kind that names the field; an internal error is logged, and the answer has
+no details of it. Nothing here knows HTTP, sockets, or what the methods do.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ TOO_MANY: Final = -32003
 MOST_BATCH: Final = 50
 
 CallMethod = Callable[[str, WireObject], Awaitable[object]]
-"""Carries out a method; what it answers is written as JSON."""
+"""Carries out a method; its answer is written as JSON."""
 
 log = logging.getLogger("fledge.gateway")
 _encode = msgspec.json.Encoder().encode
 
 
 class RpcFault(Exception):
-    """An error as JSON-RPC tells it."""
+    """An error in the form of JSON-RPC."""
 
     def __init__(self, code: int, message: str, **data: object) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class RpcFault(Exception):
 
 
 def fault_of(error: Exception) -> RpcFault:
-    """What a caller is told of something that was raised. What is our own trouble is told without its words."""
+    """Maps exceptions to JSON-RPC errors; hides internal details."""
     match error:
         case RpcFault():
             return error
@@ -65,7 +65,7 @@ def fault_of(error: Exception) -> RpcFault:
 
 
 async def answer(raw: bytes | str, call: CallMethod) -> bytes | None:
-    """The answer to a request or a batch of them; None if nobody wants one."""
+    """The answer to a request or a batch of them; None if all of them are notifications, which have no answer."""
     try:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -109,10 +109,10 @@ def _failed(name: object, fault: RpcFault) -> WireObject:
 
 
 def refusal(words: str) -> bytes:
-    """The answer to something that is no request, or that is not carried out."""
+    """The answer to a message that is no request, or that is not carried out."""
     return _encode(_failed(None, RpcFault(INVALID, words)))
 
 
 def notification(method: str, params: object) -> bytes:
-    """Something that is told without having been asked for."""
+    """A message that answers no request: this method, with these parameters."""
     return _encode({"jsonrpc": "2.0", "method": method, "params": params})

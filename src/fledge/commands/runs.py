@@ -43,7 +43,7 @@ from fledge.orchestrator.spawner import accepted
 
 
 class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
-    """`runs.spawn`: what `sessions_spawn` takes, and for whom."""
+    """`runs.spawn`: the parameters of `sessions_spawn`, and the requester of the run."""
 
     agent_id: Annotated[
         str, Meta(description="another agent's id, if the requester may spawn it"), formerly("agentId")
@@ -57,7 +57,7 @@ class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def spawn(self) -> SpawnParams:
-        """What `sessions_spawn` takes."""
+        """The parameters of `sessions_spawn` alone."""
         return SpawnParams(**{name: getattr(self, name) for name in SpawnParams.__struct_fields__})
 
 
@@ -92,25 +92,26 @@ class ResultOf(Params):
     run: RunId
     timeout_ms: WaitMs = 30_000
     peek: bool = False
-    """Only look, without waiting: it does not count as delivered."""
+    """Answer at once, without waiting; the result does not count as delivered."""
 
 
 @method("runs.result", formerly="subagents.result")
 async def subagents_result(gateway: GatewayState, params: ResultOf) -> Result[Any]:
-    """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
+    """The result of a run; waits until it has ended, at most `timeoutMs`. Reading the result of a program's run counts
+    as its delivery."""
     run = await gateway.fl.run(params.run)
     result = await (run.peek() if params.peek else while_open(gateway, run.result, params.timeout_ms / 1000))
     return replace(result, status="error") if result.status == "killed" else result
 
 
 class WordsForRun(One):
-    """Words for a run."""
+    """A message for a run."""
 
     message: WordsParam
 
 
 class NextAttempt(NamedValue):
-    """The attempt that follows."""
+    """The new attempt of a run."""
 
     session_key: str
     run_id: str
@@ -139,7 +140,7 @@ class ResumeParams(One):
 
 @method("runs.resume")
 async def runs_resume(gateway: GatewayState, params: ResumeParams) -> NextAttempt:
-    """Let a killed run go on in a new attempt, with all it had done. What was killed below it stays killed."""
+    """Let a killed run continue in a new attempt, with all it had done. Runs below it that were killed stay killed."""
     key = await _found(gateway, params)
     return _next_attempt(await gateway.fl.spawner.resume(key, params.words))
 
@@ -153,13 +154,14 @@ class Again(One):
 
 @method("runs.again")
 async def runs_again(gateway: GatewayState, params: Again) -> WireObject:
-    """Start a new run with the task and options of an earlier one, for the same requester. Answers like a spawn."""
+    """Start a new run with the task and options of an earlier one, for the same requester, or for the nearest session
+    above that still exists. Answers like `runs.spawn`."""
     key = await _found(gateway, params)
     return accepted(await gateway.fl.spawner.again(key, params.idempotency_key, params.default_model))
 
 
 class ToldAndWaits(WordsForRun):
-    """Words for a run, and how long to wait for its answer."""
+    """A message for a run, and how long to wait for its answer."""
 
     timeout_seconds: WaitSeconds = 0.0
     idempotency_key: Annotated[
@@ -169,7 +171,7 @@ class ToldAndWaits(WordsForRun):
 
 @method("runs.send", formerly="subagents.send")
 async def subagents_send(gateway: GatewayState, params: ToldAndWaits) -> Reply:
-    """Add a message without stopping anything; a run at work reads it at its next step."""
+    """Send a message to a run without stopping anything; a run at work reads it at its next step."""
     key = await _found(gateway, params)
     session = gateway.fl.session(key)
     run_id = (await gateway.fl.agent(params.message, session_key=key, idempotency_key=params.idempotency_key)).run_id
@@ -184,8 +186,8 @@ class TellParams(WordsForRun):
 
 @method("runs.tell")
 async def runs_tell(gateway: GatewayState, params: TellParams) -> Sent:
-    """Tell a run something in its requester's name: `APPROVED:` or `REJECTED:` answers a plan. An answer that it gives
-    in a turn of its own is waited for."""
+    """Send a message to a run in the name of the session `requester`: `APPROVED:` or `REJECTED:` answers a plan. Waits
+    for the answer if the run gives it in a turn of its own."""
     sender, key = await gateway.read(lambda tx: (session_of(tx, params), found(tx, params)))
     return await gateway.fl.messenger.tell(sender, key, params.message, params.timeout_seconds)
 
@@ -198,7 +200,8 @@ class Kill(One):
 
 @method("runs.kill", formerly="subagents.kill")
 async def subagents_kill(gateway: GatewayState, params: Kill) -> Killing:
-    """End a run and everything below it, silently. `all`: every run of the session that is not over."""
+    """End a run and everything below it, without an announcement. The target `all` ends every run of the session that
+    is not over."""
 
     def kill(c: Commit) -> Killing:
         if is_everybody(params.target):
@@ -218,7 +221,7 @@ class PlanShown(One):
 
 
 class ApprovePlanParams(PlanShown):
-    """A plan that may be carried out."""
+    """Approval of a plan."""
 
     words: Annotated[
         str, Meta(max_length=100_000, description="something to add, or the plan as it is to be carried out")
@@ -227,19 +230,19 @@ class ApprovePlanParams(PlanShown):
 
 @method("plans.approve")
 async def plans_approve(gateway: GatewayState, params: ApprovePlanParams) -> NextAttempt:
-    """Let a plan be carried out."""
+    """Approve a plan: the run carries it out in a new attempt."""
     return await _answered(gateway, params, True, params.words)
 
 
 class Rejected(PlanShown):
-    """A plan that may not."""
+    """Rejection of a plan."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=4000)]
 
 
 @method("plans.reject")
 async def plans_reject(gateway: GatewayState, params: Rejected) -> NextAttempt:
-    """Let it plan again, with the reason."""
+    """Reject a plan: the run reads the reason and plans again, in a new attempt."""
     return await _answered(gateway, params, False, params.reason)
 
 

@@ -64,7 +64,7 @@ AddressParam = Annotated[
 
 
 async def while_open(gateway: GatewayState, wait: Callable[[float], Coroutine[Any, Any, T]], longest: float) -> T:
-    """What `wait` answers within this time; what it answers at once as soon as the gateway is about to close."""
+    """The answer of `wait` within this time; as soon as the gateway is about to close, its answer without waiting."""
     wanted = asyncio.ensure_future(wait(longest))
     closing = asyncio.ensure_future(gateway.closing.wait())
     try:
@@ -75,7 +75,7 @@ async def while_open(gateway: GatewayState, wait: Callable[[float], Coroutine[An
 
 
 async def replied(gateway: GatewayState, session: Conversation, run_id: str, seconds: float) -> Reply:
-    """The answer to a message, as far as there is one after this time or when the gateway closes."""
+    """The answer to a message, as it stands after this time or when the gateway closes."""
     return await while_open(gateway, lambda wait_s: session.reply(run_id, timeout=wait_s), seconds)
 
 
@@ -83,7 +83,7 @@ StopsWait = Annotated[bool, Meta(description="wait up to 6 s until everything th
 
 
 async def stopped(gateway: GatewayState, done: Killing, wait: bool) -> Killing:
-    """What a kill did; with `wait`, once everything it stopped is gone, or its time is up."""
+    """The result of a kill; with `wait`, once everything it stopped is gone, or the time for that is up."""
     return await kill_outcome(gateway.fl.engine, gateway.fl.messenger.changes, done) if wait else done
 
 
@@ -120,7 +120,8 @@ class AgentParams(Params):
 
 @method("agent")
 async def agent(gateway: GatewayState, params: AgentParams) -> Accepted:
-    """Say something to a session, with wishes for the turn that answers. Returns at once, with a run id."""
+    """Send a message to a session, with wishes for the turn that answers it, such as a model or a time limit. Returns a
+    run id at once."""
     model, key = params.model, conversation(gateway, params.session).key
     if params.default_model and not model:
         known = await gateway.read(lambda tx: tx.sessions.get(key))
@@ -159,7 +160,8 @@ class AgentWait(Params):
 
 @method("agent.wait")
 async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
-    """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
+    """Wait for the end of the turn that answers a message of `agent`, or for the end of any run: `ok`, `error` or
+    `timeout`; `pending` if it has not ended by then."""
     return await while_open(gateway, partial(gateway.fl.agent_wait, params.run), params.timeout_ms)
 
 
@@ -174,7 +176,7 @@ class Send(NamedSession):
 
 @method("send")
 async def send(gateway: GatewayState, params: Send) -> Reply:
-    """Say something to a session without stopping anything, and wait a while for the answer."""
+    """Send a message to a session without stopping anything, and wait for the answer, at most `timeoutSeconds`."""
     session = conversation(gateway, params.session)
     run_id = await session.post(params.message, images=params.images, attachments=params.attachments)
     return await replied(gateway, session, run_id, params.timeout_seconds)
@@ -193,7 +195,7 @@ class ReplyTo(NamedSession):
 
 @method("reply")
 async def reply(gateway: GatewayState, params: ReplyTo) -> Reply:
-    """The answer to the message with this run id; waits for it."""
+    """Wait for the answer to the message with this run id."""
     reply_to = partial(conversation(gateway, params.session).reply, failures=params.failures, asks=params.asks or None)
     return await while_open(gateway, lambda wait_s: reply_to(params.run, timeout=wait_s), params.timeout_ms / 1000)
 
@@ -206,10 +208,10 @@ class SystemEvent(Params):
 
 
 class Posted(Value):
-    """Whether an event waits to be read."""
+    """The result of posting a system event."""
 
     posted: bool
-    """False: the last event that waits there says the same."""
+    """False: the newest event that waits there has the same text, so this one was not added."""
 
 
 @method("system.event")
@@ -225,14 +227,14 @@ class HeartbeatRequest(InSession):
 
 
 class HeartbeatOf(Value):
-    """Which session has the heartbeat."""
+    """The session that has the heartbeat."""
 
     session_key: str
 
 
 @method("heartbeat.request")
 async def heartbeat_request(gateway: GatewayState, params: HeartbeatRequest) -> HeartbeatOf:
-    """Ask for a heartbeat of a conversation; that of a run at work is had by the conversation above it."""
+    """Request a heartbeat of a conversation. For a run at work, the conversation above it has the heartbeat."""
     return HeartbeatOf(await conversation(gateway, params.session).request_heartbeat(params.reason))
 
 
@@ -249,7 +251,8 @@ class SessionsPatch(NamedSession):
 
 @method("sessions.patch")
 async def sessions_patch(gateway: GatewayState, params: SessionsPatch) -> SessionRow:
-    """Set a session's label, or the model and thinking level of its next turns; empty: as configured again."""
+    """Set a session's label, or the model and thinking level of its next turns. An empty text removes the value: the
+    settings apply again."""
     fl, key = gateway.fl, params.key
     given = {"label": params.label, "model": params.model, "thinking": params.thinking}
     patch = {name: value for name, value in given.items() if isinstance(value, str)}
@@ -281,7 +284,8 @@ class Done(Value):
 
 @method("sessions.delete")
 async def sessions_delete(gateway: GatewayState, params: SessionsDelete) -> Done:
-    """Delete a session. What its children have yet to say goes to its requester, or is kept as undelivered."""
+    """Delete a session. Results of its children that it has not read, and later ones, go to its requester, or are kept
+    as undelivered."""
     key = params.key
     await gateway.commit(
         control.delete_session, key, keep_transcript=not params.delete_transcript, hooks=params.emit_lifecycle_hooks
@@ -293,7 +297,7 @@ class SessionsStop(InSession):
     """`sessions.stop`."""
 
     below: bool = True
-    """False: only its turn; what it spawned goes on."""
+    """False: stop only its turn; its subagents continue."""
     wait: StopsWait = False
     withdraw: Annotated[
         tuple[RunId, ...], Meta(max_length=1000, description="take these messages back, where they are not read yet")
@@ -301,10 +305,10 @@ class SessionsStop(InSession):
 
 
 class StopDone(Killing, frozen=True, omit_defaults=True, kw_only=True):
-    """What a stop ended, and which messages it took back."""
+    """The sessions that a stop ended, and the messages that it withdrew."""
 
     withdrawn: tuple[str, ...] = ()
-    """Run ids: nobody has read these messages, and nobody will."""
+    """The run ids of the messages: they were unread, and will not be read."""
 
 
 @method("sessions.stop")
@@ -397,21 +401,22 @@ class SessionsOpen(InSession):
 
 
 class Begun(NamedValue):
-    """Whom words that are said there are for."""
+    """The session that gets messages from the given address."""
 
     session_key: str
     name: str
     entry: int
-    """The newest entry of its transcript."""
+    """The number of the newest entry in its transcript."""
     earlier: str = ""
-    """The main conversation in which was talked until now, if that of this project folder has begun with this call."""
+    """The main conversation used until now, if this call has begun the conversation of the project folder; else
+    empty."""
 
 
 @method("sessions.open")
 async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
-    """Let a conversation begin, if it has not, and speak to that place, if it speaks to none. Answers the session that
-    is talked with there: this one, unless `/focus` has bound the place to one below it. One that begins in a project
-    folder works there from then on."""
+    """Open a conversation: it begins if it does not exist yet, and sends its messages to `address` if it has no address
+    yet. Answers the session that gets messages from that address: this one, unless `/focus` has bound the address to
+    one below it. A conversation that begins in a project folder works there from then on."""
     key, address = conversation(gateway, params.session).key, _checked(params.address)
     await check_folder(params.folder)
     if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in gateway.fl.config.agents.list)}:
@@ -437,7 +442,7 @@ async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
 
 
 async def check_folder(folder: str) -> None:
-    """Raise BadInput unless this is a folder here, by its real path, or none."""
+    """Raise BadInput unless this is the real path of a folder here, or empty."""
     if folder and not await asyncio.to_thread(_is_real_folder, folder):
         raise BadInput("folder", "must be the real path of a folder here", folder)
 
@@ -455,7 +460,7 @@ class Command(InSession):
 
 @method("slash.run", formerly="commands.run")
 async def commands_run(gateway: GatewayState, params: Command) -> CommandResult:
-    """Do what a slash command says, as the user of that conversation."""
+    """Carry out a slash command, as the user of that conversation."""
     return await run_line(gateway, params.key, params.line, _checked(params.address))
 
 
@@ -471,5 +476,5 @@ class SlashCommand(Value):
 
 @method("slash.list")
 async def slash_list(gateway: GatewayState, params: Nothing) -> list[SlashCommand]:
-    """The slash commands there are."""
+    """All slash commands, with their arguments and meaning."""
     return [SlashCommand(one.form, one.meaning, *slash.parted(one.form)) for one in slash.USAGES]

@@ -1,7 +1,7 @@
-"""Slash commands as text: what there are, how a line is read, what it may be completed to. Nothing here does anything.
+"""Slash commands as text: their list, how a line is read, and its completions. Nothing here carries one out.
 
-A command is read into an `Order`; what it means is in `commands`. A line that is no command is None, so that a path at
-its beginning stays a message.
+A line is read into an `Order`, which `orders` carries out. A line that is no command is read as None, so that one that
+begins with a path stays a message.
 """
 
 import difflib
@@ -49,7 +49,7 @@ MOST_CHARS: Final = 100_000
 LOG_LINES: Final = 20
 LOG_MOST: Final = 200
 DRY_RUN: Final = "--dry-run"
-"""Behind a kill: only say what would end."""
+"""At the end of a kill command: only list the runs that would end."""
 THINKING: Final = ("off", "minimal", "low", "medium", "high")
 
 _COMMAND: Final = re.compile(r"/([a-zA-Z]+)(?:\s+(.*))?", re.DOTALL)
@@ -58,13 +58,14 @@ _FLAG: Final = re.compile(r"\s--(model|thinking)[ =](\S+)\s*$")
 
 
 class Order(NamedValue):
-    """What a person wants: a verb and what goes with it."""
+    """A slash command that was read: a verb and its arguments."""
 
     verb: Verb
     target: str = ""
-    """Whom or what it is about, as it was said."""
+    """The run, agent, model, question, rule or file that it is about, as the person wrote it."""
     words: str = ""
-    """The message, the task, the reason; of `undelivered` what is to be done."""
+    """The message, the task or the reason; of `undelivered` and `permissions` the action, of `kill` and `allow` the
+    option."""
     count: int = LOG_LINES
     tools: bool = False
     model: str = ""
@@ -72,7 +73,7 @@ class Order(NamedValue):
 
 
 class SlashUsage(Value):
-    """One way to say something, for help and completion."""
+    """One form of a command, for help and completion."""
 
     verb: Verb
     form: str
@@ -99,7 +100,7 @@ SUBAGENTS: Final = (
     SlashUsage("undelivered", "/subagents undelivered [retry|dismiss <id>]", "undelivered results and messages"),
     SlashUsage("help", "/subagents help", "this list"),
 )
-"""What follows `/subagents`."""
+"""The commands that begin with `/subagents`."""
 ALONE: Final = (
     SlashUsage("kill", "/kill <id|#|all>", "as /subagents kill"),
     SlashUsage("steer", "/steer <id|#> <message>", "as /subagents steer"),
@@ -122,7 +123,7 @@ ALONE: Final = (
     SlashUsage("attach", "/attach <file> [words]", "send a file for the model to read, from a terminal"),
     SlashUsage("help", "/help", "this list"),
 )
-"""What stands alone."""
+"""The commands that have a name of their own."""
 
 
 USAGES: Final = (*SUBAGENTS, *ALONE)
@@ -133,7 +134,7 @@ _ACTIONS_OF: Final[Mapping[str, Sequence[WordChoice]]] = {
     "undelivered": (("retry", "offer it again"), ("dismiss", "take it off the list")),
     "permissions": (("revoke", "let such commands ask again"),),
 }
-"""By verb: what may be done with what it lists."""
+"""By verb: the actions on the items that it lists."""
 
 
 def parted(form: str) -> tuple[str, str]:
@@ -189,7 +190,7 @@ def _known(name: str) -> SlashUsage:
 
 
 def _first(rest: str) -> tuple[str, str]:
-    """The first word, and what follows."""
+    """The first word, and the rest."""
     first, _, more = rest.strip().partition(" ")
     head, newline, below = first.partition("\n")
     return (head, f"{below} {more}".strip()) if newline else (first, more.strip())
@@ -235,7 +236,7 @@ def _misused(said: SlashUsage) -> BadInput:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """The first word, or what stands in quotation marks, and what follows."""
+    """The first word, or the text in quotation marks, and the rest."""
     quoted = _QUOTED.fullmatch(rest)
     if quoted is not None:
         return quoted[2], (quoted[3] or "").strip()
@@ -293,7 +294,8 @@ def help_text() -> str:
 
 
 def complete(line: str, targets: Sequence[WordChoice] = ()) -> list[WordChoice]:
-    """What the last word of a line may become, with its meaning: commands, actions and, where one is meant, targets."""
+    """The completions of the last word of a line, each with its meaning: commands, actions and, where the command takes
+    one, targets."""
     if not line.startswith("/") or "\n" in line:
         return []
     *before, last = line.split(" ")
@@ -322,5 +324,5 @@ def quoted(targets: Sequence[WordChoice]) -> list[WordChoice]:
 
 
 def fitting(begun: str, choices: Sequence[WordChoice]) -> list[WordChoice]:
-    """The choices that begin with what was typed."""
+    """The choices that begin with the text typed so far."""
     return [choice for choice in choices if choice[0].strip('"').casefold().startswith(begun.strip('"').casefold())]

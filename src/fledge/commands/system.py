@@ -1,4 +1,4 @@
-"""Verbs that tell of the process that answers: `health`, `agents.list`, `models.list`, `config.shown`."""
+"""Verbs about the process that answers: `health`, `agents.list`, `models.list`, `config.shown`."""
 
 import os
 import shutil
@@ -25,14 +25,14 @@ DAY_S: Final = 86400
 
 
 class LaneView(NamedValue):
-    """A lane: how many of its slots are in use, and who waits."""
+    """A lane: its slots, how many of them are in use, and the sessions that wait for one."""
 
     name: str
     used: int
     width: int
     queued: int = 0
     oldest_wait_s: float = 0.0
-    """For how long the session that has waited longest has waited."""
+    """The wait, in seconds, of the session that has waited longest."""
 
 
 class StoreView(NamedValue):
@@ -42,17 +42,17 @@ class StoreView(NamedValue):
     server: str
     """The address of the database, if it is on a server; then the folder has only its files. Else empty."""
     bytes: int
-    """Of the database and its log; on a server, of its tables and indexes."""
+    """The size of the database and its log; on a server, of its tables and indexes."""
     free_bytes: int
-    """On the disk of the folder."""
+    """The free space on the disk of the folder."""
     runs: int
     sessions: int
     events: int
-    """Events of runs that were ever stored."""
+    """The number of run events that were ever stored."""
     commit_ms: float
-    """How long a commit takes: of the newest, half took at most so long."""
+    """The median time of the newest commits, in milliseconds."""
     commit_p95_ms: float
-    """95 of 100 took at most so long."""
+    """The time within which 95 of 100 of the newest commits were done, in milliseconds."""
 
 
 class EngineView(NamedValue):
@@ -61,14 +61,14 @@ class EngineView(NamedValue):
     state: Literal["alive", "closing", "dead"]
     """`dead`: it was not seen for longer than its lease; a process that runs agents takes over from it."""
     name: str
-    """The command."""
+    """The command that the process runs, for people."""
     host: str
     pid: int
     version: str
     drives: bool
     """It runs agents; else it only reads and decides."""
     sessions: int
-    """That it drives now."""
+    """The number of sessions that it drives now."""
     started_at: Instant
     seen_at: Instant
     is_this: bool
@@ -76,7 +76,7 @@ class EngineView(NamedValue):
 
 
 class Health(NamedValue):
-    """How the gateway is."""
+    """The state of the gateway."""
 
     status: Literal["ok", "closing"]
     version: str
@@ -84,7 +84,7 @@ class Health(NamedValue):
     started_at: Instant
     now_at: Instant
     drivers: int
-    """Turns that are being driven."""
+    """The number of turns that are driven now."""
     questions: int
     plans: int
     undelivered: int
@@ -92,11 +92,11 @@ class Health(NamedValue):
     requests: int
     rejections: int
     counters: dict[str, Any]
-    """What has happened since it started, by outcome and reason."""
+    """Counts since it started: phases entered, outcomes, deliveries by result and reason, and interrupted steps."""
     lanes: tuple[LaneView, ...]
     store: StoreView
     errors: tuple[Wrong, ...]
-    """What went wrong since it started, the newest first, at most 50."""
+    """Errors since it started, the newest first, at most 50."""
     steps: tuple[int, ...]
     """Model replies in each of the last 30 minutes, the present one last."""
     engines: tuple[EngineView, ...]
@@ -105,10 +105,10 @@ class Health(NamedValue):
 
 @method("health")
 async def health(gateway: GatewayState, params: Nothing) -> Health:
-    """How the gateway is: lanes, store, what went wrong, and what has happened since it started."""
+    """The state of the gateway: lanes, store, errors, and counts of events since it started."""
     engine = gateway.fl.engine
     now, counters, widths = engine.clock.now(), engine.counters, engine.rules.widths
-    # The loop counts on while the rows are read in a thread, so what it has counted is taken first.
+    # The event loop goes on counting while a thread reads the rows, so its counts are taken first.
     counted, wrong, steps = counters.shown(), tuple(reversed(counters.wrong)), tuple(counters.steps(now))
     commit_ms, commit_p95_ms = counters.commit_ms(0.5), counters.commit_ms(0.95)
 
@@ -142,7 +142,8 @@ async def health(gateway: GatewayState, params: Nothing) -> Health:
 
 
 def _waits_since(tx: Tx, session: str, now: Instant) -> Instant:
-    """Since when a queued session waits: its run's last event, the oldest thing that it has not read, or its turn."""
+    """The time since which a queued session waits: that of its run's last event, of its oldest unread row, or of the
+    beginning of its turn."""
     if tx.runs.find(session) is not None:
         return tx.events.of(session)[-1].at
     unread, turn = tx.inbox.unread(session, 1), tx.turns.get(session)
@@ -189,26 +190,26 @@ def _store(tx: Tx, gateway: GatewayState, commit_ms: float, commit_p95_ms: float
 
 
 class AgentWeekday(NamedValue):
-    """What an agent did on a day."""
+    """The runs and cost of an agent on one day."""
 
     runs: int = 0
-    """Runs that were begun."""
+    """The number of runs that were begun."""
     cost_usd: float | None = None
-    """What its sessions spent, conversations and runs; None: nothing with a known price."""
+    """The cost of its conversations and runs, in dollars; None if no price is known."""
 
 
 class AgentDetails(NamedValue):
-    """An agent: what it thinks with, what it may use, whom it may start."""
+    """An agent: its models, its tools, the agents that it may start, its limits and its use."""
 
     id: str
     description: str = ""
     model: str = ""
-    """Empty: the one that the program or the command names."""
+    """Empty: the model that the program or the command names."""
     fallbacks: tuple[str, ...] = ()
     may: tuple[str, ...]
     """Tools that it uses without a question."""
     asks: tuple[str, ...]
-    """Tools before each call of which a person is asked."""
+    """Tools of which each call needs a person's approval."""
     never: tuple[str, ...]
     """Tools that it may not use."""
     starts: tuple[str, ...]
@@ -216,9 +217,9 @@ class AgentDetails(NamedValue):
     max_depth: int
     max_children: int
     budget: Budget | None
-    """Of each child; None: no limit."""
+    """The budget of each child; None: no limit."""
     sandbox: str
-    """Its mode."""
+    """The mode of its sandbox."""
     network: str
     week: tuple[AgentWeekday, ...]
     """Today and the six days before, by UTC, today last."""
@@ -226,7 +227,7 @@ class AgentDetails(NamedValue):
 
 @method("agents.list")
 async def agents_list(gateway: GatewayState, params: Nothing) -> list[AgentDetails]:
-    """The configured agents, `main` first, each with what it did and spent in the last seven days."""
+    """The configured agents, `main` first, each with its runs and cost on each of the last seven days."""
     ids = dict.fromkeys(("main", *(one.id for one in gateway.fl.config.agents.list)))
     engine = gateway.fl.engine
     today = int(engine.clock.now() // DAY_S)
@@ -259,16 +260,16 @@ def _agent(gateway: GatewayState, agent_id: str, week: tuple[AgentWeekday, ...])
 
 
 class ModelView(NamedValue):
-    """A model that a conversation may be given."""
+    """A model that a conversation can use."""
 
     name: str
     because: str
     """Why it can be used: an agent has it, or its service's key is set."""
     window: int | None = None
-    """In tokens; None, as the next three: the catalogue does not know."""
+    """The size of its context in tokens; this and the next three are None if the catalogue does not know them."""
     images: bool | None = None
     input_usd: float | None = None
-    """A million tokens."""
+    """The price of a million input tokens, in dollars; the next is that of a million output tokens."""
     output_usd: float | None = None
 
 
@@ -294,5 +295,5 @@ def _model(name: str, because: str, card: Card | None) -> ModelView:
 
 @method("config.shown")
 async def config_shown(gateway: GatewayState, params: Nothing) -> list[SettingShown]:
-    """Every setting that counts: value, default and where it comes from. Secrets are never among them."""
+    """Every setting: its value, its default, and where the value comes from. Secrets are never shown."""
     return shown(gateway.fl.config, gateway.layers)

@@ -1,9 +1,9 @@
-"""How a verb enters the table: with the struct its parameters are read into, what it answers, and what it does.
+"""The table of verbs: each has the struct into which its parameters are read, the type of its answer, and its function.
 
 One vocabulary holds for all parameters: `session` is a session key, `run` a run id, `agent` an agent's id, `requester`
 the session whose runs are meant, and `target` a word for one of them. Old names stand in the structs (`formerly`).
 
-`methods` has the whole table. The published schema is made from it, so it says exactly what is checked.
+`methods` has the whole table. The published schema is made from it, so it describes exactly the checks that are made.
 """
 
 import logging
@@ -35,30 +35,30 @@ class Reader(Protocol):
     """A folder whose rows can be read, as queries use it. A `GatewayState` is one, so is a store at rest."""
 
     old_names: set[tuple[str, str]]
-    """Methods and old parameters of theirs that callers have used: each is logged once."""
+    """Former names that callers have used, of methods and of their parameters: each is logged once."""
 
     @property
     def drives(self) -> bool:
-        """What is unfinished goes on in this process."""
+        """True if unfinished work continues in this process."""
 
     def now(self) -> Instant:
         """The time."""
 
     async def read(self, look: Callable[[Tx], T]) -> T:
-        """What `look` finds in the rows, at one moment."""
+        """The answer of `look`, which reads the rows of one moment."""
 
 
 class Moment(Value):
-    """The rows of a folder at one moment: what a query is answered from."""
+    """The rows of a folder at one moment, from which a query is answered."""
 
     tx: Tx
     now: Instant
     drives: bool
-    """What is unfinished goes on in this process."""
+    """True if unfinished work continues in this process."""
 
 
 class Params(NamedValue, rename="camel", forbid_unknown_fields=True):
-    """What a method takes."""
+    """The parameters of a method."""
 
 
 class Method(Value):
@@ -67,24 +67,24 @@ class Method(Value):
     name: str
     params: type[Struct]
     result: Any
-    """The type of what it answers."""
+    """The type of its answer."""
     meaning: str
     do: Callable[[Any, Any], Awaitable[object]]
     """Takes a `Reader` if it is a query, else a `GatewayState`; and the parameters."""
     nested: str = ""
-    """The parameter in which others stood formerly; it is still read. Empty: none did."""
+    """The former parameter that held the others as members; it is still read. Empty: there was none."""
     formerly: str = ""
-    """What it was called; it still answers to that. Empty: nothing else."""
+    """Its former name, which still works. Empty: it has none."""
 
 
 METHODS: Final[dict[str, Method]] = {}
 FORMER: Final[dict[str, str]] = {}
-"""By the name that a method had: its present one."""
+"""By a method's former name: its present one."""
 
 
 def method(name: str, *, nested: str = "", formerly: str = "") -> Callable[[Do], Do]:
-    """Put a function into the table: the type of its `params` is what it takes, its return type what it answers, its
-    docstring what it does."""
+    """Put a function into the table: the type of its `params` is that of the parameters, its return type that of the
+    answer, its docstring the published description."""
 
     def put(do: Do) -> Do:
         types, meaning = do.__annotations__, (do.__doc__ or "").strip()
@@ -97,7 +97,7 @@ def method(name: str, *, nested: str = "", formerly: str = "") -> Callable[[Do],
 
 
 def query(name: str, *, formerly: str = "") -> Callable[[Query], Query]:
-    """The same for a function of rows and parameters. It is answered from one look at the store."""
+    """The same for a function of rows and parameters. All rows that it reads are those of one moment."""
 
     def put(answer: Query) -> Query:
         @wraps(answer)
@@ -112,8 +112,8 @@ def query(name: str, *, formerly: str = "") -> Callable[[Query], Query]:
 
 
 async def carry_out(gateway: Reader, method: Method, given: WireObject, do: Callable[[P], Awaitable[object]]) -> object:
-    """Read the parameters and do it. A BadInput names its field as the caller wrote it; each old name that a caller
-    uses is logged once."""
+    """Read the parameters and carry out the method. A BadInput names its field as the caller wrote it; each old name
+    that a caller uses is logged once."""
     written: dict[str, str] = {}
     old_forms: dict[str, str] = {}
     try:
@@ -133,7 +133,7 @@ async def carry_out(gateway: Reader, method: Method, given: WireObject, do: Call
 
 
 def _unnested(nested: str, given: WireObject, written: dict[str, str]) -> WireObject:
-    """The parameters side by side. `written` is filled with how the caller wrote those that were nested."""
+    """The parameters side by side. `written` gets the caller's names of those that were nested."""
     inner = {} if given[nested] is None else given[nested]
     if not isinstance(inner, dict):
         raise BadInput(nested, "must be an object; its members may stand beside it instead", inner)

@@ -1,8 +1,8 @@
 """JSON-RPC on a connection that lasts: requests side by side, answers as they are ready, feeds as notifications.
 
 The WebSocket of the gateway and the private socket both speak it; nothing here knows which. A client that reads too
-slowly is left, and resumes with the cursor it last saw. A process that leaves reads no more, answers what it has read,
-and then says `closing`: a request without an answer was not carried out.
+slowly is disconnected, and resumes with the cursor it last saw. A process that leaves reads nothing more, answers the
+requests that it has read, and then sends `closing`: a request without an answer by then was not carried out.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ FEEDS: Final = 8
 CallOnGateway = Callable[[GatewayState, str, WireObject], Awaitable[object]]
 """Carries out a method."""
 ConnectionEnd = Literal["gone", "slow", "closing"]
-"""Why a connection is over: the client left, it did not read, or the process leaves."""
+"""Why a connection is over: the client left, it did not read in time, or the process leaves."""
 
 
 class MessagePipe(Protocol):
@@ -43,7 +43,7 @@ class MessagePipe(Protocol):
 
 
 async def talk(gateway: GatewayState, pipe: MessagePipe, call: CallOnGateway = call) -> ConnectionEnd:
-    """Carry out what comes on a connection until it is over, by `call`."""
+    """Carry out the requests that come on a connection until it is over, by `call`."""
     return await _Talk(gateway, pipe, call).run()
 
 
@@ -55,7 +55,7 @@ class _Talk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeds: dict[int, Telling] = {}
         self._stuck = asyncio.Event()
-        """Set when the client has not taken what it was sent."""
+        """Set when the client did not read a message in time."""
         self._next = 1
         self._asking = 0
 
@@ -77,7 +77,8 @@ class _Talk:
             await end_tasks((reading, closing, stuck, *self._tasks, *feeds))
 
     async def _drain(self) -> None:
-        """Let what was asked be answered, and feeds say where to resume; then say that nothing else was done."""
+        """Wait until the requests are answered and the feeds have sent where to resume; then send `closing`, which says
+        that nothing else was carried out. It is not sent if this takes too long."""
         waiting = {*self._tasks, *(feed.task for feed in self._feeds.values())}
         left = (await asyncio.wait(waiting, timeout=self._stuck_s))[1] if waiting else set()
         if not left:
@@ -93,7 +94,7 @@ class _Talk:
         self._gateway.requests += 1
         told = await rpc.answer(raw, self._call)
         for feed in (*self._feeds.values(),):
-            await feed.tell()  # what happened before an answer is told before it
+            await feed.tell()  # events that precede an answer are sent before it
         if told is not None:
             await self._write(told)
         for feed in self._feeds.values():
@@ -115,7 +116,7 @@ class _Talk:
             self._asking -= 1
 
     async def _write(self, told: bytes) -> None:
-        """Send; a client that does not take it is left."""
+        """Send a message; a client that does not read it in time is disconnected."""
         try:
             async with asyncio.timeout(self._stuck_s), self._writing:
                 await self._pipe.send(told)
@@ -147,7 +148,8 @@ class _Talk:
 
 
 async def watched(gateway: GatewayState, wanted: Subscribe, early: Subscription | None = None) -> Watch:
-    """A feed that is being watched; `Telling` ends that. Refused: too many, a cursor that no event has told."""
+    """A feed that has begun; its user, such as `Telling`, ends it. Refused: too many feeds, a cursor above the last
+    event."""
     watch = Watch(gateway.fl, wanted, early)
     gateway.subscribe(watch)
     try:
@@ -159,24 +161,24 @@ async def watched(gateway: GatewayState, wanted: Subscribe, early: Subscription 
 
 
 class Telling:
-    """One feed that is told, from `announced` on. Ends with the process, or by `end`."""
+    """Sends the events of one feed, from `announced` on, until the process leaves or `end` is called."""
 
     def __init__(self, gateway: GatewayState, watch: Watch, write: Callable[[FeedEvent], Awaitable[None]]) -> None:
         self._gateway, self._watch, self._write = gateway, watch, write
         self._telling = asyncio.Lock()
         self.announced = asyncio.Event()
-        """Set once its watcher knows the number it is told under."""
+        """Set once the watcher knows the number of its subscription."""
         self.task = asyncio.ensure_future(self._run())
 
     async def tell(self) -> None:
-        """Tell what has happened by now."""
+        """Send the events so far, a page at most."""
         if self.announced.is_set():
             async with self._telling:
                 for event in await self._watch.take():
                     await self._write(event)
 
     async def end(self) -> None:
-        """Tell no more."""
+        """Stop sending."""
         await end_tasks([self.task])
 
     async def _run(self) -> None:

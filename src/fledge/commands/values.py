@@ -1,4 +1,4 @@
-"""What the verbs answer, besides the values of the library: a folder, a run in full, sessions. Plain data."""
+"""The values that verbs answer, besides those of the library: a folder, a run in full, sessions. Plain data."""
 
 from typing import Literal
 
@@ -14,14 +14,14 @@ from fledge.core.value import NamedValue
 
 
 class Try(NamedValue):
-    """A try at delivering something of a run."""
+    """One try to deliver a result or a plan of a run."""
 
     at: Instant
     trace: DeliveryTrace
 
 
 class RanWith(NamedValue):
-    """What a run really ran with, as recorded while it ran."""
+    """The model, tools and folder that a run really had, as recorded while it ran."""
 
     model: str
     thinking: str
@@ -34,17 +34,17 @@ class RunWorkspace(NamedValue):
     """Where a run works."""
 
     kind: Literal["inherit", "dir", "worktree"]
-    """Its requester's folder, a folder of its own, or a git worktree of its own."""
+    """`inherit`: its requester's folder. `dir`: a folder of its own. `worktree`: a git worktree of its own."""
     folder: str
-    """Empty: its agent's."""
+    """Its path; empty: the folder of its agent."""
     cwd: str = ""
-    """Where in the folder it starts."""
+    """The place in that folder where it starts."""
     is_sandboxed: bool = False
     """Its commands run in a sandbox, whatever the settings say."""
 
 
 class BudgetUse(NamedValue):
-    """How much of a budget is used."""
+    """One limit of a budget, by its name, and how much of it is used."""
 
     name: str
     used: float
@@ -61,31 +61,31 @@ class Story(NamedValue):
     announced: AnnounceOutcome | None
     """How its announce came out so far; null while it is under way, or the run has no outcome."""
     text: str
-    """Its frozen words; empty while it has none, or while they are held back."""
+    """Its result; empty while it has none, or while it is held back for runs below it."""
     stats: Stats
-    """What all its attempts have used so far."""
+    """Tokens and cost of all its attempts so far; the run time once it has ended."""
     models: tuple[str, ...]
-    """Those that really answered."""
+    """The models that really answered."""
     ran: RanWith | None = None
     timeout_s: float = 0.0
     budget: tuple[BudgetUse, ...] = ()
     spawned: int = 0
-    """How many children it ever had."""
+    """The number of children it ever had."""
     unanswered: tuple[UnansweredTurn, ...] = ()
-    """Turns that have read its answer and could not answer it for half an hour."""
+    """Turns that have read its result and could not answer for half an hour."""
     questions: tuple[Question, ...] = ()
-    """Its calls that asked a person, or ran by a rule of theirs."""
+    """Its tool calls that a person was asked about, or that a rule of a person allowed; at most the newest 300."""
     question: Question | None = None
-    """The call that waits for a person now."""
+    """The tool call that waits for a person now."""
     limits: tuple[Limit, ...] = ()
-    """What was asked for and what holds, with the rule where they differ."""
+    """Its limits: the value asked for, the value that holds, and the rule that set it where they differ."""
     workspace: RunWorkspace
     artifacts: tuple[Artifact, ...] = ()
-    """Files that it handed over: GET /artifacts/<run>/<name> has each."""
+    """Files that it handed over: GET /artifacts/<run>/<name> returns each."""
     more_artifacts: int = 0
-    """Files besides those named."""
+    """The number of files that it handed over besides those."""
     due: NextDue | None = None
-    """What happens next if nothing else does."""
+    """The next change of the run that needs no event but time."""
 
 
 class SessionRow(NamedValue):
@@ -103,27 +103,28 @@ class SessionRow(NamedValue):
     unread: int
     unsettled: int
     waits_for: str = ""
-    """Of a conversation that has yielded: what it waits for, and for how much longer."""
+    """Of a conversation that has yielded: the condition that it waits for, and the time that is left."""
     status: str = ""
-    """Of a run: how it stands."""
+    """Of a run: the status of its outcome once there is one, else its phase."""
     unanswered: str = ""
-    """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""
+    """For how long its turn has been without an answer, and how often an answer was tried, in words; empty: for less
+    than half an hour."""
     project: str = ""
-    """Of a conversation: the project folder it was begun in."""
+    """Of a conversation: the project folder in which it began."""
     first_words: str = ""
-    """The beginning of the first thing that was said there."""
+    """The beginning of the first entry in its transcript."""
     workspace: str = ""
-    """The folder that it works in; empty: it has not worked, and was given none."""
+    """The folder that it works in; empty: it has not worked yet, and was given none."""
     model: str = ""
     """The model that it last ran with; empty: it has not run."""
     waits: int = 0
     """Of a conversation or program: how many calls and plans, its own and those below it, wait for a person."""
     stuck: int = 0
-    """How many runs below it are stuck."""
+    """Of a conversation or program: how many runs below it are stuck."""
     cost_usd: float | None = None
     """In dollars; None if no price is known."""
     cost_below_usd: float | None = None
-    """What everything below it has cost."""
+    """The cost of everything below it, in dollars; None if no price is known."""
 
 
 class SessionPage(NamedValue):
@@ -131,7 +132,8 @@ class SessionPage(NamedValue):
 
     rows: tuple[SessionRow, ...]
     next: str
-    """The cursor of the next page; empty: there is none. A search may find less than a page holds before it ends."""
+    """The cursor of the next page; empty: this is the last one. With a search or `kinds`, a page may have fewer rows
+    than were asked for although another one follows."""
     now_at: Instant
 
 
@@ -141,7 +143,7 @@ class RunDelivery(NamedValue):
     state: Literal["pending", "deferred", "delivered", "skipped", "undelivered"]
     tries: int
     why: str = ""
-    """Why it is deferred, was skipped, or found nobody."""
+    """Why it is deferred, was skipped, or is undelivered."""
     delivered_at: Instant | None = None
     """When its requester read it."""
 
@@ -152,7 +154,8 @@ class RunRow(NamedValue):
     run_id: str
     session_key: str
     number: int
-    """Its place in the list of its requester's runs, as `#2` means it there; 0: too far down to be numbered."""
+    """Its number in the list of its requester's runs, as in `#2`; 0: it has none, because the list is too long, or it
+    is archived."""
     ordinal: int
     """Orders runs that were created at the same time: the later one has the larger ordinal."""
     label: str
@@ -178,7 +181,8 @@ class RunRow(NamedValue):
     crashes: int
     """How often a process died or hung while it drove the run."""
     marks: tuple[Mark, ...]
-    """When it crashed, was steered, killed or resumed, or went on after a restart: the newest 20."""
+    """When it crashed, restarted, was steered, killed or resumed, and when its plan was approved or rejected: the
+    newest 20."""
     created_at: Instant
     started_at: Instant | None
     ended_at: Instant | None
@@ -188,24 +192,24 @@ class RunRow(NamedValue):
     cost_usd: float | None
     """In dollars; None if no price is known."""
     cost_below_usd: float | None
-    """What everything below it has cost."""
+    """The cost of everything below it, in dollars; None if no price is known."""
     budget: tuple[BudgetUse, ...]
-    """What holds for it and for everything below it; empty: it has no budget of its own."""
+    """The budget for it and for everything below it; empty: it has no budget of its own."""
     lane: str
     place: int
-    """In the queue of its lane; 0: it is not queued, or far behind."""
+    """Its place in the queue of its lane, from 1 on; 0: it is not queued, it is paused, or it is behind place 1000."""
     now: Doing | None
-    """What it does or waits for; None: nothing more will happen."""
+    """Its present activity, or what it waits for; None: nothing more will happen."""
     stuck_at: Instant | None
-    """Since when it is told as stuck; None: it is not."""
+    """When it was reported as stuck; None: it is not stuck."""
     delivery: RunDelivery | None
     """None while it has no outcome."""
     children: int
-    """How many it ever had."""
+    """The number of children it ever had."""
     unsettled: int
-    """How many of them have not settled."""
+    """The number of its children that have not settled."""
     question_id: str
-    """Its oldest call that waits for a person; empty: none does."""
+    """The id of the question about its oldest call that waits for a person; empty: there is none."""
     plan_id: str
     """Its run id while its plan waits for an answer; else empty."""
     is_active: bool
@@ -213,8 +217,8 @@ class RunRow(NamedValue):
 
 
 class FilterCounts(NamedValue):
-    """How many runs each filter finds in the folder, or below the root or requester that was asked about. Search, agent
-    and time do not narrow them."""
+    """How many runs each filter finds: in the folder, in the whole tree to which `below` belongs, or among the runs of
+    `requester`. Search, agent and time do not narrow them."""
 
     all: int
     active: int
@@ -230,43 +234,43 @@ class RunPage(NamedValue):
     rows: tuple[RunRow, ...]
     counts: FilterCounts
     next: str
-    """The cursor of the next page; empty: there is none. A page may hold less than was asked for before it ends: so
-    much is gone through for one page."""
+    """The cursor of the next page; empty: this is the last one. With a search, an agent or a subtree, a page may have
+    fewer rows than were asked for although another one follows: at most 2000 runs are gone through for one page."""
     now_at: Instant
     is_driven: bool
-    """Somebody is at work in the folder."""
+    """A process drives the folder."""
     feed_cursor: int
-    """The last event that the rows know of: a feed that begins here tells what has happened since."""
+    """The number of the last event that the rows include: a feed from this cursor has all later ones."""
 
 
 class Ends(NamedValue):
-    """What a kill would end."""
+    """The runs that a kill would end."""
 
     rows: tuple[RunRow, ...]
     left_out: int
-    """How many more."""
+    """How many more runs there are than rows."""
 
 
 class Rest(NamedValue):
-    """Whether a session is at rest."""
+    """The work of a session: whether any is left, and the questions and failures that hold it up."""
 
     settled: bool
     questions: tuple[Question, ...] = ()
-    """What a person must answer before anything goes on; empty while something does."""
+    """Tool calls that a person must answer before anything continues; empty while something continues without that."""
     plans: tuple[Plan, ...] = ()
-    """Plans that await a person's answer."""
+    """Plans that wait for a person's answer."""
     failures: int = 0
-    """How often in a row the open turn has failed; it is tried again by itself."""
+    """How often in a row the open turn has failed; it is tried again automatically."""
     patience_seconds: float = 0.0
-    """How long a model that cannot answer is waited for: models.patienceSeconds."""
+    """How long fledge waits for a model that cannot answer: models.patienceSeconds."""
 
 
 class Target(NamedValue):
-    """What a subagent may be called."""
+    """A word that names a subagent in slash commands."""
 
     word: str
     meaning: str
-    """How it stands."""
+    """The status of the subagent, after its label where the word is a number."""
 
 
 class ChildAtWork(NamedValue):
@@ -276,51 +280,53 @@ class ChildAtWork(NamedValue):
     label: str
     """Its label, else the beginning of its task."""
     state: str
-    """How it stands, in words."""
+    """Its status, in words."""
     depth: int
-    """1: a child of the conversation; more: of a child."""
+    """1: a child of the conversation; 2: a child of such a child; and so on."""
     tokens: int = 0
-    """All it has used so far."""
+    """The input and output tokens that it has used so far."""
     waits: bool = False
-    """It waits for a person: a call of its, or its plan."""
+    """True if a tool call of it, or its plan, waits for a person."""
     started_at: Instant | None = None
-    """When it first worked; None: it has not."""
+    """When it first worked; None: it has not worked yet."""
 
 
 class Below(NamedValue):
-    """What goes on in a conversation and below it."""
+    """The present work of a conversation and of the subagents below it."""
 
     now_at: Instant
     state: Literal["idle", "busy", "queued"]
     opened_at: Instant | None = None
-    """Of a busy one: when its turn began."""
+    """If it is busy: when its turn began."""
     waits: bool = False
-    """A call of its own waits for a person."""
+    """True if a tool call of its own waits for a person."""
     unanswered: str = ""
-    """For how long its turn cannot answer; empty: it is not half an hour."""
+    """For how long its turn has been without an answer, and how often an answer was tried, in words; empty: for less
+    than half an hour."""
     tokens_in: int = 0
-    """What the conversation itself has used so far, with the next two."""
+    """The input tokens that the conversation itself has used so far; the next two are its output tokens and its
+    cost."""
     tokens_out: int = 0
     cost_usd: float | None = None
     children: tuple[ChildAtWork, ...] = ()
-    """Those at work, a child before its own, in the order of their spawn."""
+    """The subagents that have not settled, in the order of their spawn, each before its own children."""
     targets: tuple[Target, ...] = ()
 
 
 class Overview(NamedValue):
-    """What goes on in a folder, and what waits for a person."""
+    """The present work in a folder, and everything that waits for a person."""
 
     now_at: Instant
     is_driven: bool
-    """Somebody is at work here."""
+    """A process drives the folder."""
     is_unfinished: bool
-    """Something is left to do that needs no person."""
+    """Something is left to do, and no tool call waits for a person."""
     session_key: str
     """The conversation that is shown."""
     elsewhere: int
     """Runs of other conversations and of programs that are not settled."""
     state: str
-    """Of that conversation, in words."""
+    """The state of that conversation, in words."""
     unread: int
     runs: tuple[RunInfo, ...]
     left_out: int

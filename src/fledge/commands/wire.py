@@ -1,6 +1,6 @@
 """How values look on the wire: keys in camelCase, times as whole milliseconds since the epoch; and their schemas.
 
-The same rule makes the value and its schema, so that what is published is what is sent.
+The same rule makes the value and its schema, so that the published schema fits the values that are sent.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Settings: what they are (`schema`), how they are read, layered and checked, and which one holds.
+"""Settings: their definition (`schema`), how they are read, layered and checked, and which one applies.
 
     text ─► document ─► merge ─► with_settings ─► check ─► Config ─► choose
-Knows nothing of stores, sessions or clocks. Reading JSON5 is loaded only when a file needs it.
+Knows nothing of stores, sessions or clocks. The JSON5 parser is imported only when a file needs it.
 """
 
 from fledge.config.check import Loaded, check

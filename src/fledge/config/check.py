@@ -42,7 +42,7 @@ from fledge.core.value import Value
 from fledge.errors import BadInput
 
 SettingsDocument = Mapping[str, object]
-"""What a settings file holds: objects, lists, texts, numbers, true and false."""
+"""The content of a settings file: objects, lists, texts, numbers, true and false."""
 
 MAX_DEPTH = 32
 LARGEST = 2**53 - 1
@@ -57,18 +57,18 @@ ALIASES = {
     "openai-completions": "openai-chat",
     "anthropic-messages": "anthropic",
 }
-"""Other words for a choice, each with the one that is kept; no two choices share one."""
+"""Other words for a choice, each with the word that is stored instead; no two choices share an alias."""
 OLD_NAMES = {
     ("agents.defaults.subagents", "timeoutSeconds"): "runTimeoutSeconds",
     ("agents.list[].subagents", "timeoutSeconds"): "runTimeoutSeconds",
 }
-"""By block and key: what a setting is called now."""
+"""The present name of a renamed setting, by block and old key."""
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,199})\}")
 _PLAIN_KEY = re.compile(r"[\w$+-]{1,64}")
 
 
 class Loaded(Value):
-    """Settings as they apply, and what was read over."""
+    """Settings as they apply, and warnings, for example about keys that were ignored."""
 
     config: Config
     warnings: tuple[str, ...] = ()
@@ -91,10 +91,10 @@ class _Place(Value):
 
 
 def check(document: object, source: str = "fledge.json5") -> Loaded:
-    """The settings the document stands for, with defaults for all it leaves out.
+    """The settings in the document, with defaults for all that it leaves out.
 
     Refused, naming the full path: unknown keys, wrong types, values out of bounds, two agents of one id, and documents
-    that are no object, nest deeper than 32 levels or hold numbers beyond reason.
+    that are no object, nest deeper than 32 levels or hold numbers that are too large.
     """
     sized(document, source)
     warnings: list[str] = []
@@ -125,14 +125,14 @@ def _check_models(config: Config) -> None:
         if not re.fullmatch(r"[^/\s]+/\S+", name):
             raise BadInput(_Place("models.catalog").key(name).path, "must be named like provider/name")
     if config.models.providers:
-        from fledge.config.providers import configured  # read only where a provider is described
+        from fledge.config.providers import configured  # imported only if a provider is described
 
         for name, provider in config.models.providers.items():
             configured(name, provider)
 
 
 def sized(document: object, source: str) -> SettingsDocument:
-    """The document itself; refused if it is no object, nests too deep, or has keys or numbers that cannot be shown."""
+    """The document itself; refused if it is no object, nests too deep, has a key that is no text or a huge number."""
     if not isinstance(document, Mapping):
         raise BadInput(source, "must hold an object: { … }", document)
     waiting: list[tuple[object, int]] = [(document, 1)]
@@ -154,7 +154,7 @@ def sized(document: object, source: str) -> SettingsDocument:
 
 
 def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> object:
-    """The value in its one spelling; refused unless it is of this kind and within its bounds."""
+    """The value in its canonical spelling; refused unless it is of this kind and within its bounds."""
     of = shape(kind)
     match of.kind, value:
         case StructType() as block, _:
@@ -225,7 +225,7 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
 
 
 def _present_name(key: str, block: SettingsDocument, place: _Place, warnings: list[str]) -> str | None:
-    """What a key is called now; None of an old name that stands beside its present one, and so does not count."""
+    """The present name of a key; None for an old name that does not count, because its present name is set too."""
     name = OLD_NAMES.get((place.block, key))
     if name is None:
         return key
@@ -235,7 +235,7 @@ def _present_name(key: str, block: SettingsDocument, place: _Place, warnings: li
 
 
 def _with_named_key(provider: SettingsDocument, path: str) -> SettingsDocument:
-    """The provider with `apiKeyEnv` for an `apiKey` that names a variable. Refused, and not shown: a key itself."""
+    """The block with `apiKeyEnv` for an `apiKey` that names a variable. Refused, and not shown: a key itself."""
     given = provider["apiKey"]
     if isinstance(given, Mapping) and given.get("source") == "env":
         given = f"${{{given.get('id')}}}"
@@ -250,7 +250,7 @@ def _with_named_key(provider: SettingsDocument, path: str) -> SettingsDocument:
 
 
 def _is_tool_rule(key: str, value: object) -> bool:
-    # Tools of users have any name, so one is told from a misspelled key by what stands in it.
+    # Users' tools may have any name, so the value shows whether a key is a tool or misspelled.
     return key in BUILT_IN_TOOLS or (isinstance(value, Mapping) and "approval" in value)
 
 

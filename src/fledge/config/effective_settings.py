@@ -1,4 +1,4 @@
-"""Which setting holds: for an agent's children, for a session's queue, for a tool.
+"""Which setting applies: to an agent's children, to a session's queue, to a tool.
 
 Pure functions of a `Config`. An agent without an entry of its own has the defaults. This file changes no settings.
 """
@@ -36,11 +36,11 @@ _SHELL = ("exec", "bash")
 
 
 DEFAULT_MODEL = "agents.defaults.model"
-"""The setting that names a model where nothing closer does."""
+"""The setting that names a model if no more specific setting does."""
 
 
 class Chosen(Value):
-    """What holds, and the setting (or the parameter of the spawn) that said so."""
+    """The chosen model, and the setting (or the parameter of the spawn) that names it."""
 
     name: str
     setting: str
@@ -49,11 +49,11 @@ class Chosen(Value):
 
 _P = TypeVar("_P")
 REMEMBERED = 256
-"""For how many agents a choice is remembered."""
+"""The number of agents for which a choice is cached."""
 
 
 def remembered(choose: Callable[[Config, str], _P]) -> Callable[[Config, str], _P]:
-    """The same choice, made once for each agent while the same configuration is asked about: those do not change."""
+    """The same choice, cached by agent for the latest configuration: a configuration does not change."""
     latest: tuple[Config | None, dict[str, _P]] = (None, {})
 
     @wraps(choose)
@@ -73,42 +73,43 @@ def remembered(choose: Callable[[Config, str], _P]) -> Callable[[Config, str], _
 
 @remembered
 def agent(config: Config, agent_id: str) -> AgentBlock:
-    """The agent's entry, or an empty one if it has none. Refused: what cannot be an agent's id."""
+    """The agent's entry, or an empty one if it has none. Refused: an invalid agent id."""
     wanted = check_agent_id(agent_id)
     return next((one for one in config.agents.list if one.id == wanted), AgentBlock(id=wanted))
 
 
 @remembered
 def subagent_limits(config: Config, agent_id: str) -> Subagents:
-    """Limits and defaults of the children this agent spawns: its own where it sets them, else those for all."""
+    """The agent's block `subagents`, with the defaults for all that it does not set. Model, thinking and budget apply
+    to children that run as this agent, the rest to children that it spawns."""
     defaults, own = config.agents.defaults.subagents, agent(config, agent_id).subagents
     return replace(_overlaid(defaults, own), budget=_overlaid(defaults.budget, own.budget))
 
 
 def budget_for(config: Config, agent_id: str) -> Budget | None:
-    """The budget of a child that runs as this agent (0 is no ceiling); None: the settings give none."""
+    """The budget of a child that runs as this agent (0 is no limit); None: the settings give none."""
     given = subagent_limits(config, agent_id).budget
     found = Budget(given.tokens or None, given.usd or None, given.turns or None, given.seconds or None)
     return None if found == Budget() else found
 
 
 def lane_for(config: Config, agent_id: str) -> str:
-    """The lane of the children this agent spawns: one of its own if it says how many may work at once."""
+    """The lane of the children this agent spawns: one of its own if it sets `subagents.maxConcurrent`."""
     own = agent(config, agent_id)
     return "subagent" if own.subagents.max_concurrent is None else f"subagent:{own.id}"
 
 
 @remembered
 def sandbox_for(config: Config, agent_id: str) -> SandboxBlock:
-    """Where this agent's tools run: as it says itself, else as said for all."""
+    """Where this agent's tools run: by its own settings, else by the defaults."""
     return _overlaid(config.agents.defaults.sandbox, agent(config, agent_id).sandbox)
 
 
 def visibility_for(config: Config, agent_id: str, is_conversation: bool) -> Visibility:
     """Which sessions the session tools of a session reach.
 
-    One that a setting puts into a sandbox reaches no further than its tree. `auto` is no such setting: what a session
-    may see must not depend on what is installed.
+    One that a setting puts into a sandbox reaches no further than its tree, unless `sessionToolsVisibility` is `all`.
+    `auto` is no such setting: the visibility must not depend on whether a sandbox is installed.
     """
     sandbox, asked = sandbox_for(config, agent_id), config.tools.sessions.visibility
     if sandbox.mode == "all" or (sandbox.mode == "non-main" and not is_conversation):
@@ -117,7 +118,7 @@ def visibility_for(config: Config, agent_id: str, is_conversation: bool) -> Visi
 
 
 def agent_to_agent(config: Config) -> AgentToAgent:
-    """Which agents may talk to each other, and for how long."""
+    """Which agents may talk to each other, and for how many turns."""
     rules = config.tools.agent_to_agent
     turns = config.session.agent_to_agent.max_ping_pong_turns
     return AgentToAgent(enabled=rules.enabled, allow=rules.allow, max_turns=turns)
@@ -129,7 +130,7 @@ class AgentView(Value, rename="camel", omit_defaults=True):
     id: str
     description: str = ""
     model: str = ""
-    """The model its children would use, if one is set."""
+    """The model of a child that runs as this agent; empty if none is set."""
 
 
 def spawnable(config: Config, own: str) -> list[AgentView]:
@@ -140,7 +141,7 @@ def spawnable(config: Config, own: str) -> list[AgentView]:
 
 
 def known_agents(config: Config, own: str) -> list[str]:
-    """Every agent there is, `own` first: main, those of `agents.list`, those that `own` names in `allowAgents`."""
+    """Every known agent, `own` first: main, those of `agents.list`, those that `own` names in `allowAgents`."""
     named = subagent_limits(config, own).allow_agents or ()
     return [own, *sorted({"main", *(one.id for one in config.agents.list), *named} - {own, "*"})]
 
@@ -152,7 +153,7 @@ def agent_view(config: Config, agent_id: str) -> AgentView:
 
 
 def model_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:
-    """The model of a child of the target agent; None if nobody names one.
+    """The model of a child that runs as the target agent; None if none is set.
 
     In this order: the spawn's parameter, the agent's `subagents.model`, the defaults' `subagents.model`, the agent's
     model, the defaults' model. Refused: a blank parameter.
@@ -187,13 +188,13 @@ def _first_model(order: Iterable[tuple[ModelChoice | None, str]]) -> Chosen | No
 
 
 def max_tokens_for(config: Config, agent_id: str) -> int | None:
-    """The longest reply of this agent's sessions and children; None if nothing is set."""
+    """The longest reply of sessions that run as this agent, in tokens; None if it is not set."""
     own = agent(config, agent_id).max_tokens
     return config.agents.defaults.max_tokens if own is None else own
 
 
 def thinking_for_child(config: Config, requested: str | None, target_agent: str) -> str | None:
-    """The thinking level of a child of the target agent; None if nobody names one.
+    """The thinking level of a child that runs as the target agent; None if none is set.
 
     In this order: the spawn's parameter, the agent's `subagents.thinking`, the defaults'. Refused: an unknown level.
     """
@@ -205,10 +206,10 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
 
 
 def queue_settings(config: Config, channel: str | None = None) -> QueueSettings:
-    """How items reach a session: as the settings say for its channel, else for all.
+    """How items reach a session: by the settings of its channel, else by those for all channels.
 
-    Each has a mode for both kinds of items and may have another for people's messages. Without any mode completions
-    are collected and people's messages steer.
+    Both have a mode for all items, and may have another mode for people's messages. Without any mode completions are
+    collected and people's messages steer.
     """
     queue, name = config.messages.queue, (channel or "").strip().lower()
     there = {key.lower(): said for key, said in queue.by_channel.items()}.get(name, ChannelQueue())
@@ -223,7 +224,7 @@ def queue_settings(config: Config, channel: str | None = None) -> QueueSettings:
 
 
 def heartbeat_settings(config: Config) -> HeartbeatSettings:
-    """When conversations have turns that nobody spoke for."""
+    """When conversations have heartbeats, which are turns without a message."""
     said = config.agents.defaults.heartbeat
     hours = said.active_hours
     return HeartbeatSettings(
@@ -235,15 +236,15 @@ def heartbeat_settings(config: Config) -> HeartbeatSettings:
 
 
 def step_limits(config: Config) -> StepLimits:
-    """How far an attempt or a turn may go."""
+    """The limits on the steps of an attempt or a turn."""
     defaults = config.agents.defaults
     return StepLimits(defaults.max_steps, defaults.max_repeated_steps)
 
 
 def approval_for(config: Config, agent_id: str, tool: str) -> ApprovalSetting | None:
-    """Whether the tool asks a person before it is used; None leaves it to the tool.
+    """`ask`: a person must approve each call of the tool; `never`: calls need no approval; None: the tool decides.
 
-    What the agent says goes before what is said for all; `exec` and `bash` are one tool, and if either asks, it asks.
+    The agent's own rule goes before that for all agents; `exec` and `bash` are one tool, and if either asks, it asks.
     """
     names = _SHELL if tool in _SHELL else (tool,)
     for_all = {**config.tools.rules, "sessions_spawn": config.tools.sessions_spawn, "exec": config.tools.exec}

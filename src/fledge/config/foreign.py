@@ -1,6 +1,7 @@
 """Settings of OpenClaw that fledge knows and does not use, so that a pasted file is read with warnings, not refused.
 
-One table, by the block a key stands in. Where leaving a key out loosens something, the advice says what to set instead.
+One table, by the block that has the key. If ignoring a key makes something less strict, the advice names the setting to
+use instead.
 """
 
 _AGENT = (
@@ -61,7 +62,7 @@ _BLOCKS = {
 }
 
 UNUSED: dict[str, tuple[str, ...]] = {block: tuple(sorted(keys.split())) for block, keys in _BLOCKS.items()}
-"""By block (`agents.list[]` is any agent): the keys that are read over with a warning."""
+"""By block (`agents.list[]` is any agent): the keys that are ignored with a warning."""
 
 _DENY = "to keep a tool away use deny, to be asked first tools.<tool>.approval"
 ADVICE: dict[str, str] = {
@@ -80,15 +81,15 @@ ADVICE: dict[str, str] = {
     "heartbeat": "set agents.defaults.heartbeat",
     "compaction": "history is compacted when it nears the model's window",
 }
-"""By key, or by path where the same key means something else: what to do instead, where there is something to do."""
+"""By key, or by path where the same key means something else: advice on what to do instead, for keys that have one."""
 
 
 def is_unused(block: str, key: str) -> bool:
-    """True of a key of OpenClaw, standing in this block, that fledge does not use."""
+    """True for a key of OpenClaw in this block that fledge does not use."""
     return key in UNUSED.get(block, ())
 
 
 def warning(path: str, key: str) -> str:
-    """The sentence that tells a person that the key at this path has no effect."""
+    """The warning that the key at this path has no effect, with advice if there is any."""
     advice = ADVICE.get(path, ADVICE.get(key))
     return f"{path}: ignored, a key of OpenClaw that fledge does not use" + (f"; {advice}" if advice else "")

@@ -1,5 +1,5 @@
-"""What a text in a setting may look like: agent ids, durations, times of day, time zones. Each form gives back the
-text in its one spelling or refuses it.
+"""The forms of texts in settings: agent ids, durations, times of day, time zones, addresses. Each form returns the text
+in its canonical spelling or refuses it.
 
 This file does not know which setting has which form.
 """
@@ -58,7 +58,7 @@ def _clock(form: str, value: str, field: str) -> str:
 def _timezone(value: str, field: str) -> str:
     if value in ("local", "user"):
         return "local"
-    from zoneinfo import ZoneInfo  # read only where a zone is named
+    from zoneinfo import ZoneInfo  # imported only if a zone is named
 
     try:
         ZoneInfo(value)
@@ -72,7 +72,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def _webhook(value: str, field: str) -> str:
-    from urllib.parse import urlsplit  # read only where an address is given
+    from urllib.parse import urlsplit  # imported only if an address is given
 
     expected = f"must be {FORMS['webhook'][0]}"
     try:
@@ -84,7 +84,7 @@ def _webhook(value: str, field: str) -> str:
     if not host or not (url.scheme == "https" or plain) or url.fragment or any(c.isspace() for c in value.strip()):
         raise BadInput(field, expected, value)
     if url.username is not None or url.password is not None:
-        raise BadInput(field, f"{expected}; it may hold no name or password")  # and so is not shown either
+        raise BadInput(field, f"{expected}; it may hold no name or password")  # so the address is not shown either
     return value.strip()
 
 
@@ -98,4 +98,4 @@ FORMS: dict[str, tuple[str, Callable[[str, str], str]]] = {
     "webhook": ("an address that starts with https:// (http:// only on this computer)", _webhook),
     "timezone": ("local, or a time zone such as Europe/Paris", _timezone),
 }
-"""By form: what it looks like in words, and the check that gives back its one spelling."""
+"""By form: its description in words, and the check that returns the canonical spelling."""

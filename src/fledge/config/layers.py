@@ -40,8 +40,9 @@ def merge(*documents: SettingsDocument) -> JsonObject:
 def with_settings(base: SettingsDocument, settings: Sequence[str]) -> Loaded:
     """The checked settings after each `key.path=value` was put over `base`, in order.
 
-    A value is read as JSON5 if it is that, else it is plain text. Agents are found by id or index, other list elements
-    by index. Refused: a setting without `=`, a path that leads nowhere (naming the nearest key), what `check` refuses.
+    A value that is valid JSON5 is read as JSON5, any other as plain text. Agents are found by id or index, other list
+    elements by index. Refused: a setting without `=`, a path that leads nowhere (naming the nearest key), and settings
+    that `check` refuses.
     """
     document: object = merge(base)
     for setting in settings:
@@ -50,7 +51,7 @@ def with_settings(base: SettingsDocument, settings: Sequence[str]) -> Loaded:
 
 
 def layer_of(settings: Sequence[str]) -> JsonObject:
-    """What these `key.path=value` set, as a document, unchecked; agents stand by the name they were given."""
+    """The document that these `key.path=value` make, unchecked; agents are in it under the id or index as written."""
     found: JsonObject = {}
     for setting in settings:
         found = merge(found, nested(*_parsed(setting)))
@@ -58,7 +59,7 @@ def layer_of(settings: Sequence[str]) -> JsonObject:
 
 
 def _parsed(setting: str) -> tuple[list[str], object]:
-    """The keys and the value of a single setting. Refused: one that is none."""
+    """The keys and the value of a single setting. Refused: a text that is no setting."""
     path, equals, value = setting.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys) or len(keys) > MAX_DEPTH:
@@ -76,7 +77,7 @@ def nested(keys: Sequence[str], value: object) -> JsonObject:
 
 
 def leaves(value: object, path: SettingPath = ()) -> Iterator[tuple[SettingPath, object]]:
-    """The values of a document by their path; lists other than that of agents are one value."""
+    """The values of a document by their path; a list is one value, except the list of agents."""
     if path == ("agents", "list") and isinstance(value, list | tuple):
         value = {_id(one) or str(at): one for at, one in enumerate(value)}
     if isinstance(value, Mapping):
@@ -87,8 +88,8 @@ def leaves(value: object, path: SettingPath = ()) -> Iterator[tuple[SettingPath,
 
 
 def with_default_model(config: Config, name: str) -> Config:
-    """The settings with this model, without fallbacks, as `agents.defaults.model`: what `open(model=…)` and `--model`
-    mean. An agent's own model, and the settings for models of children, still go before it. Refused: a blank name."""
+    """The settings with this model, without fallbacks, as `agents.defaults.model`, as `open(model=…)` and `--model` set
+    it. An agent's own model, and the settings for models of children, still go before it. Refused: a blank name."""
     if not name.strip():
         raise BadInput("model", "must be a model's name", name)
     defaults = replace(config.agents.defaults, model=ModelChoice(name.strip()))
@@ -96,8 +97,9 @@ def with_default_model(config: Config, name: str) -> Config:
 
 
 def with_agents(config: Config, agents: Mapping[str, object] | Sequence[object]) -> Config:
-    """The settings with these agents over those of `agents.list`: what `open(agents=…)` means. A mapping has their ids
-    as its keys. The agent `main` may spawn them, unless a setting says whom it may. Refused: what `check` refuses."""
+    """The settings with these agents, from `open(agents=…)`, over those of `agents.list`. A mapping has their ids as
+    its keys. The agent `main` may spawn them, unless an `allowAgents` applies to it. Refused: agents that `check`
+    refuses."""
     given = [_named(key, one) for key, one in agents.items()] if isinstance(agents, Mapping) else list(agents)
     document = merge(as_document(config), {"agents": {"list": given}})
     found = check(document, "agents").config
@@ -119,7 +121,7 @@ def _named(agent_id: object, settings: object) -> object:
 
 
 def as_document(config: Config) -> JsonObject:
-    """A document that `check` turns into an equal `Config`; what is at its default is mostly left out."""
+    """A document that `check` turns into an equal `Config`; most values at their default are left out."""
     document: JsonObject = to_builtins(config)
     tools, agents = document.get("tools"), document.get("agents")
     if isinstance(tools, dict):
@@ -139,7 +141,7 @@ def _merged(base: SettingsDocument, over: SettingsDocument, path: str) -> JsonOb
     merged = dict(base)
     for key, value in over.items():
         here, old = f"{path}.{key}".lstrip("."), merged.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping) and key != _SCHEMA:  # parts of two schemas are none
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and key != _SCHEMA:  # two schemas do not mix
             merged[key] = _merged(old, value, here)
         elif here == _AGENTS and isinstance(old, list) and isinstance(value, list | tuple):
             merged[key] = _merged_agents(old, value)
@@ -153,7 +155,7 @@ def _merged_agents(base: Sequence[object], over: Sequence[object]) -> list[objec
     at = {_id(agent): index for index, agent in enumerate(base)}
     at.pop(None, None)
     for agent in over:
-        # Taken out once used: a second one of the same id in the same document stays a twin, for `check` to refuse.
+        # Taken out once used: a second agent of that id in the same document stays a duplicate, which `check` refuses.
         index = at.pop(_id(agent), None)
         old = None if index is None else merged[index]
         if index is None or not isinstance(old, Mapping) or not isinstance(agent, Mapping):
@@ -175,7 +177,7 @@ def _copied(value: object) -> object:
 
 
 def _put(old: object, keys: Sequence[str], value: object, path: str = "") -> object:
-    """What stands at `path` once the value was set below it, with the objects made that were missing on the way."""
+    """The value at `path` after `value` was set below it; missing objects on the way are created."""
     if not keys:
         return value
     key, rest = keys[0], keys[1:]
@@ -193,7 +195,7 @@ def _put(old: object, keys: Sequence[str], value: object, path: str = "") -> obj
 
 
 def _index(elements: Sequence[object], key: str, path: str) -> int:
-    """Where the element of this id or index stands."""
+    """The index of the element with this id or index."""
     ids = [_id(one) for one in elements]
     if key.lower() in ids:
         return ids.index(key.lower())

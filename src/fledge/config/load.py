@@ -1,7 +1,7 @@
 """Reading settings from text and files.
 
-`load` is what a program calls at its start: the files that exist, in order, then single settings. This file does not
-know which files a program looks for, nor whether a project's file is trusted.
+`load` reads the files that exist, in order, then single settings. This file does not know which files a program looks
+for, nor whether a project's file is trusted.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ MAX_BYTES = 4 * MAX_CHARS
 
 
 def parse(text: str, source: str = "fledge.json5") -> Loaded:
-    """The settings in this JSON5 text, with warnings for keys that are read over.
+    """The settings in this JSON5 text, with warnings for keys that are ignored or renamed.
 
-    Refused: what is no JSON5 (naming source, line and column), and what `check` refuses.
+    Refused: text that is no JSON5 (naming source, line and column), and a document that `check` refuses.
     """
     return check(parse_document(text, source), source)
 
@@ -33,16 +33,17 @@ def parse_document(text: str, source: str = "fledge.json5") -> SettingsDocument:
 def read(path: Path, in_workspace: bool = False) -> SettingsDocument | None:
     """The object in this file, its keys not yet checked; None if there is no such file.
 
-    Refused: what `contents` and `document_of` refuse.
+    Refused: a file that `contents` or `document_of` refuses.
     """
     raw = contents(path, in_workspace)
     return None if raw is None else document_of(raw, path)
 
 
 def contents(path: Path, in_workspace: bool) -> bytes | None:
-    """The bytes of this file, as far as they are ever read; None if there is no such file.
+    """The bytes of this file, at most `MAX_BYTES` + 1; None if there is no such file.
 
-    Refused: it cannot be read, or is no regular file; `in_workspace`, also a link that leads out of its folder.
+    Refused: a file that cannot be read or is not regular. `in_workspace`: also a link that leads out of the file's
+    folder is refused, and a folder counts as no file.
     """
     try:
         if not in_workspace:
@@ -58,7 +59,7 @@ def contents(path: Path, in_workspace: bool) -> bytes | None:
 
 
 def document_of(raw: bytes, path: Path) -> SettingsDocument:
-    """The object in these bytes of a file. Refused: too many of them, no UTF-8, and what `parse_document` refuses."""
+    """The object in these bytes of a file. Refused: too many bytes, no UTF-8, text that `parse_document` refuses."""
     if len(raw) > MAX_BYTES:
         raise BadInput(str(path), f"must be at most {MAX_CHARS} characters")
     return parse_document(utf8(raw, path), str(path))

@@ -1,8 +1,8 @@
 """The rules by which commands run without a question, kept in the user's folder, where no tool can write.
 
-Each rule is a private file of its own, named by its id: it is written whole or not at all, two processes that keep one
-at the same time lose none, and a file that is broken costs no other rule. What a rule means is said in
-`core.permission`.
+Each rule is a private file of its own, named by its id: it is written whole or not at all, two processes that keep
+rules at the same time lose none, and a broken file does not affect other rules. `core.permission` defines what a rule
+means.
 """
 
 import os
@@ -20,23 +20,23 @@ from fledge.plain_file import kept_open, write_private
 
 FOLDER: Final = "permissions"
 MOST_RULES: Final = 500
-"""So many are read at most, each time a command would ask."""
+"""At most this many are read, each time a command would ask for approval."""
 MOST_BYTES: Final = 64 * 1024
 _ENDING: Final = ".json"
 _rule = msgspec.json.Decoder(Permission).decode
 
 
 class PermissionRules(Struct, frozen=True):
-    """What the user's folder holds."""
+    """The rules in the user's folder, and the errors of files that do not count."""
 
     rules: tuple[Permission, ...] = ()
     """The oldest first."""
     broken: tuple[BadInput, ...] = ()
-    """What is wrong with files that do not count."""
+    """The errors of files that do not count."""
 
 
 def read_rules(user: Path) -> PermissionRules:
-    """The rules that count. A file that is no rule, is a link, or could have been written by somebody else does not."""
+    """The rules that count. A file that is no rule, is a link, or could have been written by another user does not."""
     found: list[Permission] = []
     broken: list[BadInput] = []
     place = user / FOLDER
@@ -61,7 +61,7 @@ def read_rules(user: Path) -> PermissionRules:
 
 
 def sound_rules(user: Path) -> tuple[Permission, ...]:
-    """The rules that count. Refused: a file among them that does not."""
+    """The rules that count. Refused: a folder with a file that does not count."""
     held = read_rules(user)
     if held.broken:
         raise held.broken[0]
@@ -69,7 +69,7 @@ def sound_rules(user: Path) -> tuple[Permission, ...]:
 
 
 def keep(user: Path, rule: Permission) -> bool:
-    """Keep a rule; False if it was there already. Refused: beside a file that is no rule, or too many of them."""
+    """Keep a rule; False if it was there already. Refused: the folder has a file that is no rule, or too many rules."""
     held = sound_rules(user)
     if rule.id in {one.id for one in held}:
         return False
@@ -83,7 +83,7 @@ def keep(user: Path, rule: Permission) -> bool:
 
 
 def revoke(user: Path, word: str) -> Permission:
-    """Remove the rule whose id begins with this word. NotFound: no rule is called so, or several are."""
+    """Remove the rule whose id begins with this word. NotFound: no rule matches, or several do."""
     found = [rule for rule in read_rules(user).rules if is_called(rule.id, word)]
     if len(found) != 1:
         why = f"{len(found)} rules are" if found else "no rule is"
@@ -106,7 +106,7 @@ def _path(user: Path, rule: Permission) -> Path:
 
 
 def _read(folder: int, name: str) -> Permission:
-    """The rule in a file. ValueError: there is none that counts."""
+    """The rule in a file. ValueError: the file holds no rule that counts."""
     held = read_plain(folder, name, MOST_BYTES)
     if held is None:
         raise ValueError("must be a regular file, not a link")

@@ -1,8 +1,9 @@
-"""Where settings are looked for, and whether a project's are trusted.
+"""Where settings are looked for, and whether a project's settings are trusted.
 
 The user's folder (`$FLEDGE_CONFIG`, else `~/.config/fledge`) holds `fledge.json5` and `agents/*.md`; a project's folder
-holds the same. A project's count in full only once a person has trusted exactly these files: one changed byte, and they
-may only tighten again until they are trusted anew. What changed can be shown: `trusted_text` keeps what was trusted.
+holds the same. A project's settings count in full only once a person has trusted exactly these files: after a change of
+one byte they may only make things tighter, until they are trusted again. The change can be shown, because
+`trusted_text` keeps the trusted text.
 """
 
 import hashlib
@@ -38,11 +39,11 @@ class FoundSettings(Value):
     sources: tuple[str, ...]
     """Files that exist and were read, the weakest first."""
     trusted: bool
-    """False only if the project has settings of its own that nobody has trusted."""
+    """False only if the project has settings of its own that no person has trusted as they are now."""
     left_out: tuple[str, ...] = ()
-    """What the project's files say and does not count until they are trusted."""
+    """The keys of the project's settings that do not count until its files are trusted."""
     changed: bool = False
-    """A person has trusted the project's settings, but other versions of them."""
+    """True if a person has trusted another version of the project's settings."""
 
 
 def user_folder(env: Mapping[str, str] | None = None) -> Path:
@@ -55,8 +56,8 @@ def user_folder(env: Mapping[str, str] | None = None) -> Path:
 
 
 def read_memory(path: Path, kind: type[Memory], expected: str, most: int = -1) -> Memory | None:
-    """What a file of the user's folder remembers; None if there is none. Refused: what cannot be read, or is nothing
-    of this kind."""
+    """The value in a file of the user's folder; None if there is no file. Refused: a file that cannot be read, or that
+    holds no value of this kind."""
     try:
         return msgspec.json.decode(read_plain(path, most), type=kind)
     except FileNotFoundError:
@@ -66,7 +67,7 @@ def read_memory(path: Path, kind: type[Memory], expected: str, most: int = -1) -
 
 
 class Written(Value):
-    """The settings files of one folder. They are read once: what is trusted or not is what is parsed."""
+    """The settings files of one folder. They are read once, so that trust is checked for the bytes that are parsed."""
 
     folder: Path
     settings: bytes | None
@@ -76,7 +77,7 @@ class Written(Value):
 
     @property
     def place(self) -> str:
-        """The folder by its real path: what trust is kept under."""
+        """The real path of the folder, the key under which its trust is stored."""
         return str(self.folder.resolve())
 
     @property
@@ -98,7 +99,7 @@ class Written(Value):
 
     @property
     def digest(self) -> str | None:
-        """What trust is bound to: names and bytes of the files; None if there are none."""
+        """The hash of the names and bytes of the files, to which trust is bound; None if there are no files."""
         files = self.files
         if not files:
             return None
@@ -109,18 +110,18 @@ class Written(Value):
 
     @property
     def document(self) -> SettingsDocument:
-        """One layer of settings. Refused, by file: what cannot be parsed."""
+        """One layer of settings. Refused, naming the file: a file that cannot be parsed."""
         return merge(profiles_of(self.agents), self.own)
 
     @property
     def own(self) -> SettingsDocument:
-        """What `fledge.json5` says."""
+        """The settings in `fledge.json5`; none without this file."""
         return {} if self.settings is None else document_of(self.settings, self.folder / FILE)
 
 
 def read_written(folder: Path, is_users: bool = False) -> Written:
-    """The settings files of a folder, as they are now. Refused: one that cannot be read, too many of them; unless the
-    folder is the user's own, also a link that leads out of it."""
+    """The settings files of a folder, as they are now. Refused: a file that cannot be read, too many profiles; unless
+    the folder is the user's own, also a link that leads out of it."""
     return Written(folder, contents(folder / FILE, not is_users), tuple(profile_files(folder / AGENTS)))
 
 
@@ -129,8 +130,8 @@ def discover(
 ) -> FoundSettings:
     """The settings for work in this folder: defaults, the user's, the project's as far as trusted, then single ones.
 
-    `written` are the project's files, if they have been read. Refused, by the file and the key: what no setting is, or
-    may be.
+    `written` are the project's files, if they have been read. Refused, naming the file and the key: an unknown setting,
+    or a value that is not allowed.
     """
     own = read_written(user or user_folder(), is_users=True)
     theirs = written or read_written(project)
@@ -141,7 +142,7 @@ def discover(
 
 
 def _blamed(error: BadInput, places: Sequence[Written]) -> BadInput:
-    """The error, with the file that it is in; as it was if it is in none of them alone."""
+    """The error, with the name of the file that it is in; unchanged if no single file has it."""
     for written in places:
         path = written.folder / FILE
         try:
@@ -200,7 +201,7 @@ def trust(written: Written, user: Path | None = None) -> None:
 
 
 def revoke(project: Path, user: Path | None = None) -> bool:
-    """Trust the project no more; False if it was not trusted."""
+    """Withdraw the trust in the project; False if it was not trusted."""
     user = user or user_folder()
     held = _trusted(user)
     digest = held.pop(str(project.resolve()), None)
@@ -229,7 +230,7 @@ def _trusted(user: Path) -> dict[str, str]:
 
 
 def _save(user: Path, held: Mapping[str, str], replaced: str | None) -> None:
-    """Keep what is trusted now, and remove the text of a replaced version that no project is trusted with any more."""
+    """Store what is trusted now, and remove the text of a replaced version that is not trusted for any project."""
     write_private(user / TRUSTED, json.dumps(held, indent=1, sort_keys=True))
     if replaced is not None and replaced not in held.values():
         trusted_text.forget(user, replaced)

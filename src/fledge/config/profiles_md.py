@@ -8,9 +8,9 @@
     ---
     You explain code to people who did not write it.
 
-A key is one of the agent's settings (`docs/config.md`, `agents.list[]`), dotted where it stands deeper; `tools` is the
-list of tools it may use and `disallowedTools` of those it may not. A value is JSON5, else plain text; a list may also
-stand below its key, one `- element` a line. This file does not know whether a folder is trusted.
+A key is one of the agent's settings (`docs/config.md`, `agents.list[]`), with dots if it is nested deeper; `tools`
+lists the tools that the agent may use, `disallowedTools` those that it may not. A value is JSON5, else plain text; a
+list may also stand below its key, one `- element` a line. This file does not know whether a folder is trusted.
 """
 
 import os
@@ -28,7 +28,7 @@ from fledge.errors import BadInput
 MAX_BYTES = 64 * 1024
 MAX_FILES = 100
 SettingsFile = tuple[Path, bytes]
-"""A file, and what is in it."""
+"""A path, and the bytes of the file."""
 _KEY = re.compile(r"([A-Za-z][\w.-]*)\s*:\s*(.*)")
 _LISTS = {"tools": ("tools", "allow"), "disallowedTools": ("tools", "deny")}
 
@@ -41,9 +41,9 @@ def profiles_of(files: Iterable[SettingsFile]) -> SettingsDocument:
 
 
 def profile_files(folder: Path) -> list[SettingsFile]:
-    """The profiles of the folder and their bytes, by name. Refused: a folder of too many, one that cannot be read.
+    """The profiles of the folder and their bytes, by name. Refused: too many profiles, one that cannot be read.
 
-    Links are passed over: a profile is a file of the folder itself.
+    Links are ignored: a profile is a file of the folder itself.
     """
     found: list[SettingsFile] = []
     with files_of(folder) as held:

@@ -1,4 +1,4 @@
-"""From `models.providers.<name>` of the settings to a provider. Refused, by its field: what is wrong with it."""
+"""Makes a provider from the settings `models.providers.<name>`. Refused, naming the field: a wrong value."""
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from fledge.models.providers import (
 
 
 def configured(name: str, said: ModelProvider) -> Provider:
-    """The provider that `models.providers.<name>` describes; over the built-in one of that name, field by field."""
+    """The provider that `models.providers.<name>` describes, field by field over the built-in one of that name."""
     field = f"models.providers.{name}"
     check_provider_name(name, field)
     built_in = BUILT_IN.get(name)

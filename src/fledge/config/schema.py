@@ -1,6 +1,6 @@
 """The settings: every block of `fledge.json5` as a frozen struct, with defaults, bounds and meaning beside the field.
 
-A field that is None was not set; where an agent may override, that means "as in agents.defaults". Lists are tuples.
+A field that is None is not set; in an agent's own settings that means "as in agents.defaults". Lists are tuples.
 This file does not know how a file is read, how layers are merged, or which setting wins.
 """
 
@@ -43,7 +43,7 @@ WORDS = (
     Input,
     SearchService,
 )
-"""Every choice of words, each in the order in which it is told to people."""
+"""Every choice of words, each in the order in which people are shown the words."""
 
 
 def _means(meaning: str, form: str | None = None) -> Meta:
@@ -54,7 +54,7 @@ def _from(least: int, meaning: str, most: int | None = None) -> Meta:
     return Meta(ge=least, le=most, description=meaning)
 
 
-# ---- what defaults and agents share: one alias per setting, so that bounds and meaning are said once -----------------
+# ---- settings of both defaults and agents: one alias each, so that bounds and meaning are written once ---------------
 
 Strict = Annotated[
     Literal["strict"], _means("preset: `strict` is maxConcurrent 5 and maxRetained 15; a key beside it wins")
@@ -97,11 +97,11 @@ MaxTokens = Annotated[
 
 
 class SettingsBlock(Value, rename="camel", omit_defaults=True):
-    """A block of settings: camelCase in a file, and written without what is at its default."""
+    """A block of settings: camelCase in a file, and written without the fields that have their default."""
 
 
 class ModelChoice(SettingsBlock):
-    """A model and what to try when it fails. In a file a plain name is enough."""
+    """A model, and the fallbacks to try when it fails. In a file a plain name is enough."""
 
     primary: str
     fallbacks: TextList = ()
@@ -115,7 +115,7 @@ OwnModel = Annotated[ModelChoice, _means("model of the agent's own sessions; chi
 
 
 class BudgetBlock(SettingsBlock):
-    """What a child may use; 0 is no limit."""
+    """The limits on what a child may use; 0 is no limit."""
 
     tokens: BudgetTokens = 0
     usd: BudgetUsd = 0.0
@@ -124,7 +124,7 @@ class BudgetBlock(SettingsBlock):
 
 
 class AgentBudget(SettingsBlock):
-    """One agent's say on the budget of its children; 0 lifts a default limit."""
+    """One agent's own settings for the budget of children that run as this agent; 0 lifts a default limit."""
 
     tokens: BudgetTokens | None = None
     usd: BudgetUsd | None = None
@@ -148,11 +148,11 @@ class Subagents(SettingsBlock):
     thinking: ChildThinking | None = None
     budget: BudgetBlock = BudgetBlock()
     allow_agents: AllowAgents | None = None
-    """Not set: none but the own one, and for main those given to `open(agents=…)`."""
+    """Not set: only the agent itself, and for main also those given to `open(agents=…)`."""
 
 
 class AgentSubagents(SettingsBlock):
-    """One agent's say on the limits and defaults of its children."""
+    """One agent's own limits and defaults for children."""
 
     limits: Strict | None = None
     max_spawn_depth: Depth | None = None
@@ -170,7 +170,7 @@ class AgentSubagents(SettingsBlock):
 
 
 PRESETS: Mapping[str, Mapping[str, int]] = {"strict": {"maxConcurrent": 5, "maxRetained": 15}}
-"""What `limits` stands for, by wire key."""
+"""The settings that each value of `limits` stands for, by wire key."""
 
 
 class ActiveHoursBlock(SettingsBlock):
@@ -182,7 +182,7 @@ class ActiveHoursBlock(SettingsBlock):
 
 
 class HeartbeatBlock(SettingsBlock):
-    """Turns that nobody asked for: periodic ones, and those that tell notices."""
+    """Heartbeats, which are turns without a message: periodic ones, and those that read notices."""
 
     every: Annotated[str, _means("how often a heartbeat runs by itself", "duration")] = "off"
     active_hours: ActiveHoursBlock | None = None
@@ -198,7 +198,7 @@ class SandboxBlock(SettingsBlock):
 
 
 class AgentSandbox(SettingsBlock):
-    """One agent's say on its sandbox."""
+    """One agent's own settings for its sandbox."""
 
     mode: ToolSandbox | None = None
     network: NetworkOfSandbox | None = None
@@ -206,7 +206,7 @@ class AgentSandbox(SettingsBlock):
 
 
 class IdentityBlock(SettingsBlock):
-    """Who the agent says it is."""
+    """The identity that the agent presents to people."""
 
     name: Annotated[str, _means("the name the agent goes by")] | None = None
     theme: Annotated[str, _means("its manner, in a few words")] | None = None
@@ -214,7 +214,7 @@ class IdentityBlock(SettingsBlock):
 
 
 class ToolRule(SettingsBlock):
-    """Whether a tool asks a person first; None leaves it to the tool."""
+    """Whether a person must approve the calls of a tool; None leaves it to the tool."""
 
     approval: (
         Annotated[ApprovalSetting, _means("ask: a person approves each call; never: calls need no approval")] | None
@@ -222,7 +222,7 @@ class ToolRule(SettingsBlock):
 
 
 class ToolPolicy(SettingsBlock):
-    """Which tools there are, and which of them ask first."""
+    """Which tools are available, and which of them need approval."""
 
     allow: Annotated[TextList, _means("only these tools (globs); not set: all")] | None = None
     deny: Annotated[TextList, _means("never these tools (globs); wins over allow")] = ()
@@ -231,7 +231,7 @@ class ToolPolicy(SettingsBlock):
 
 
 class AgentBlock(SettingsBlock):
-    """One configured profile."""
+    """One configured agent."""
 
     id: Annotated[str, _means("the agent's name in session keys; unique", "agentId")]
     description: Annotated[str, _means("what it is good for, in a line; shown where agents are listed")] | None = None
@@ -247,7 +247,7 @@ class AgentBlock(SettingsBlock):
 
 
 class AgentDefaults(SettingsBlock):
-    """What holds for every agent that says nothing else."""
+    """The settings that hold for every agent that does not set them itself."""
 
     model: OwnModel | None = None
     max_tokens: MaxTokens | None = None
@@ -275,7 +275,7 @@ KeyFile = Annotated[str, _means("the file with its key; only its owner may open 
 
 
 class CatalogRow(SettingsBlock):
-    """What is known of one model; a field that is not set stays as the built-in catalogue has it."""
+    """The facts about one model; a field that is not set stays as the built-in catalogue has it."""
 
     window: Annotated[int, _from(1, "tokens of input and output together")] | None = None
     max_output: Annotated[int, _from(1, "tokens of one reply at most")] | None = None
@@ -291,7 +291,7 @@ class CatalogRow(SettingsBlock):
 
 
 class ProviderModel(SettingsBlock):
-    """A model as OpenClaw describes it beside its provider; `models.catalog` says the same and more."""
+    """A model as OpenClaw describes it, inside its provider; `models.catalog` has the same facts and more."""
 
     id: Annotated[str, _means("the provider's name for the model")]
     context_window: Annotated[int, _from(1, "as catalog.window")] | None = None
@@ -302,7 +302,7 @@ class ProviderModel(SettingsBlock):
 
 
 class ModelProvider(SettingsBlock):
-    """A service with models. Of a built-in one, the fields that are set win over what is built in."""
+    """A service with models. For a built-in one, the fields that are set replace the built-in values."""
 
     api: Annotated[WireName, _means("the protocol it speaks; of a new provider openai-chat")] | None = None
     base_url: (
@@ -353,7 +353,7 @@ class SubagentTools(SettingsBlock):
 
 
 class AgentToAgentBlock(SettingsBlock):
-    """Whether agents may talk to each other."""
+    """Whether agents may talk to each other, and which of them."""
 
     enabled: Annotated[bool, _means("agents may send to sessions of other agents")] = False
     allow: Annotated[TextList, _means("agents that may take part, both sides (globs); empty: any")] = ()
@@ -509,7 +509,7 @@ class Messages(SettingsBlock):
 
 
 class AnnounceBlock(SettingsBlock):
-    """How a child's outcome is told."""
+    """How a child's outcome is announced."""
 
     style: Annotated[
         Style,
@@ -540,7 +540,7 @@ class PlanBlock(SettingsBlock):
 
 
 class Retention(SettingsBlock):
-    """How long things stay after archiving."""
+    """How long data is kept after archiving."""
 
     kept_days: Annotated[int, _from(1, "days a kept session stays readable after its run was archived")] = 30
     timeline_days: Annotated[
@@ -572,11 +572,11 @@ class CommandRuntimeBlock(SettingsBlock):
     retries: Annotated[int, _from(0, "how often a failure is followed by another try", 5)] = 0
 
 
-# ---- what leaves -----------------------------------------------------------------------------------------------------
+# ---- channels, hooks, gateway ----------------------------------------------------------------------------------------
 
 
 class Webhook(SettingsBlock, kw_only=True):
-    """Somebody else's server, to which signed JSON is posted."""
+    """A server outside fledge, to which signed JSON is posted."""
 
     url: Annotated[str, _means("where it is posted to; redirects are not followed", "webhook")]
     secret_env: (
@@ -587,7 +587,7 @@ class Webhook(SettingsBlock, kw_only=True):
 
 
 class ChannelBlock(Webhook, kw_only=True):
-    """A way to people outside."""
+    """A channel: a way to people outside fledge."""
 
     kind: Annotated[Literal["webhook"], _means("how they are reached")]
     agent_id: Annotated[
@@ -596,14 +596,14 @@ class ChannelBlock(Webhook, kw_only=True):
 
 
 class Hook(Webhook, kw_only=True):
-    """Somebody who is told of the lives of runs."""
+    """A webhook that receives the events of runs."""
 
     on: Annotated[tuple[HookName, ...], _means("which hooks it receives")] = ("subagent_spawned", "subagent_ended")
     retries: Annotated[int, _from(0, "how often it is tried again", 10)] = 3
 
 
 class GatewayBlock(SettingsBlock):
-    """How `fledge serve` can be reached, and what it takes at most."""
+    """How `fledge serve` can be reached, and the limits on its requests."""
 
     host: Annotated[str, _means("the address it listens on; set another to let other machines reach it")] = "127.0.0.1"
     port: Annotated[int, _from(0, "the port it listens on; 0: any that is free", 65535)] = 18789
@@ -635,7 +635,7 @@ class Config(SettingsBlock):
     plan: PlanBlock = PlanBlock()
     retention: Retention = Retention()
     runtimes: Mapping[str, CommandRuntimeBlock] = {}
-    """By name: what a spawn may give as `runtime`, besides `subagent`."""
+    """The programs that a spawn may name as `runtime`, besides `subagent`, by name."""
     session: SessionBlock = SessionBlock()
     tools: Tools = Tools()
     undelivered: UndeliveredList = UndeliveredList()

@@ -1,7 +1,7 @@
-"""The settings seen as data: which keys there are, what each may hold, what it is by default.
+"""The settings as data: the keys, with the allowed values and the default of each.
 
-Read out of the structs of `schema`, so that checking, the reference and the code cannot disagree.
-This file does not know of documents or files.
+Read out of the structs of `schema`, so that checking, the reference and the code cannot disagree. This file does not
+know of documents or files.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -32,7 +32,7 @@ from fledge.core.value import Value
 
 
 class Shape(Value):
-    """A type without its wrappings: what remains says how a value is read."""
+    """A type without annotations and `… | None`: the part that decides how a value is read."""
 
     kind: Type
     form: str
@@ -48,7 +48,7 @@ SHORT: Mapping[type, str] = {
 
 
 class Setting(Value):
-    """One setting: where it stands, and in words what it is if nobody sets it, what it may hold and what it means."""
+    """One setting: its key, and in words its default, its allowed values and its meaning."""
 
     key: str
     default: str
@@ -57,7 +57,7 @@ class Setting(Value):
 
 
 def shape(kind: Type) -> Shape:
-    """What is inside annotations and `… | None`; null is never a value, it only means "not set" in Python."""
+    """The type inside annotations and `… | None`; null is never a value, None only means "not set" in Python."""
     match kind:
         case Metadata(type=inner, extra_json_schema=said, extra=extra):
             bare = shape(inner)
@@ -70,12 +70,12 @@ def shape(kind: Type) -> Shape:
 
 
 def fields_of(kind: StructType) -> dict[str, Field]:
-    """The fields of a block by their key in a file. The rules of tools are no key: each stands in the block itself."""
+    """The fields of a block by their key in a file. `rules` is no key: each tool's rule stands in the block itself."""
     return {one.encode_name: one for one in kind.fields if one.name != "rules"}
 
 
 def allowed(of: Shape) -> str:
-    """What a value may be, in words that follow "must be"."""
+    """The allowed values, in words that follow "must be"."""
     match of.kind:
         case BoolType() | IntType() | FloatType() | LiteralType(values=(_,)) as kind:
             return described(kind)
@@ -96,11 +96,11 @@ def allowed(of: Shape) -> str:
 
 @cache
 def describe() -> tuple[Setting, ...]:
-    """Every setting with its default, what it may hold and what it means, in the order of the structs."""
+    """Every setting with its default, its allowed values and its meaning, in the order of the structs."""
     found: dict[str, Setting] = {}
     for key, one in settings_in(struct_type(Config)):
         of, twin = shape(one.type), key.replace("agents.list[].", "agents.defaults.", 1)
-        # What all agents share stands before what one says.
+        # The defaults of all agents come first, so the twin was found already.
         default = "as in agents.defaults" if one.default is None and twin in found else _default(one)
         found[key] = Setting(key, default, allowed(of), of.meaning)
     return tuple(found.values())
@@ -139,9 +139,10 @@ def _default(one: Field) -> str:
 
 
 def nearest(key: str, here: Collection[str], block: str = "") -> str:
-    """A hint for somebody who wrote a `key` that is none of those `here`, in words.
+    """A hint, in words, about a `key` that is none of those `here`.
 
-    A key that is spelled nearly so, else the same key in another block (one below this block first), else all of them.
+    It names the key that is spelled nearly so, else the same key in another block (one below this block first), else
+    all keys `here`.
     """
     meant = near(key, here)
     if meant:

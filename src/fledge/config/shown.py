@@ -1,8 +1,8 @@
-"""Every setting as a page or a person may see it: value, default, where it comes from. Never a secret.
+"""Every setting as a page or a person may see it: value, default, source. Never a secret.
 
 Keys of providers and channels are not settings (those name a variable or a file), but people put them where they do not
-belong. So the values of headers, queries and environments are hidden, of an address only its host is shown, and texts
-are shown without what looks like a secret.
+belong. So the values of headers, queries and environments are hidden, only the host of an address is shown, and any
+part of a text that looks like a secret is removed.
 """
 
 import json
@@ -72,7 +72,7 @@ def _value(path: SettingPath, value: object) -> str:
 
 
 def without_secrets(value: object) -> object:
-    """The value with what looks like a secret taken out of its texts, and of addresses all but the host."""
+    """The value without the parts of its texts that look like a secret, and with only the host of its addresses."""
     if isinstance(value, list | tuple):
         return [without_secrets(one) for one in value]
     if isinstance(value, Mapping):

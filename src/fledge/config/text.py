@@ -1,6 +1,7 @@
-"""Settings as text: JSON5 in, plain values out, with line and column where it is no JSON5.
+"""Settings as text: JSON5 in, plain values out; an error names the line and column.
 
-Plain JSON is read by the standard library; only what needs JSON5 pays for it. This file does not know the settings.
+The standard library reads plain JSON; only a text that needs JSON5 takes the time for it. This file does not know the
+settings.
 """
 
 import json
@@ -16,7 +17,7 @@ _POSITION = re.compile(r".*?:(\d+) (.*) at column (\d+)", re.DOTALL)
 
 
 def decoded(text: str, source: str) -> object:
-    """The value the text stands for. Refused, naming source, line and column where there are some: text that is empty,
+    """The value of the text. Refused, naming source, line and column where there are some: text that is empty,
     too long, nested too deep, no JSON5, or gives a key of one object twice.
     """
     text = text.removeprefix("\ufeff")
@@ -37,7 +38,7 @@ def decoded(text: str, source: str) -> object:
         try:
             value: object = json.loads(text, object_pairs_hook=unique)
         except ValueError:
-            import json5  # slow to read with, so only where plain JSON will not do
+            import json5  # slow, so it is used only if the text is no plain JSON
 
             value = json5.loads(text, object_pairs_hook=unique)
     except RecursionError:
@@ -48,7 +49,7 @@ def decoded(text: str, source: str) -> object:
 
 
 def utf8(raw: bytes, path: Path) -> str:
-    """The text in the bytes of a file. Refused: what is not UTF-8."""
+    """The text in the bytes of a file. Refused: bytes that are not UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -56,7 +57,7 @@ def utf8(raw: bytes, path: Path) -> str:
 
 
 def value_of(text: str) -> object:
-    """What stands right of the `=` of a setting: the JSON5 value if it is one, else the text itself."""
+    """The value of a single setting, or of a line in a profile: the JSON5 value if it is one, else the text itself."""
     try:
         return decoded(text, "setting")
     except BadInput:

@@ -1,7 +1,7 @@
 """The text of trusted project files, kept in the user's folder so that a later change can be shown as a difference.
 
-One private file for each trusted version, named by its digest. It is bounded: what does not fit is not kept, and the
-difference says so. Nothing here decides what is trusted: that is the digest in `places`, of the bytes themselves.
+One private file for each trusted version, named by its digest. Its size is bounded: a file that does not fit is not
+kept, and the difference says so. Nothing here decides what is trusted: the digest of the bytes in `places` does.
 """
 
 import json
@@ -15,9 +15,9 @@ from fledge.plain_file import read_plain, write_private
 
 FOLDER = "trusted"
 KEPT_BYTES = 256 * 1024
-"""How much of one project is kept."""
+"""The most bytes that are kept of one version of a project's files."""
 COMPARED_LINES = 2000
-"""A file of more lines is not compared: comparing takes time that grows with their square."""
+"""Versions of a file with more lines together are not compared: that takes time that grows with their square."""
 SHOWN_LINES = 200
 SHOWN_CHARS = 160
 
@@ -36,12 +36,12 @@ def keep(user: Path, digest: str, files: Files) -> None:
 
 
 def forget(user: Path, digest: str) -> None:
-    """Remove what was kept under this digest, if anything was."""
+    """Remove the text that is kept under this digest, if there is one."""
     _path(user, digest).unlink(missing_ok=True)
 
 
 def difference(user: Path, digest: str, files: Files) -> list[str]:
-    """Lines that show how these files differ from what was kept under the digest, safe to print, bounded in number."""
+    """Lines that show how these files differ from the text kept under the digest, safe to print, bounded in number."""
     held = _held(user, digest)
     if held is None:
         return [f"the trusted version was not kept; the files are now: {', '.join(name for name, _ in files)}"]
@@ -71,7 +71,7 @@ def _changed(name: str, held: Mapping[str, str | None], now: Mapping[str, str]) 
 
 
 def _shown(line: str) -> str:
-    """The line without characters that a terminal would obey, and cut with its length if it is long."""
+    """The line without terminal control characters; a long line is cut, and its length is added."""
     text = printable(line.expandtabs(4))
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text)} characters)"
 

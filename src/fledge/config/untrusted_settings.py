@@ -1,8 +1,9 @@
-"""What an untrusted project's settings may do: make things tighter, and nothing else.
+"""The settings of an untrusted project: they may make things tighter, and nothing else.
 
-A cloned project is somebody else's text. Until a person trusts it, a cap of it counts only if it is lower, a denial is
-added, a list of allowed tools only shrinks, and everything that could open a door (models, providers, hooks, runtimes,
-workspaces, approvals that are lifted) is left out and named. Pure; which project is trusted is known to `places`.
+A cloned project is text of another author. Until a person trusts it, a cap in it counts only if it is lower, a denial
+is added, a list of allowed tools only shrinks, and every setting that could permit more (models, providers, hooks,
+runtimes, workspaces, approvals that are lifted) is left out and named. Pure functions; `places` knows which project is
+trusted.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from fledge.config.schema import AgentBlock, Config
 from fledge.core.schema import JsonObject
 
 TighteningRule = Callable[[object, object], object]
-"""From what holds and what is asked for to what may hold; the first again if the second is not tighter."""
+"""Takes the present and the requested value, and gives the one to use: the present one if the other is not tighter."""
 TighteningRules = Mapping[str, TighteningRule]
 """By setting."""
 
@@ -38,7 +39,7 @@ def _added(held: object, asked: object) -> object:
 
 
 def _narrowed(held: object, asked: object) -> object:
-    """Only what both allow; nothing set allows everything. A glob is kept only where the very same one is held."""
+    """Only the words that both allow; None allows everything. A glob is kept only if the same glob is held."""
     new = _words(asked)
     if held is None:
         return new
@@ -47,12 +48,12 @@ def _narrowed(held: object, asked: object) -> object:
 
 
 def _narrowed_closed(held: object, asked: object) -> object:
-    """As `_narrowed`, where nothing set allows nothing."""
+    """As `_narrowed`, where None allows nothing."""
     return None if held is None and asked else _narrowed(_words(held), asked)
 
 
 def _narrowed_open(held: object, asked: object) -> object:
-    """As `_narrowed`, where an empty list allows everything; one that shares nothing changes nothing."""
+    """As `_narrowed`, where an empty list allows everything; a list that shares no word with `held` changes nothing."""
     return _narrowed(_words(held) or None, asked) or _words(held)
 
 
@@ -61,7 +62,7 @@ def _words(value: object) -> list[str]:
 
 
 def _only(*tight: object) -> TighteningRule:
-    """The words that are tighter than any other, the tightest last; a value moves only towards the end of them."""
+    """The rule for a setting with these tight values, the tightest last: it moves a value only towards the last one."""
 
     def rule(held: object, asked: object) -> object:
         if asked not in tight:
@@ -120,19 +121,19 @@ RULES: Final[TighteningRules] = {
     "session.agentToAgent.maxPingPongTurns": _least,
     "session.parentForkMaxTokens": _least_limit,
 }
-"""What may be tightened, by setting; a setting that is not here waits for trust. `<tool>.approval: ask` may be too."""
+"""The settings that may be tightened, with their rules. All others but `<tool>.approval: ask` wait for trust."""
 _APPROVAL: Final = _only("ask")
 
 
 class Tightened(NamedTuple):
-    """What of a document may apply, and the settings of it that wait until the project is trusted."""
+    """The part of a document that may apply, and its settings that wait until the project is trusted."""
 
     document: SettingsDocument
     left_out: tuple[str, ...]
 
 
 def tightened(base: Config, document: SettingsDocument, source: str = "fledge.json5") -> Tightened:
-    """The part of an untrusted document that makes `base` tighter. Refused: what `check` refuses of it."""
+    """The part of an untrusted document that makes `base` tighter. Refused: a document that `check` refuses."""
     check(document, source)
     kept: JsonObject = {}
     left_out: list[str] = []
@@ -170,7 +171,7 @@ def _own(base: Config, keys: SettingPath) -> AgentBlock | None:
 
 
 def _held(base: Config, keys: SettingPath) -> object:
-    """What holds at this key now; for an agent that does not say, what is said for all."""
+    """The present value of this key; for an agent that does not set it, the default for all agents if there is one."""
     if keys[:2] != ("agents", "list"):
         return _value(base, keys)
     own = _own(base, keys)
@@ -181,7 +182,7 @@ def _held(base: Config, keys: SettingPath) -> object:
 
 
 def _value(at: object, keys: SettingPath) -> object:
-    """The value in a block at the end of these keys; None if there is none. The rules of tools stand in the block."""
+    """The value in a block at the end of these keys; None if there is none. The name of a tool finds its rule."""
     for key in keys:
         if isinstance(at, Struct):
             names = {one.encode_name: one.name for one in fields(at)}

@@ -1,7 +1,6 @@
 """Broad workspaces, those that hold the whole home folder: each needs a person's yes, kept in the user's own folder.
 
-A yes is for one folder, by its real path, and stays until it is taken back. What makes a workspace broad is said in
-`core.protected`.
+A yes is for one folder, by its real path, and stays until it is taken back. `core.protected` defines broad workspaces.
 """
 
 import json
@@ -18,7 +17,7 @@ MAX_BYTES = 1024 * 1024
 
 
 def needs_yes(workspace: str) -> str:
-    """What somebody is told who has not said yes."""
+    """The error text for a broad workspace to which no person has said yes."""
     return (
         f"{workspace} holds your whole home folder, and agents could read and change nearly all of it. Start in a"
         f" folder of its own, or say yes once: fledge trust --workspace {shlex.quote(workspace)}"
@@ -32,14 +31,14 @@ def accepted(user: Path | None = None) -> list[str]:
 
 
 def accept(workspace: Path, user: Path | None = None) -> None:
-    """From now on agents may work in this folder, however much it holds. Refused: what is no folder."""
+    """From now on agents may work in this folder, however much it holds. Refused: a path that is no folder."""
     if not workspace.is_dir():
         raise BadInput("--workspace", "must be a folder that exists", str(workspace))
     _save(sorted({*accepted(user), os.path.realpath(workspace)}), user)
 
 
 def take_back(workspace: Path, user: Path | None = None) -> bool:
-    """Agents may not work there any more; False if nobody had said yes."""
+    """From now on agents may not work there; False if no person had said yes."""
     held, real = accepted(user), os.path.realpath(workspace)
     if real not in held:
         return False

@@ -127,8 +127,8 @@ def nearest_tools(words: Sequence[str], known: Collection[str]) -> str:
 
 
 def _denied_to(name: str, role: Role) -> str | None:
-    """To whom the tool is denied by default, and the setting that lifts it; None if a child in this role may have
-    it."""
+    """The subagents to which the tool is denied by default, and the setting that lifts it; None if a child in this role
+    may have it."""
     if name in NEVER_A_CHILDS:
         return f"any subagent: {_CHILD_TOOLS}.alsoAllow"
     if role != "leaf" or name not in NEVER_A_LEAFS:
@@ -163,9 +163,9 @@ def refuse_sight(
 ) -> Refusal | None:
     """None if the caller may see the target.
 
-    Everyone sees itself. What it spawned, directly or through others (`in_tree`), it sees from `tree` on, whichever
-    agent that runs as: its results must be readable. Other sessions of its agent need `agent`; other agents' need `all`
-    and the agent-to-agent rules (`may_talk`).
+    Everyone sees itself. From `tree` on a session also sees its subagents and all below them (`in_tree`), whichever
+    agent they run as: their results must be readable. Other sessions of its agent need `agent`; other agents' need
+    `all` and the agent-to-agent rules (`may_talk`).
     """
     if caller == target or (in_tree and seen != "self"):
         return None

@@ -317,7 +317,7 @@ def _pointer(number: int, completion: Completion) -> str:
 
 
 def headline(completion: Completion) -> str:
-    """Whose outcome it is and how it came out, in one line."""
+    """The subagent and its outcome, in one line."""
     title, status = _title(completion), status_label(completion.outcome)
     if completion.kind == "expired":
         return f"[PLAN EXPIRED] {title} plan was not answered in time, nothing was done"
@@ -587,7 +587,7 @@ class Tried(Value):
 
 
 class DeliveryTrace(Value, kw_only=True, omit_defaults=True):
-    """The record of a try at delivery: to whom, by which route, the phases tried, the result."""
+    """The record of a try at delivery: the requester, the route, the phases tried, the result."""
 
     key: str
     """The announce key."""

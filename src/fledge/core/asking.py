@@ -207,7 +207,7 @@ class Fail(Value):
 def after_failure(
     failure: Failure, failing: Failing | None, at: Instant, patience_s: float, session: str
 ) -> Pause | Falter | Fail:
-    """The decision when no model of a run could answer now. `failing`: what is stored of pauses of this step."""
+    """The decision when no model of a run could answer now. `failing`: the stored pauses of this step."""
     if not failure.may_pass:
         return Fail(failure.error)
     since_at = failure.first_at if failing is None else failing.since_at

@@ -153,7 +153,7 @@ def _each_once(lists: Iterable[list[T]]) -> list[T]:
 
 
 def to_messages(news: News) -> list[str]:
-    """The news as messages that fit. What does not fit into any becomes "look at everything"."""
+    """The news as messages that fit. News that fits into none becomes "look at everything"."""
     message = _encode(news)
     if len(message) <= MOST_BYTES:
         return [message.decode()]

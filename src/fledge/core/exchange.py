@@ -80,7 +80,7 @@ class Exchange(Value, kw_only=True, omit_defaults=True):
 
     @property
     def speaker(self) -> str | None:
-        """Whose answer is awaited; None once it is over."""
+        """The session whose answer is awaited; None once the exchange is over."""
         match self.stage:
             case Over():
                 return None

@@ -18,7 +18,7 @@ from fledge.core.value import Value
 from fledge.errors import BadInput
 
 HISTORY_BYTES: Final = 79 * 1024
-"""The most all messages take together, as JSON; what stands around them has the rest of 80 KiB."""
+"""The most that all messages take together, as JSON; the other fields of the answer have the rest of 80 KiB."""
 TEXT_CHARS: Final = 4000
 CALLS: Final = 20
 """How many calls of one reply are shown."""

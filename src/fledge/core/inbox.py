@@ -137,7 +137,7 @@ def drain_at(items: Sequence[WaitingItem], settings: QueueSettings, now: Instant
 
 
 def take(items: Sequence[WaitingItem], at_boundary: bool, live_origin: str = "") -> tuple[WaitingItem, ...]:
-    """The rows that enter now, in order, at most one commit's worth. What is not taken stays and waits.
+    """The rows that enter now, in order, at most one commit's worth. The other rows stay and wait.
 
     At a step boundary of a live turn: steers and notices, and the sends and completions whose mode is a steering one.
     Where the turn's origin and that of a send or completion are both known they must be the same; a row that is apart

@@ -1,6 +1,6 @@
 """Session keys: how a conversation is named, and how a name is read back.
 
-Keys are flat at any depth; who spawned whom is stored, never read out of a key. This file knows nothing of stores.
+Keys are flat at any depth; a child's parent is stored, never read out of a key. This file knows nothing of stores.
 """
 
 import hashlib

@@ -4,8 +4,8 @@
 raises `IllegalTransition` where only a bug of ours could have produced it. Nothing else assigns a phase. It knows no
 clock, no store and no other run: facts about those arrive on the event.
 
-Read it from the top: birth, then one function per event, in the order of a life; the table at the end says which. What
-follows a signal that an attempt is over stands in `reconcile`, what follows once an outcome is fixed in `closing`.
+Read it from the top: birth, then one function per event, in the order of a life; the table at the end says which. The
+decisions after a signal that an attempt is over stand in `reconcile`, those after an outcome is fixed in `closing`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -37,7 +37,7 @@ _TEXTS: Final[dict[type[Type], tuple[Any, str]]] = {
     kinds.BytesType: (bytes, "text in base64"),
     kinds.ByteArrayType: (bytearray, "text in base64"),
 }
-"""Types that are written as text: what reads them, and what they must be."""
+"""Types that are written as text: the Python type of the value, and the words of errors for what it must be."""
 _PLAIN: Final[tuple[tuple[Type, type], ...]] = ((IntType(), int), (kinds.StrType(), str), (kinds.BoolType(), bool))
 """Types without bounds, and the Python types all of whose values they take."""
 

@@ -1,8 +1,8 @@
 """Completion signals, reconciled in one place: is the attempt over, how, and what follows?
 
 An attempt's committed end is authoritative and decides at once. A provisional error waits out its grace, and a start or
-an end within it cancels it. A killed run that is still driven may complete once, if the kill named it. What belongs to
-an older attempt never counts. `lifecycle.transition` is the only caller.
+an end within it cancels it. A killed run that is still driven may complete once, if the kill named it. A signal of an
+older attempt never counts. `lifecycle.transition` is the only caller.
 """
 
 from typing import Literal, assert_never

@@ -125,7 +125,7 @@ class ChannelMessage(Value, kw_only=True, rename="camel", omit_defaults=True):
     """The conversation that speaks."""
     text: str
     child_session_key: str = ""
-    """Of a result: whose it is."""
+    """Of a result: the session of the child that it comes from."""
     status: str = ""
     """Of a result: how it came out, as the runtime has it."""
     route: RouteSource = "fallback"

@@ -20,7 +20,7 @@ SHORTEST_ID = 6
 
 
 def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) -> ChildRow:
-    """The child a word means; what lies further `below` is found by its names, after the children themselves.
+    """The child a word means; runs further `below` are found by their names, after the children themselves.
 
     In this order: `last`; a number, with or without `#`; a session key; a whole label; the beginning of a label; the
     beginning of a run id, or of its short form. Letter case does not matter.

@@ -195,8 +195,8 @@ class RowsLeft(Value):
 
 
 class Looked(Value):
-    """What the session waits for, or was to read, may have changed: children settled, a row was taken back, a heartbeat
-    is due."""
+    """The reasons for a turn, or for waiting, may have changed: children settled, a row was taken back, a heartbeat is
+    due."""
 
 
 class WaitPassed(Value):

@@ -1,9 +1,10 @@
-"""The web application: what is at which address, and the door in front of all of it.
+"""The web application: its routes, and the door in front of all of them.
 
 `POST /rpc` and the WebSocket `/ws` speak JSON-RPC, `GET /events` is a feed, `/health`, `/metrics` and `/schema` are for
-machines, `POST /channels/{name}` takes what channels post to us, `/` is the page. Everything passes the door, which
-lets nothing else happen before it has looked at names, origins, the token and the rate; what comes from a channel
-proves itself by its signature, and the page's files, which hold no data, are anybody's.
+machines, `/artifacts` and `/attachments` are downloads, `POST /channels/{name}` takes messages of channels, a `POST` to
+`/login` gives the token for a code, `/` is the page. Every request passes the door, which checks names, origins, the
+token and the rate before anything else happens. A channel's message proves itself by its signature and a login by its
+code; the page's files hold no data and need no proof.
 """
 
 import time
@@ -53,7 +54,7 @@ class Gate:
         self._app, self._gateway, self._door, self._rates = app, gateway, door, rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request in, or say why not."""
+        """Let the request in, or answer why it is rejected."""
         rejection = None if scope["type"] == "lifespan" else self._refuse(scope)
         if rejection is None:
             await self._app(scope, receive, send)
@@ -86,7 +87,7 @@ async def _turn_away(rejection: Rejection, scope: Scope, receive: Receive, send:
     headers |= {"retry-after": "5"} if rejection.status in (429, 503) else {}
     response = JSONResponse({"error": rejection.words}, rejection.status, headers | {"connection": "close"})
     if scope["type"] == "websocket":
-        await receive()  # so that this answers the request that would have opened the socket
+        await receive()  # so that the response answers the request that would have opened the socket
     await response(scope, receive, send)
 
 
@@ -190,8 +191,8 @@ def _flag(request: Request, name: str, otherwise: bool) -> bool:
 async def _heard(
     gateway: GatewayState, secrets: Mapping[str, SecretKey], rates: Rates, bodies: Bodies, request: Request
 ) -> Response:
-    """What a channel posts to us: taken if its signature is right, once per message id. What can be refused without
-    the body is refused before it is read."""
+    """Take a message that a channel posts to us, if its signature is right, once per message id. A message that can be
+    refused without its body is refused before that is read."""
     name, headers, client = request.path_params["name"], dict(request.headers), client_of(request.scope)
     secret, now = secrets.get(name), gateway.now()
     if secret is None:

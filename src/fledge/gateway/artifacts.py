@@ -2,7 +2,7 @@
 with a message, for download alone.
 
 A run's file lies where an agent could write, so files are read through `confine`, by descriptors and never through a
-link, and whatever one says it is, a browser may only save it.
+link; and whatever type a file claims to have, a browser may only save it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ HEADERS: Final = {
 
 
 class DownloadPlace(Value):
-    """Where files to download lie: a folder beneath a root, and what is hidden there."""
+    """The place of files to download: a folder beneath a root, and the paths that are hidden there."""
 
     root: str
     folder: str
@@ -42,8 +42,7 @@ class DownloadPlace(Value):
 async def download(
     gateway: GatewayState, place: Callable[[GatewayState, Tx, str], DownloadPlace], request: Request
 ) -> Response:
-    """A file that a run handed over, or that came with a message of a session, as something to save; or why there is
-    none."""
+    """A file that a run handed over, or that came with a message of a session, as a download; otherwise the error."""
     of, name = request.path_params["of"], request.path_params["name"]
     try:
         found = await gateway.read(lambda tx: place(gateway, tx, of))
@@ -68,7 +67,7 @@ def attachments(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
 
 
 def artifacts(gateway: GatewayState, tx: Tx, name: str) -> DownloadPlace:
-    """The workspace of a run, and where in it the files lie that it handed over."""
+    """The workspace of a run, and the folder in it that holds the files that it handed over."""
     known = tx.runs.named(name)
     key = name if known is None else known[0]
     session = tx.sessions.get(key) if tx.runs.find(key) is not None else None

@@ -1,4 +1,4 @@
-"""Who may ask the gateway: the token, the names and pages under which it may be asked, and how often.
+"""Access to the gateway: the token, the host names and web origins that are accepted, and the rate limits.
 
 Pure. Nothing here knows a web framework.
 """
@@ -31,29 +31,29 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 class Rejection(Value):
-    """Why a request is not let in, as an HTTP status and words that tell nothing about what would be."""
+    """The reason to reject a request: an HTTP status, and words that do not reveal what would be accepted."""
 
     status: int
     words: str
 
 
 class Door(NamedValue):
-    """What a request must show to be let in."""
+    """The conditions under which a request is let in."""
 
     token: str
     hosts: frozenset[str]
-    """Names under which the gateway may be asked for, in lower case."""
+    """Host names to which requests may be addressed, in lower case."""
     origins: frozenset[str] = frozenset()
-    """Origins of web pages that may ask, besides its own."""
+    """Origins of web pages that may send requests, besides the gateway's own."""
     by_address: bool = False
-    """It may also be asked for by any numeric address: it listens to more than this machine."""
+    """True if requests may also be addressed to any numeric address: it listens to more than this machine."""
 
     def refuse(self, headers: RawHeaders, proven: bool = False, opens: bool = False) -> Rejection | None:
-        """None if the request may come in. `proven`: it shows who it is in another way than by the token; `opens`: it
-        is for the page itself, to which other sites may lead."""
+        """None if the request may come in. `proven`: it needs no token, because it proves itself in another way or only
+        reads the page's files; `opens`: it is for the page itself, to which other sites may lead."""
         host = _only(headers, b"host")
         if host is None or not self._is_ours(host):
-            # A page that lets its own name point to this machine still says that name here.
+            # A web page whose host name was pointed at this machine (DNS rebinding) still sends that name here.
             return Rejection(421, "this gateway is not asked for under that name")
         if not self._may_ask(headers, host) and not (opens and _leads_here(headers)):
             return Rejection(403, "pages of that origin may not use this gateway")
@@ -68,7 +68,7 @@ class Door(NamedValue):
     def _may_ask(self, headers: RawHeaders, host: str) -> bool:
         origins = [value for name, value in headers if name == b"origin"]
         if not origins:
-            # Browsers say so where a request comes from another site without naming its origin.
+            # Browsers send this header where a request from another site does not name its origin.
             site = _only(headers, b"sec-fetch-site")
             return site in (None, "same-origin", "none")
         origin = _only(headers, b"origin") or ""
@@ -85,8 +85,8 @@ class Door(NamedValue):
 
 
 def _leads_here(headers: RawHeaders) -> bool:
-    """True of a link that somebody followed: a browser opens the page at the top, and no script of the other site can
-    read what it is given, or had any say in what is asked besides the address."""
+    """True of a link from another site that a person followed: the browser opens the page at the top, so no script of
+    that site can read the response, or has chosen anything in the request besides the address."""
     said = (_only(headers, b"sec-fetch-mode"), _only(headers, b"sec-fetch-dest"))
     return said == ("navigate", "document") and not any(name == b"origin" for name, _ in headers)
 
@@ -120,7 +120,7 @@ def _only(headers: RawHeaders, wanted: bytes) -> str | None:
 
 
 def _hostname(host: str) -> str | None:
-    """The name in a Host header, without its port; None if it is no such thing."""
+    """The name in a Host header, without its port; None if the header is malformed."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port
@@ -143,41 +143,41 @@ def _is_address(name: str) -> bool:
 
 
 class Rate:
-    """So many per second for each client, and so many at once."""
+    """A rate limit for each client: so many requests per second, and so many at once."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second, self._burst = per_second, burst
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, client: str, now: float) -> bool:
-        """Count one more; True if that is too many, and it does not count. `now` only ever grows."""
+        """Count one more request; True if that is too many, and then it does not count. `now` only ever grows."""
         left, since = self._left.pop(client, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._per_second)
         self._left[client] = (left - 1.0 if left >= 1.0 else left, now)
         if len(self._left) > MOST_CLIENTS:
-            # Whoever was heard of longest ago has the most left, so forgetting costs nothing.
+            # The client whose last request is oldest has the most left, so forgetting it costs nothing.
             del self._left[next(iter(self._left))]
         return left < 1.0
 
     def give_back(self, client: str) -> None:
-        """Do not count the last one of this client after all."""
+        """Do not count the last request of this client after all."""
         if client in self._left:
             left, since = self._left[client]
             self._left[client] = (min(self._burst, left + 1.0), since)
 
 
 class Rates:
-    """How often each kind of client may ask. Nobody can use up what others have: on one machine all come from one
-    address."""
+    """The rate limits of each kind of request. Requests of one kind cannot use up the rate of another: on one machine
+    all come from one address."""
 
     def __init__(self, per_second: float) -> None:
         self.owner = Rate(per_second, BURST * per_second)
-        """Requests with the token, and what channels post once its signature holds."""
+        """Requests with the token, and posts of channels once their signature holds."""
         self.readers = Rate(per_second, BURST * per_second)
         """Requests for the page's files."""
         self.unproven = Rate(per_second, BURST * per_second)
-        """Posts to channels, until their signature holds."""
+        """Posts of channels, until their signature holds."""
         self.logins = Rate(STRANGERS_PER_SECOND, BURST * STRANGERS_PER_SECOND)
-        """Posts of a code that signs in."""
+        """Posts of a sign-in code."""
         self.strangers = Rate(STRANGERS_PER_SECOND, BURST * STRANGERS_PER_SECOND)
         """Requests that are not let in."""

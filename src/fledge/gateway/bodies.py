@@ -1,8 +1,8 @@
-"""Bodies of requests, each of so many bytes and for so long.
+"""Bodies of requests, each limited in bytes and in time.
 
-Those of senders who are not known before the body has come, as what channels post, are bounded altogether: there are at
-most so many at once, of so many bytes together. When there is no room the one that came first is given up: a message of
-a real channel is there at once, and a stranger's slow one cannot hold its place.
+Bodies of senders who are not known before the body has come, such as posts of channels, are also limited together: at
+most so many at once, of so many bytes in all. When there is no room the oldest one is given up: a message of a real
+channel arrives at once, and a stranger's slow one cannot hold its place.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final
 from starlette.requests import ClientDisconnect, Request
 
 MOST_AT_ONCE: Final = 64
-"""So many bodies of strangers, and so many bytes of them."""
+"""The most bodies of strangers at once, and the most bytes of them together."""
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -25,7 +25,7 @@ class NotTaken(Exception):
 
 
 class Bodies:
-    """The bodies that are being read: so many at once, and so many bytes of them."""
+    """The bodies that are being read: limited in number, and in bytes together."""
 
     def __init__(self, patience_s: float, at_once: float = math.inf, altogether: float = math.inf) -> None:
         self._patience_s, self._at_once, self._altogether = patience_s, at_once, altogether

@@ -1,7 +1,7 @@
 """Connections to the gateway's port: each has a deadline for the head of its request, and there is room for one more.
 
 A connection *waits* until the head of a request is complete. When there are too many, the one that has waited longest
-is closed, so that connections that say nothing cannot keep the owner out. This file knows uvicorn's HTTP/1.1 protocol,
+is closed, so that connections that send nothing cannot keep the owner out. This file knows uvicorn's HTTP/1.1 protocol,
 and nothing of what requests ask for.
 """
 
@@ -14,13 +14,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 def limited(most: int, head_s: float) -> type[H11Protocol]:
     """The protocol of a server that has at most this many connections, whose heads may take this long."""
     waiting: dict[H11Protocol, asyncio.TimerHandle] = {}
-    """Those that wait for a head, the longest first, each with what closes it in time."""
+    """Connections that wait for a head, the longest first, each with the timer that closes it."""
 
     class Limited(H11Protocol):
         """One connection."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """A new one waits; it takes the place of the one that has waited longest, if all are taken."""
+            """A new connection waits; it takes the place of the one that has waited longest, if all places are
+            taken."""
             super().connection_made(transport)
             self._look()
             longest = next(iter(waiting))
@@ -35,12 +36,12 @@ def limited(most: int, head_s: float) -> type[H11Protocol]:
             self._look()
 
         def on_response_complete(self) -> None:
-            """From now on the head of the next request is waited for."""
+            """From now on the connection waits for the head of its next request."""
             super().on_response_complete()
             self._look()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """It waits no more."""
+            """The connection no longer waits."""
             self._stop_waiting()
             super().connection_lost(exc)
 

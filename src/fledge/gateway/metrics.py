@@ -41,7 +41,7 @@ def _one(name: str, meaning: str, kind: str, value: int) -> list[str]:
 
 
 def _family(name: str, meaning: str, labels: Sequence[str], counts: Mapping[str, int]) -> list[str]:
-    """Counts by words; where there are two labels, a word is `kind:reason`, or a kind alone."""
+    """Counts by a word; where there are two labels, the word is `kind:reason`, or a kind alone."""
     lines = _head(name, meaning, "counter")
     for word, count in counts.items():
         values = [word] if len(labels) == 1 else word.partition(":")[::2]

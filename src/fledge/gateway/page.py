@@ -1,7 +1,7 @@
-"""The page: its files, and the headers that keep it from doing anything but what they say.
+"""The page: its files, and the headers that allow it nothing but what they name.
 
-The files hold no data, so they are the one thing that is given without a token. Only what lies in `fledge/web` when the
-gateway starts can be asked for, by its whole name; nothing is looked up on the disk later.
+The files hold no data, so they alone are served without any proof. Only the files that lie in `fledge/web` when the
+gateway starts can be requested, by their whole names; nothing is looked up on the disk later.
 """
 
 from importlib.resources import files
@@ -29,16 +29,17 @@ HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
-"""Script and style only from here, none of it in the page itself; no script can ever make markup from text."""
+"""Scripts and styles come only from the gateway, none from the page's own markup; no script can turn text into
+markup."""
 
 
 def is_page(method: str, path: str) -> bool:
-    """True of what anybody may ask for: reading the page's own files."""
+    """True of a request that needs no proof: reading the page's own files."""
     return method in ("GET", "HEAD") and (path == "/" or path.startswith(FOLDER))
 
 
 def page_routes() -> list[BaseRoute]:
-    """Where the page is: `/`, and its parts under `/page/`."""
+    """The routes of the page: `/`, and its parts under `/page/`."""
     routes: list[BaseRoute] = []
     for file in files("fledge.web").iterdir():
         kind = _TYPES.get("." + file.name.rpartition(".")[2])

@@ -1,7 +1,7 @@
-"""`fledge serve`: open the folder, listen, and close in order when told to.
+"""`fledge serve`: open the folder, listen, and close in order when it is stopped.
 
-The socket is bound before the folder is opened, so that whoever finds the folder in use is told where to ask instead.
-Closing takes no more requests, answers those that wait, lets every driver go, and then ends.
+The socket is bound before the folder is opened, so that a process that finds the folder in use learns the address to
+use instead. Closing takes no more requests, answers those that wait, lets every driver go, and then ends.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from fledge.signals import set_on_signals
 from fledge.store.ways import make_token
 
 DRAIN_S: Final = 10
-"""How long requests under way may take once it is to close."""
+"""How long requests under way may take once the server is closing."""
 BACKLOG: Final = 128
 
 Ready = Callable[[str, GatewayState], Awaitable[None] | None]
@@ -50,9 +50,10 @@ async def serve(
     layers: Layers = (),
     **options: Any,
 ) -> None:
-    """Serve this folder until `stop` is set, or the process is told to end. `options` are those of `fledge.open`.
+    """Serve this folder until `stop` is set, or SIGTERM or Ctrl-C arrives. `options` are those of `fledge.open`.
 
-    `ready` is told the address once requests are taken. `layers` are the documents that the settings were made of.
+    `ready` is called with the address once requests are taken. `layers` are the documents that the settings were made
+    of.
     """
     limits = config.gateway
     listening = bind(limits)
@@ -67,7 +68,7 @@ async def serve(
             gateway.logins = LoginCodes(address)
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
             server = _server(make_app(gateway, entrance, secrets), limits, gateway.patience)
-            # On a store of a server each command commits itself: no process is asked by the folder's socket.
+            # On a store of a server each command commits itself, so the folder needs no control socket.
             asked = contextlib.nullcontext() if isinstance(options.get("store"), str) else control_socket(fl, gateway)
             with set_on_signals(stop):
                 async with asked:
@@ -109,13 +110,13 @@ class _Server(uvicorn.Server):
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say when requests are taken."""
+        """Set `listening` once requests are taken."""
         await super().startup(sockets=sockets)
         self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are ours."""
+        """uvicorn handles no signals: `serve` does."""
         yield
 
 
@@ -134,7 +135,7 @@ def _server(app: Any, limits: GatewayBlock, patience: Patience) -> _Server:
         ws_ping_interval=20.0,
         ws_ping_timeout=20.0,
         h11_max_incomplete_event_size=64 * 1024,
-        limit_concurrency=limits.max_connections + 1,  # where it begins to answer 503
+        limit_concurrency=limits.max_connections + 1,  # from here on uvicorn answers 503
         timeout_keep_alive=30,
         timeout_graceful_shutdown=DRAIN_S,
     )
@@ -142,7 +143,8 @@ def _server(app: Any, limits: GatewayBlock, patience: Patience) -> _Server:
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
-    """False of what uvicorn says of each client that was turned away or left: an attacker must not fill the log."""
+    """False of uvicorn's message about each client that was rejected or disconnected: an attacker must not fill the
+    log."""
     return not record.getMessage().startswith("ASGI callable returned without completing")
 
 
@@ -172,7 +174,7 @@ async def _until_stopped(
 
 
 def with_options(config: Config, host: str | None, port: int | None) -> Config:
-    """The settings, with what the command line says."""
+    """The settings, with the values of the command line."""
     gateway = config.gateway
     if host is not None:
         gateway = replace(gateway, host=host)

@@ -1,4 +1,4 @@
-"""The WebSocket of the gateway: `commands.talk` on it, and the codes it is closed with."""
+"""The WebSocket of the gateway: `commands.talk` on it, and the codes with which it is closed."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ CLOSED: Final[dict[ConnectionEnd, tuple[int, str]]] = {
     "slow": (1008, "you are slow"),
     "closing": (1012, "the gateway closes"),
 }
-"""The code and the words for a client that is left."""
+"""The close code and the reason for a client that is disconnected."""
 
 
 async def converse(gateway: GatewayState, websocket: WebSocket) -> None:
-    """Carry out what comes on a socket until it closes."""
+    """Carry out the requests on a socket until it closes."""
     await websocket.accept()
     ended = await talk(gateway, _Messages(websocket), call_as_guest)
     if ended in CLOSED:

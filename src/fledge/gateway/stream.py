@@ -1,4 +1,4 @@
-"""A feed as server-sent events. A client that does not read is left: it comes back with the id it last saw."""
+"""A feed as server-sent events. A client that does not read is disconnected: it comes back with the id it last saw."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EventStream(Response):
-    """The answer to a request for a feed that is `watched`; it ends that."""
+    """The answer to a request for a feed: it sends the events of a `Watch`, and ends that."""
 
     media_type = "text/event-stream"
 
@@ -25,7 +25,7 @@ class EventStream(Response):
         self._gateway, self._watch = gateway, watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell events until the client leaves, is too slow, or the gateway closes."""
+        """Send events until the client leaves, is too slow, or the gateway closes."""
         telling = asyncio.ensure_future(self._tell(send))
         leaving = asyncio.ensure_future(_until_gone(receive))
         try:
@@ -53,7 +53,7 @@ async def _until_gone(receive: Receive) -> None:
 
 
 def lines(event: FeedEvent) -> bytes:
-    """One event, as a stream has it. What can be resumed from carries its number."""
+    """One event, as a stream has it. An event from which a feed can be resumed carries its number."""
     told = to_wire(event)
     number = f"id: {event.cursor}\n" if isinstance(event, RunHappened | RowEvent | FeedClosing) else ""
     return f"{number}event: {told['type']}\ndata: ".encode() + _encode(told) + b"\n\n"

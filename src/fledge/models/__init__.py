@@ -1,1 +1,1 @@
-"""Models: what is asked of one, what it answers, and the adapters that speak to real services."""
+"""Models: requests, replies, and the adapters that speak to real services."""

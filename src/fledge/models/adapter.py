@@ -1,9 +1,10 @@
-"""What the adapters of all protocols share: the connections to one service, and the way of a request to it.
+"""The part that the adapters of all protocols share: the connections to one service, and the way of a request to it.
 
-A request is first made fit for its model. What the service then refuses (a hosted search, images, data it wants back no
-more) is left out, and the request is sent again. Everything that can go wrong on the way becomes one `Broke`. A stream
-that is closed early, by its consumer or by cancellation, closes its connection. The fields of a protocol are known to
-its own adapter alone. Connections are `transport.Connections`, which are loaded with the first request.
+A request is first made fit for its model. Parts that the service then refuses (a hosted search, summaries of reasoning,
+images, opaque data that it no longer accepts) are left out, and the request is sent again. Every failure on the way
+becomes one `Broke`. A stream that is closed early, by its consumer or by cancellation, closes its connection. Only the
+adapter of a protocol knows the fields of that protocol; the token counts that both protocols of OpenAI share are here.
+`transport.Connections` are loaded with the first request.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ _NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 def settled_calls(
     stop: StopReason, calls: Sequence[Call], last_has_arguments: bool
 ) -> tuple[StopReason, list[int], str]:
-    """Why a reply really ended, the places of its calls that can be run, and the names of those that were cut.
+    """The real stop reason of a reply, the positions of its calls that can be run, and the names of the cut ones.
 
     Raises `BrokenReply` for a tool call without a name.
     """
@@ -67,7 +68,7 @@ def settled_calls(
 
 
 class TokenDetails(Wire):
-    """What a count of tokens is made of, in the protocols of OpenAI."""
+    """The parts of a token count, in the protocols of OpenAI."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -98,9 +99,9 @@ class HttpModel(ABC):
     """Any model behind one endpoint of a service. Use it from one event loop at a time."""
 
     path: ClassVar[str]
-    """Where every request goes, below the address of the service."""
+    """The path of every request, below the address of the service."""
     _searches = True
-    """Whether the service searches the web itself: an organization may have switched that off."""
+    """True if the service may search the web itself; False once it refused: an organization may forbid search."""
 
     def __init__(
         self,
@@ -113,16 +114,16 @@ class HttpModel(ABC):
         limits: HttpLimits | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`env` names proxies and certificates, `ca_file` those of authorities that are believed besides. `card` finds
+        """`env` names proxies and certificates, `ca_file` certificates of additional authorities to trust. `card` finds
         a model's card by its provider's name for it."""
         base_url = base_url_of(provider, env)
         # The address may be given with the version that the path begins with.
         self._base = base_url.removesuffix("/v1") if self.path.startswith("/v1/") else base_url
         if self._base.startswith("https:"):
-            tls_context(env, ca_file)  # a file that cannot be read is told before anything is asked
+            tls_context(env, ca_file)  # reports an unreadable file before the first request
         self._provider, self._key, self._card = provider, key, card
         self._missing_key = needed_key(provider, env) if key is None else None
-        """What the user has to set before anything can be asked; None: nothing."""
+        """The variable that the user has to set before a request can be sent; None: no key is missing."""
         self._env, self._ca_file, self._proxy = env, ca_file, proxy_for(self._base, env)
         self._limits, self._clock = limits or _limits_of(provider), clock or SystemClock()
         self._connections: Connections | None = None
@@ -136,7 +137,7 @@ class HttpModel(ABC):
 
     @abstractmethod
     def _reading(self, request: Request) -> ReplyReading:
-        """Reads the reply."""
+        """The object that reads the reply."""
 
     def _headers(self) -> dict[str, str]:
         """The headers that carry the key."""
@@ -147,7 +148,7 @@ class HttpModel(ABC):
         return request.search and self._searches and card is not None and card.search
 
     def _gives_up(self, request: Request, refusal: Broke) -> bool:
-        """True if the service refused something that this adapter asks for no more from now on."""
+        """True if the service refused an optional feature, which this adapter no longer asks for from now on."""
         if not (self._is_searching(request) and is_refused(refusal)):
             return False
         self._searches = False
@@ -212,7 +213,7 @@ class HttpModel(ABC):
             await opened.close()
 
     async def _accepted(self, request: Request) -> "HttpAnswer":
-        """The answer to the request, or to the first plainer one that is not refused."""
+        """The answer to the request, or to its first simpler version that the service does not refuse."""
         while True:
             try:
                 return await self._post(encoded(self.body(request)))
@@ -228,7 +229,7 @@ class HttpModel(ABC):
     async def _post(self, body: bytes) -> "HttpAnswer":
         headers, query = _over({**_FIELDS, **self._headers()}, self._provider.headers), self._provider.query
         path = f"{self.path}?{urlencode(query)}" if query else self.path
-        # Redirects are not followed: they would carry the key to a place nobody configured.
+        # Redirects are not followed: they would carry the key to a place that is not configured.
         answer = await (await self._opened()).send(path, headers, body)
         status, fields = answer.status, answer.fields
         kind = fields.get("content-type", "text/event-stream").lower()
@@ -256,7 +257,7 @@ class HttpModel(ABC):
         raise BrokenReply(event)
 
     async def _opened(self) -> "Connections":
-        # Connections belong to their loop; those of another one, which may be closed, are of no use here.
+        # Connections belong to their loop; those of another loop, which may be closed, cannot be used here.
         if self._connections is None or self._connections.loop is not asyncio.get_running_loop():
             await self.close()
             from fledge.models.transport import Connections
@@ -268,21 +269,21 @@ class HttpModel(ABC):
 def _limits_of(provider: Provider) -> HttpLimits:
     if provider.timeout_s is None:
         return HttpLimits()
-    # Silence counts as much as the whole: a model that is still being loaded says nothing for minutes.
+    # The limit holds for silence too: a model that is still being loaded sends nothing for minutes.
     return HttpLimits(request_s=provider.timeout_s, idle_s=provider.timeout_s)
 
 
 def _over(headers: Headers, over: Headers) -> dict[str, str]:
-    """The headers with these over them, whatever their case."""
+    """The headers, replaced by those of `over` where the names are equal, letter case aside."""
     names = {name.lower() for name in over}
     return {name: value for name, value in headers.items() if name.lower() not in names} | dict(over)
 
 
 def _unreachable(error: OSError) -> str:
-    """Why nobody is there to be asked, in the system's words; empty of every other trouble."""
+    """Why the service cannot be reached, in the system's words; empty for every other error."""
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
-    # asyncio puts words of its own in the place of the system's.
+    # The text of asyncio's error is not the system's, so it is looked up by number.
     return os.strerror(error.errno) if error.errno in _NOBODY_THERE else ""
 
 

@@ -48,11 +48,11 @@ API_VERSION = "2023-06-01"
 _EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|-latest)?$)|(?!claude-)")
-"""Models that are given a budget; later ones decide for themselves and refuse one."""
+"""Models whose thinking is given a token budget; later ones decide for themselves and refuse a budget."""
 SEARCH_TOOL = "web_search_20250305"
 _SEARCHES = ("server_tool_use", "web_search_tool_result")
 _KEPT = {"type": "ephemeral"}
-"""Marks a place up to which the provider may keep the request."""
+"""Marks a block up to which the provider may cache the request."""
 _STOPS: Mapping[str, StopReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -60,7 +60,7 @@ _STOPS: Mapping[str, StopReason] = {
 }
 Block = JsonObject
 _Messages = list[tuple[str, list[Block]]]
-"""Roles, and what they say."""
+"""Roles, each with its content."""
 
 
 class AnthropicModel(HttpModel):
@@ -86,7 +86,7 @@ class AnthropicModel(HttpModel):
         ]
         if searches:
             tools.append({"type": SEARCH_TOOL, "name": "web_search", "max_uses": MAX_SEARCHES})
-        # Kept: the unchanging head, and all of it.
+        # Cached: the request up to the end of its unchanging head, and the whole request.
         for blocks in (system or tools, messages[-1][1] if messages and messages[-1][0] == "user" else []):
             if blocks:
                 blocks[-1]["cache_control"] = _KEPT
@@ -122,7 +122,7 @@ def access_headers(key: SecretKey | None) -> dict[str, str]:
 def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> _Messages:
     """Alternating messages, the first from the user; results of one step stand together.
 
-    Thinking and searches of this provider's replies go back with them, where it thinks and searches now.
+    In replies of this provider and model, the thinking goes back if `thinks`, the searches if `searches`.
     """
     merged: _Messages = []
     for message in with_clean_calls(request.messages, _CALL_ID):
@@ -176,7 +176,7 @@ def _spoken(message: AssistantMessage) -> list[Block]:
 
 
 def _may_think(messages: _Messages) -> bool:
-    """Whether thinking may be asked for: a turn that is under way must have begun with it."""
+    """True if the request may switch thinking on: a turn that is under way must have begun with thinking."""
     first: object = "thinking"
     for role, blocks in reversed(messages):
         if role == "assistant":
@@ -195,7 +195,7 @@ _KINDS: Mapping[str, _Kind] = {"thinking": "thinking", "redacted_thinking": "red
 
 
 class _Part(Struct, array_like=True):
-    """One block of a reply: what it was, how many characters of the reply's text or thinking it holds, its proof."""
+    """One block of a reply: its kind, the number of characters of the reply's text or thinking in it, and its proof."""
 
     kind: _Kind
     length: int = 0
@@ -289,7 +289,7 @@ class _Event(Wire):
 
 
 class _Open(Struct, eq=False):
-    """A block of which pieces still come."""
+    """A block that still arrives in pieces."""
 
     begun: _Begun
     proof: str
@@ -357,7 +357,7 @@ class _Reading(ReplyReading):
         return ()
 
     def ending(self) -> list[ModelEvent]:
-        """The proof of the thinking, the calls, the usage, and why it ended."""
+        """The last events: sources, proofs of thinking and searches, calls, usage, and the stop reason."""
         blocks = list(self._blocks.values())
         uses = [block for block in blocks if block.kind == "tool_use"]
         calls = [block.call(number) for number, block in enumerate(uses)]
@@ -388,7 +388,7 @@ class _Reading(ReplyReading):
         return ()
 
     def _count(self, usage: _Usage | None) -> None:
-        """Later counts replace earlier ones: they are totals, not steps."""
+        """Later counts replace earlier ones: they are totals, not increments."""
         if usage is None:
             return
         counts = {
@@ -403,7 +403,7 @@ class _Reading(ReplyReading):
 
 
 def _parts(blocks: list[_Open]) -> list[_Part]:
-    """What is needed to build the blocks of a reply again from its text, its thinking and its calls."""
+    """The parts from which the blocks of a reply can be rebuilt, with its text, its thinking and its calls."""
     parts: list[_Part] = []
     for block in blocks:
         if block.raw is None:

@@ -17,7 +17,7 @@ from fledge.core.value import Value
 Thinking = Literal["off", "minimal", "low", "medium", "high"]
 
 
-# ---- what is asked ---------------------------------------------------------------------------------------------------
+# ---- the request -----------------------------------------------------------------------------------------------------
 
 
 class Call(Value, tag="call"):
@@ -37,13 +37,13 @@ class UserMessage(Value, tag="user", omit_defaults=True):
 
 
 class AssistantMessage(Value, tag="assistant", omit_defaults=True):
-    """What the model said, and which tools it called."""
+    """A reply of the model: its text, and its tool calls."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: str = ""
     opaque: str = ""
-    """What its provider wants back with it (`opaque.py`)."""
+    """Data that its provider wants back with it (`opaque.py`)."""
 
 
 class ToolMessage(Value, tag="tool", omit_defaults=True):
@@ -54,7 +54,7 @@ class ToolMessage(Value, tag="tool", omit_defaults=True):
     text: str
     is_error: bool = False
     images: tuple[ImageEntry, ...] = ()
-    """As of a user's message."""
+    """As in a `UserMessage`."""
 
 
 ModelMessage = UserMessage | AssistantMessage | ToolMessage
@@ -85,7 +85,7 @@ class Request(Value, kw_only=True):
     """The bytes of every image in the messages, by digest."""
 
 
-# ---- what comes back -------------------------------------------------------------------------------------------------
+# ---- the reply -------------------------------------------------------------------------------------------------------
 
 
 class Text(Value, tag="text"):
@@ -101,13 +101,13 @@ class Thought(Value, tag="thought"):
 
 
 class Opaque(Value, tag="opaque"):
-    """What the provider wants back with this reply (`opaque.py`); at most once, at the end."""
+    """Data that the provider wants back with this reply (`opaque.py`); at most once, at the end."""
 
     data: str
 
 
 class Usage(Value, tag="usage", omit_defaults=True):
-    """Tokens of this step, as the provider counted them. Input does not include what the cache served or stored."""
+    """Tokens of this step, as the provider counted them. Input excludes tokens that the cache served or stored."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -120,7 +120,7 @@ class Usage(Value, tag="usage", omit_defaults=True):
 
 
 class ReplyEnded(Value, tag="ended", omit_defaults=True):
-    """There is no more of the reply. `model` is the one that really answered, as the provider names it."""
+    """The end of the reply. `model` is the one that really answered, as the provider names it."""
 
     stop: StopReason
     model: str
@@ -129,18 +129,18 @@ class ReplyEnded(Value, tag="ended", omit_defaults=True):
 
 
 class Broke(Value, tag="broke", omit_defaults=True):
-    """There will be no reply. What came before this event in the stream must not be used."""
+    """There will be no reply. The events before this one in the stream must not be used."""
 
     trouble: ProviderErrorKind
     message: str
     retry_after_s: float | None = None
     status: int | None = None
     remedy: str = ""
-    """What the user must change before another try can help; empty: nothing is known."""
+    """The change that the user must make before another try can help; empty: none is known."""
 
     @property
     def words(self) -> str:
-        """What broke, and what to change."""
+        """The error, and the change that the user must make, if one is known."""
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
@@ -157,4 +157,4 @@ class Model(Protocol):
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""

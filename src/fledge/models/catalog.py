@@ -1,4 +1,4 @@
-"""What is known of models: their windows, what they can do, what they cost.
+"""The facts about models: their windows, their abilities, their prices.
 
 The figures are data (`catalog.json`: list prices in US dollars per million tokens), which the settings can add to or
 correct, field by field. A model that is not listed has no price and a small window. Nothing here opens a model.
@@ -25,7 +25,7 @@ _SHIPPED = Path(__file__).with_name("catalog.json")
 
 
 class TokenRates(Value, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """US dollars per million tokens. What the cache serves or stores costs as input where nothing is said."""
+    """US dollars per million tokens. Without a price of their own, cache reads and writes cost as much as input."""
 
     input: Dollars
     output: Dollars
@@ -34,13 +34,13 @@ class TokenRates(Value, rename="camel", forbid_unknown_fields=True, omit_default
 
 
 class LongPrice(TokenRates, kw_only=True):
-    """What a request costs whose input is longer than `above` tokens, all of it."""
+    """The prices of a request whose input is longer than `above` tokens: they hold for all of its tokens."""
 
     above: Tokens
 
 
 class Price(TokenRates):
-    """What a request costs."""
+    """The price of a request."""
 
     long: LongPrice | None = None
     searches: Annotated[float, Meta(ge=0, description="for a thousand searches by the provider")] = 0.0
@@ -62,20 +62,20 @@ class Card(Value, rename="camel", forbid_unknown_fields=True):
     efforts: tuple[Effort, ...] = ()
     """The reasoning levels it accepts; empty: it does not reason."""
     chat_efforts: tuple[Effort, ...] | None = None
-    """The levels it accepts beside tools on chat completions, where they are fewer."""
+    """The levels it accepts together with tools on chat completions, if they are fewer; None: the same."""
     images: bool = False
-    """Whether it accepts images."""
+    """True if it accepts images."""
     search: bool = False
-    """Whether its provider searches the web for it."""
+    """True if its provider searches the web for it."""
     wire: WireName | None = None
     """The protocol of this model, where it differs from its provider's."""
     price: Price | None = None
     default: bool = False
-    """Whether it is the model that stands for its provider."""
+    """True if it is the default model of its provider."""
 
     @property
     def thinks(self) -> bool:
-        """Whether it can be asked to think."""
+        """True if it can be asked to think."""
         return any(effort != "none" for effort in self.efforts)
 
 
@@ -130,7 +130,7 @@ class Catalog:
         return [name for name in self.names() if name.startswith(f"{provider}/")]
 
     def default_of(self, provider: str) -> str | None:
-        """The model that stands for the provider; None if none is marked."""
+        """The default model of the provider; None if none is marked."""
         return next((name for name in self.names_of(provider) if self._cards[name].default), None)
 
     def full_names(self, bare: str) -> tuple[str, ...]:
@@ -145,12 +145,12 @@ class Catalog:
         for candidate in (name, _DATED.sub("", name)):
             if candidate in self._cards:
                 return self._cards[candidate]
-        # The name a provider answers with has no provider of ours before it.
+        # The model name in a provider's reply has no provider prefix.
         full = self.full_names(name)
         return self._cards[full[0]] if len(full) == 1 else None
 
     def card(self, name: str) -> Card:
-        """The card of a model, or cautious figures for one that is not listed."""
+        """The card of a model; one with cautious figures if the model is not listed."""
         return self.find(name) or Card()
 
     def cost(self, name: str, usage: Usage) -> float | None:
@@ -175,5 +175,5 @@ class Catalog:
 
 @cache
 def shipped() -> Catalog:
-    """The catalogue without anybody's override; read once."""
+    """The shipped catalogue, without overrides; read once."""
     return Catalog({})

@@ -1,8 +1,8 @@
-"""Whether a service can be used now, and which models a server says it has.
+"""Finds out whether a service can be used now, and which models a server lists.
 
-A service can be used if its key is set, or if it needs none and somebody named its address. Servers that people run
-themselves are asked which models they have. Which model stands for a service is known to `names`; whether one is chosen
-at all, and whether that is remembered, is not decided here.
+A service can be used if its key is set, or if it needs no key and the user gave its address. `names` decides which
+servers are asked for their models, and which model is the default of a service; whether a model is chosen at all, and
+whether the choice is remembered, is not decided here.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from fledge.models.transport import Connections
 
 ORDER = ("anthropic", "openai", "google", "deepseek", "openrouter")
-"""Whose key goes first, where several are set."""
+"""The order in which services are preferred if the keys of several are set; all others come after these."""
 UNASKED_S = 0.2
-"""How long a server may take to answer that nobody mentioned: a local Ollama."""
+"""Seconds within which a server must answer that is not configured, such as a local Ollama."""
 ASKED_S = 5.0
-"""How long one may take whose address somebody gave."""
+"""Seconds within which a configured server must answer."""
 _MAX_BYTES = 1024 * 1024
 Data = TypeVar("Data")
 
 
 class ServiceStanding(Value):
-    """Whether a service can be used now."""
+    """A service, with the reason why it can be used now, or with the step that would make it usable."""
 
     provider: Provider
     reason: str
     """Why it can be used, such as `OPENAI_API_KEY is set`; empty: it cannot."""
     missing: str
-    """What would make it usable; empty: nothing is missing."""
+    """The step that would make it usable, or the error in its settings; empty: nothing is missing."""
 
 
 class ServiceModels(Value):
@@ -49,11 +49,11 @@ class ServiceModels(Value):
     models: tuple[str, ...]
     """Their full names."""
     default: str | None
-    """The one that stands for the service."""
+    """The full name of the default model of the service; None if there is none."""
 
 
 def standing(provider: Provider, env: Environment, is_configured: bool = False) -> ServiceStanding:
-    """Whether this service can be used now. `is_configured`: the settings describe it."""
+    """The standing of this service. `is_configured`: the settings describe it."""
     try:
         base_url, key, wanted = base_url_of(provider, env), key_of(provider, env), needed_key(provider, env)
     except FledgeError as error:
@@ -70,7 +70,7 @@ def standing(provider: Provider, env: Environment, is_configured: bool = False) 
     return ServiceStanding(provider, "", f"start it at {base_url}, or set {variable} to its address")
 
 
-# ---- asking a server which models it has -----------------------------------------------------------------------------
+# ---- the models that a server lists ----------------------------------------------------------------------------------
 
 
 class _Named(Struct):
@@ -101,7 +101,7 @@ async def served_models(
     *,
     first: bool = False,
 ) -> list[str]:
-    """The models that a server says it has, by its own names; none if it does not answer in time.
+    """The models that a server lists, by its own names; none if it fails or does not answer in time.
 
     Models that make embeddings are left out, and of Ollama's those that cannot use tools. `first`: one is enough.
     """
@@ -127,7 +127,7 @@ async def served_models(
 
 
 async def _ollama_models(connections: "Connections", fields: Headers, first: bool) -> list[str]:
-    """Those that can use tools, which Ollama says of each model when it is asked."""
+    """The models that can use tools. Ollama must be asked for each model whether it can."""
     found: list[str] = []
     for tag in (await _read(connections, "/api/tags", fields, _Tags)).models:
         body = msgspec.json.encode({"model": tag.name})

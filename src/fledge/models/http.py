@@ -1,6 +1,6 @@
-"""What a reply is read from: a stream of server-sent events, and the limits of it.
+"""Reading a reply: the stream of server-sent events, and its limits.
 
-What the events mean is the business of a `ReplyReading`; nothing here knows a protocol's fields, or opens a connection.
+A `ReplyReading` interprets the events; nothing here knows a protocol's fields, or opens a connection.
 """
 
 from abc import ABC, abstractmethod
@@ -18,14 +18,14 @@ from fledge.models.provider_errors import ErrorBody, trouble_of
 
 
 class HttpLimits(Value, kw_only=True):
-    """How patient we are, and how much we take."""
+    """The limits of time and size for a request and its reply."""
 
     connect_s: float = 15.0
-    """Until a connection stands."""
+    """Seconds until a connection is open."""
     request_s: float = 1800.0
-    """For the whole reply."""
+    """Seconds for the whole reply."""
     idle_s: float = 300.0
-    """Between two pieces of a reply, and before the first one."""
+    """Seconds between two pieces of a reply, and before the first one."""
     max_event_bytes: int = 8 * 1024 * 1024
     max_reply_bytes: int = 128 * 1024 * 1024
 
@@ -39,13 +39,13 @@ class BrokenReply(Exception):
 
 
 def broken_stream(fault: ErrorBody, words: str) -> BrokenReply:
-    """A reply that broke by an error in the stream."""
+    """The exception for an error that came inside the stream."""
     status = fault.status
     return BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
 
 
 class Wire(Struct, gc=False):
-    """A part of what a service sends, as far as it is read."""
+    """A part of the data that a service sends, with the fields that are read."""
 
 
 class ReplyReading(ABC):
@@ -63,11 +63,11 @@ class ReplyReading(ABC):
 
     @abstractmethod
     def take(self, data: bytes) -> Iterable[ModelEvent]:
-        """What one event's data says."""
+        """The model events in the data of one server-sent event."""
 
     @abstractmethod
     def ending(self) -> Iterable[ModelEvent]:
-        """What is yielded last, once the reply is whole; ends with `ReplyEnded`."""
+        """The last model events, once the reply is whole; ends with `ReplyEnded`."""
 
     def _ended(
         self,
@@ -78,8 +78,8 @@ class ReplyReading(ABC):
         kept: object,
         sources: str = "",
     ) -> list[ModelEvent]:
-        """The last events of a reply: the sources of its text, what the service wants back (nothing if `kept` is
-        empty), its calls, the usage, and why it ended."""
+        """The last events of a reply: the sources of its text, the data that the service wants back (none if `kept` is
+        empty), its calls, the usage, and the stop reason."""
         events: list[ModelEvent] = [Text(sources)] if sources else []
         if kept:
             events.append(Opaque(seal(self._provider, self._asked, kept)))
@@ -115,7 +115,7 @@ class EventLines:
             if line.startswith(b"data:"):
                 data.append(line[5:])
             elif data and line in (b"", b"\r"):
-                # One line of data is what everybody sends: nothing to join, and JSON does not mind blanks around it.
+                # Nearly all services send one line of data: nothing to join, and JSON may have blanks around it.
                 found.append(data[0] if len(data) == 1 else b"\n".join(data))
                 data.clear()
         self._held = len(rest) + sum(map(len, data))
@@ -128,7 +128,7 @@ class EventLines:
 
 
 def no_key(name: str) -> str:
-    """What is said where a key is needed and there is none."""
+    """The error text for a needed key that is not set."""
     return f"no key: set {name}, or {name}_FILE to a file that only you can read"
 
 
@@ -138,6 +138,6 @@ def checked_url(base_url: str, field: str = "base_url") -> str:
         raise BadInput(field, "must be an address like https://host/v1", base_url)
     parts = urlsplit(base_url)
     if parts.username is not None or parts.query or parts.fragment:
-        # Not shown: what does not belong here may well be a secret.
+        # The address is not shown: its parts that do not belong here may hold a secret.
         raise BadInput(field, "must have no user, password, query or fragment; a key has its own setting")
     return base_url.rstrip("/")

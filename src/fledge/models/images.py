@@ -17,7 +17,7 @@ from fledge.models.catalog import Card
 REFUSED = "[the model's provider refused the images of this conversation: {reason}]"
 _REASON_CHARS = 200
 _ABOUT_IMAGES = re.compile(r"image|unexpected role", re.IGNORECASE)
-"""Services with models of Mistral's take an image neither in a tool's message nor in a user's behind it
+"""Services with Mistral's models refuse images in a tool message, and in a user message that follows one
 (https://github.com/LibreChat-AI/agents/issues/344)."""
 
 
@@ -37,7 +37,7 @@ def for_model(request: Request, card: Card | None) -> Request:
 
 
 def without_images(request: Request) -> Request:
-    """The same request in words."""
+    """The same request without its images; the texts of its messages name them."""
     if not request.images:
         return request
     return replace(request, messages=tuple(_in_words(message) for message in request.messages), images={})
@@ -50,8 +50,8 @@ def _in_words(message: ModelMessage) -> ModelMessage:
 
 
 def without_refused_images(request: Request, refusal: Broke) -> Request | None:
-    """The request in words, if its provider refused an image of it; the last message with images says why. None if
-    that is not why it was refused."""
+    """The request without its images, if its provider refused one of them; the last message that had images then says
+    why. None if it was refused for another reason."""
     if refusal.trouble != "bad_request" or not request.images or not _ABOUT_IMAGES.search(refusal.message):
         return None
     note = REFUSED.format(reason=refusal.message[:_REASON_CHARS])

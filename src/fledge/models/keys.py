@@ -1,7 +1,7 @@
-"""Keys: where one comes from, how it is kept from being seen, and how texts are cleaned of it.
+"""Keys: where one comes from, how it is hidden, and how it is removed from texts.
 
-A key is read from the environment (`NAME`) or from a file that only its owner can read (`NAME_FILE` holds the path). It
-is shown by nothing here: not by `repr`, not in an error. This file does not know which service a key opens.
+A key is read from the environment (`NAME`) or from a file that only its owner can read (`NAME_FILE` holds the path).
+Nothing here shows a key, neither `repr` nor an error. This file does not know which service a key opens.
 """
 
 import os
@@ -17,7 +17,7 @@ _MOST_BYTES = 16 * 1024
 
 
 class SecretKey:
-    """A secret that shows itself only when asked to."""
+    """A secret whose text only `reveal` returns."""
 
     __slots__ = ("_text",)
 
@@ -43,7 +43,7 @@ def bearer(key: SecretKey | None) -> dict[str, str]:
 def read_key(name: str, env: Environment) -> SecretKey | None:
     """The key from the variable `name`, or from the file that `name`_FILE points to; None where neither is set.
 
-    A file that others can read is refused, and so is a key that no header could carry.
+    Refused: a file that other users can read, an empty file, and a key that no header could carry.
     """
     text, path = (env.get(variable, "").strip() for variable in (name, f"{name}_FILE"))
     if text:
@@ -52,7 +52,7 @@ def read_key(name: str, env: Environment) -> SecretKey | None:
 
 
 def key_in_file(field: str, path: str) -> SecretKey:
-    """The key that this file holds. Refused: a file that others can read, or one that holds no key."""
+    """The key that this file holds. Refused: a file that other users can read, or one that holds no key."""
     try:
         descriptor = open_plain(os.path.expanduser(path))
     except OSError as error:

@@ -1,8 +1,9 @@
 """Names of models: `provider/name`, or a bare name that the catalogue knows to be one provider's.
 
-A `Registry` holds providers and models by name, the user's own among them, and opens what a name stands for: one
-adapter for each provider, so that all its sessions share connections. It also says which model stands for a service:
-the catalogue's default, else one that a server of the user's own has. It does not know what a model can do or costs.
+A `Registry` holds providers and models by name, the user's own among them, and opens the model of a name: one adapter
+for each provider and protocol, so that all sessions share its connections. It also finds the default model of a
+service: the one that a variable names, else the catalogue's, else one that the service itself lists. It does not know
+what a model can do or costs.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ _ADAPTERS: Mapping[WireName, type[HttpModel]] = {
 
 
 class Registry:
-    """Providers and models by name. What it opened it closes."""
+    """Providers and models by name. `close` closes the models that it opened, and those that were added."""
 
     def __init__(
         self,
@@ -69,10 +70,10 @@ class Registry:
         self._models: dict[str, Model] = {f"{SCRIPTED}/echo": ScriptedModel(echo)}
         self._opened: dict[tuple[str, WireName], Model] = {}
         self._named = lru_cache(REMEMBERED)(self._find)
-        """`_find`, cached: each turn asks."""
+        """`_find`, cached: each turn calls it."""
 
     def add_provider(self, provider: Provider) -> None:
-        """Names `provider/…` are served by it from now on. A built-in one of that name is replaced."""
+        """From now on this provider serves the names `provider/…`; it replaces a built-in one of the same name."""
         check_provider_name(provider.name, "provider.name")
         check_headers(provider.headers, "provider.headers")
         if provider.base_url is not None:
@@ -83,14 +84,14 @@ class Registry:
         self._named.cache_clear()
 
     def add_model(self, name: str, model: Model) -> None:
-        """`name` is this model from now on: `provider/name` for itself alone, `provider` for all names below it."""
+        """From now on `name` means this model: `provider/name` only that name, `provider` all names below it."""
         if not name.strip("/") or not name.isprintable():
             raise BadInput("model", "must be named like provider/name", name)
         self._models[name.strip("/")] = model
         self._named.cache_clear()
 
     def open(self, name: str) -> tuple[Model, str]:
-        """The model a name stands for, and its provider's name for it. An unknown name is refused with its nearest."""
+        """The model of a name, and its provider's name for it. Refused: an unknown name, with the nearest ones."""
         if not name or not name.isprintable() or name != name.strip():
             raise BadInput("model", "must be a name like provider/name", name)
         model, provider, own = self._named(name)
@@ -103,7 +104,7 @@ class Registry:
         return self._opened[provider.name, api], own
 
     def _find(self, name: str) -> tuple[Model | None, Provider | None, str]:
-        """The added model or the provider that serves this name, and its own name for the model."""
+        """The added model or else the provider that serves this name, and the provider's own name for the model."""
         if name in self._models:
             return self._models[name], None, name.partition("/")[2] or name
         prefix, slash, rest = name.partition("/")
@@ -116,8 +117,8 @@ class Registry:
         raise self._unknown(name)
 
     def standings(self, configured: Collection[str]) -> list[ServiceStanding]:
-        """Whether each service can be used now: those of `ORDER` first, then the other vendors, then servers that
-        people run themselves. `configured`: those that the settings describe."""
+        """The standing of each service: those of `ORDER` first, then the other vendors, then servers that people run
+        themselves. `configured`: the names of the services that the settings describe."""
 
         def rank(provider: Provider) -> tuple[int, int]:
             first = ORDER.index(provider.name) if provider.name in ORDER else len(ORDER)
@@ -127,8 +128,7 @@ class Registry:
         return [standing(one, self._env, one.name in configured) for one in in_order]
 
     def default_model(self, provider: Provider) -> str | None:
-        """The full name of the model that stands for a service, by variables and the catalogue; None: they name
-        none."""
+        """The full name of a service's default model, from its variables or the catalogue; None if they name none."""
         named = next((self._env[name].strip() for name in provider.model_env if self._env.get(name, "").strip()), None)
         if named is not None:
             return f"{provider.name}/{named}"
@@ -139,11 +139,12 @@ class Registry:
         return catalog.default_of(provider.name) or next(iter(catalog.names_of(provider.name)), None)
 
     async def service_models(self, configured: Collection[str]) -> list[ServiceModels]:
-        """The models of each service, and whether they can be used now. Servers that people run are asked."""
+        """The models of each service, and whether they can be used now. A service without models in the catalogue is
+        asked, if it can be used or people run it themselves."""
         return await asyncio.gather(*map(self._models_of, self.standings(configured)))
 
     async def _models_of(self, one: ServiceStanding) -> ServiceModels:
-        """The catalogue's, else what a server that people run themselves says."""
+        """The models of the catalogue, else the one that a variable names, else those that the service itself lists."""
         provider, default = one.provider, self.default_model(one.provider)
         listed = self._catalog.names_of(provider.name)
         if not listed and (one.reason or provider.key != "needed"):
@@ -157,17 +158,18 @@ class Registry:
         return ServiceModels(one, reason, tuple(listed), default)
 
     async def first_model(self, provider: Provider, seconds: float = ASKED_S) -> str | None:
-        """The model to use of this service; None if there is none, or none can be told from the others."""
+        """The model to use of this service: its default, else one that it lists. None if it lists none, or if a vendor
+        lists several."""
         named = self.default_model(provider)
         if named is not None:
             return named
         found = await served_models(provider, self._env, self.ca_file, seconds, first=True)
         is_own = provider.key == "if set" or is_loopback(urlsplit(base_url_of(provider, self._env)).hostname or "")
-        # A vendor's list has hundreds, in any order; a server of one's own has what its owner loaded.
+        # A vendor lists hundreds of models, in any order; the user's own server lists those that the user loaded.
         return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
 
     def usable_words(self, configured: Collection[str]) -> str:
-        """What can be used now, or what would have to be set, in a line."""
+        """The services that can be used now, or the keys of which one must be set, in a line."""
         found = self.standings(configured)
         usable = [one for one in found if one.reason]
         if not usable:
@@ -182,22 +184,22 @@ class Registry:
         return Retrying(model, tuple([self.open(other) for other in fallbacks]) if fallbacks else ()), name
 
     async def close(self) -> None:
-        """Let go of all connections, of the user's own models too."""
+        """Close all connections, those of the user's own models too."""
         for model in (*self._opened.values(), *self._models.values()):
             await model.close()
 
     def provider_of(self, name: str) -> Provider | None:
-        """The provider that serves this name; None of a model that was added as an object. Refused: no such name."""
+        """The provider that serves this name; None for a model added as an object. Refused: an unknown name."""
         return self._named(name)[1]
 
     def takes_images(self, name: str) -> bool:
-        """Whether a model is given images: its card says so, or it was added as an object, which may pass them over."""
+        """True if a model is given images: its card says so, or it was added as an object, which may ignore them."""
         if self.provider_of(name) is None:
             return True
         return self._catalog.card(name).images
 
     def check_key(self, name: str) -> None:
-        """Refused: the name means no model, or one whose service wants a key where none is set."""
+        """Refused: an unknown name, and a model whose service needs a key that is not set."""
         self.open(name)
         provider = self.provider_of(name)
         if provider is None:

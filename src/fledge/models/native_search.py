@@ -1,9 +1,9 @@
-"""Web search that a provider does itself, inside a reply: what its wire protocols share.
+"""Web search that a provider does itself, inside a reply: the part that the wire protocols share.
 
 The provider's items of a search (the call, the encrypted hits) are sealed with the reply, unread, and handed back to
-the same provider and model. The pages that a reply cites follow its text as a list of sources: part of what people and
-other models read, left out of what goes back. A service may refuse to search (an administrator switched it off, or a
-compatible server does not know it): then the request is sent without.
+the same provider and model. The pages that a reply cites follow its text as a list of sources: people and other models
+read the list, but it is left out of the data that goes back. A service may refuse to search (an administrator switched
+it off, or a compatible server does not know it): then the request is sent without search.
 """
 
 import re
@@ -13,7 +13,7 @@ from fledge.models.base import Broke
 from fledge.models.http import Wire
 
 MAX_SEARCHES = 5
-"""Searches of one reply, where a provider can be told."""
+"""The limit of searches in one reply, where the protocol has a field for it."""
 MAX_SOURCES = 10
 _MAX_TITLE = 120
 _MAX_ADDRESS = 500
@@ -40,5 +40,5 @@ def sources_text(cited: Iterable[CitedSource]) -> str:
 
 
 def is_refused(refusal: Broke) -> bool:
-    """Whether the service refused the request because of the search that it offers."""
+    """True if the service refused the request because of the web search in it."""
     return refusal.trouble in ("bad_request", "auth") and _REFUSED.search(refusal.message) is not None

@@ -1,10 +1,10 @@
 """The chat-completions protocol, as OpenAI began it and as its many compatible servers speak it.
 
 Compatible servers differ: usage, call ids, `[DONE]` or a call's index may be missing, thinking comes under two names.
-What arrives is read with that in mind; what is sent stays within what all of them accept, and the known demands of
-single services are their `Quirks`. Fields beyond the protocol that a server sends with a reply (`reasoning_content`,
-`reasoning_details`, a call's `extra_content`) are handed back to that server and model: some refuse to go on without
-them. Keys, connections and errors are the business of `keys` and `http`.
+Replies are read accordingly; requests use only fields that all servers accept, and `Quirks` has the known demands of
+single services. Fields beyond the protocol that a server sends with a reply (`reasoning_content`, `reasoning_details`,
+a call's `extra_content`) are handed back to that server and model: some refuse to go on without them. Keys, connections
+and errors are handled in `keys`, `adapter` and `provider_errors`.
 """
 
 import re
@@ -87,7 +87,7 @@ class OpenAIModel(HttpModel):
             "messages": messages,
             "stream": True,
             "stream_options": {"include_usage": True},
-            # Local servers count this against a small window: there, nothing is added for thinking.
+            # Local servers count `max_tokens` against a small window, so nothing is added to it for thinking.
             token_field: request.max_tokens
             if token_field == "max_tokens"
             else with_room(request.max_tokens, request.thinking),
@@ -121,14 +121,14 @@ def _content(request: Request, text: str, images: Sequence[ImageEntry]) -> objec
 
 
 def _shown(request: Request, results: Sequence[ToolMessage]) -> list[JsonObject]:
-    """The images of a step's tool results, as a message of the user's: a tool's message takes text alone."""
+    """The images of a step's tool results, as a user message: a tool message can hold only text."""
     images = [image for result in results for image in result.images]
     words = "\n".join([RESULT_IMAGES, *(image.words for image in images)])
     return [{"role": "user", "content": _content(request, words, images)}] if images else []
 
 
 def _with_replies(messages: list[JsonObject]) -> list[JsonObject]:
-    """The messages with a reply between results and words of the user's."""
+    """The messages, with a reply inserted between tool results and a user message that follows them."""
     found: list[JsonObject] = []
     for message in messages:
         if found and found[-1]["role"] == "tool" and message["role"] == "user":
@@ -206,7 +206,7 @@ class _Usage(Wire):
 
     @property
     def tokens(self) -> TokenUsage:
-        """The count as the responses protocol has it. Some servers say in a field of its own what the cache served."""
+        """The counts in the form of the responses protocol. Some servers report cached tokens in a separate field."""
         details = self.prompt_tokens_details or TokenDetails()
         details.cached_tokens = details.cached_tokens or self.prompt_cache_hit_tokens
         return TokenUsage(self.prompt_tokens, self.completion_tokens, details, self.completion_tokens_details)
@@ -220,7 +220,7 @@ class _Chunk(Wire):
 
 
 class _Gathered(Struct):
-    """A call of which pieces still come."""
+    """A call that still arrives in pieces."""
 
     id: str = ""
     name: str = ""
@@ -281,7 +281,7 @@ class _Reading(ReplyReading):
         return events
 
     def ending(self) -> list[ModelEvent]:
-        """What the server wants back, the calls, the usage, and why it ended."""
+        """The last events: the data that the server wants back, the calls, the usage, and the stop reason."""
         if self._reason == "error":
             raise BrokenReply(Broke("interrupted", "the service ended the reply with an error"))
         found = self._calls
@@ -304,7 +304,7 @@ class _Reading(ReplyReading):
             call = None if begins else self._calls[-1]
         else:
             call = self._at.get(piece.index)
-        # Some servers give every call the same index: another id is another call.
+        # Some servers give every call the same index: then a new id begins a new call.
         if call is None or (piece.id and call.id and piece.id != call.id):
             call = _Gathered()
             self._calls.append(call)

@@ -1,4 +1,4 @@
-"""What a provider's error means for us: one of the kinds of `ProviderErrorKind`, with words that are safe to show.
+"""Maps a provider's error to one of the kinds of `ProviderErrorKind`, with words that are safe to show.
 
 The error bodies of all wire protocols are close enough to be read by one struct. This file does not know how a body was
 fetched.
@@ -55,7 +55,7 @@ _TAG = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
 
 
 class ErrorBody(msgspec.Struct):
-    """The error inside a body or a chunk. Some services send a number as `code`, some send nothing but words."""
+    """The error inside a body or a chunk. Some services send a number as `code`, some send only a message."""
 
     message: str | None = None
     type: str | None = None
@@ -88,7 +88,7 @@ def fault_in(raw: bytes) -> ErrorBody | None:
 
 
 def trouble_of(status: int | None, fault: ErrorBody) -> ProviderErrorKind:
-    """Which kind of trouble a status and an error are. Without a status the error came inside a stream."""
+    """The kind of trouble that a status and an error mean. Without a status the error came inside a stream."""
     words = f"{fault.code} {fault.type} {fault.message}"
     status = status or fault.status
     if _QUOTA.search(words) or status == 402:
@@ -106,7 +106,7 @@ def trouble_of(status: int | None, fault: ErrorBody) -> ProviderErrorKind:
 
 
 def broke(status: int, raw: bytes, headers: Headers, now: float, key: SecretKey | None) -> Broke:
-    """What a refused request comes to: its trouble, bounded words without keys, and how long to wait."""
+    """The `Broke` of a refused request: its trouble, bounded words without keys, and the time to wait."""
     fault = fault_in(raw)
     words = plain(raw) if fault is None or not fault.message else fault.message
     label = f"HTTP {status}"
@@ -119,9 +119,9 @@ def broke(status: int, raw: bytes, headers: Headers, now: float, key: SecretKey 
 
 
 def remedy(event: Broke, provider: str, key_place: str, base_url: str) -> str:
-    """What the user must change so that this provider answers; empty where trying again may help."""
+    """The change that the user must make so that this provider answers; empty if none is known."""
     if event.status == 407:
-        return ""  # the proxy's own words say it
+        return ""  # the message about the proxy says it
     another = "or name another model: `fledge models` lists them"
     match event.trouble:
         case "auth" if event.status == 403:
@@ -149,7 +149,7 @@ def shown(text: str, key: SecretKey | None = None) -> str:
 
 
 def retry_after(headers: Headers, now: float) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date); None if not said or not readable."""
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date); None if absent or not readable."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) / unit

@@ -1,6 +1,6 @@
 """Providers: which services there are, where each is, which protocol it speaks and where its key comes from.
 
-`BUILT_IN` has the ones that need no settings; `config.providers` makes others of the settings. Nothing here opens a
+`BUILT_IN` has the ones that need no settings; `config.providers` makes others from the settings. Nothing here opens a
 connection.
 """
 
@@ -19,7 +19,7 @@ from fledge.models.keys import SecretKey, key_in_file, read_key
 
 TokenField = Literal["max_tokens", "max_completion_tokens"]
 RESERVED = frozenset({"scripted", "given"})
-"""Names before the slash that mean no service."""
+"""Provider prefixes of model names that stand for no service."""
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
@@ -38,16 +38,16 @@ class Quirks(Value, kw_only=True):
     token_field: TokenField = "max_tokens"
     """The name of the token limit: OpenAI has a new one, most compatible servers know only the old."""
     thinking_switch: bool = False
-    """It thinks unless `thinking: {type: disabled}` is sent, and then wants `reasoning_content` with every reply, even
-    an empty one (DeepSeek)."""
+    """It thinks unless `thinking: {type: disabled}` is sent; when it thinks, it wants `reasoning_content` with every
+    reply, even an empty one (DeepSeek)."""
     signed_calls: bool = False
     """The first call of a reply needs a signature in its `extra_content` (Gemini)."""
     reply_after_results: bool = False
-    """A message of the user's may not follow a tool's: the model must have replied in between (Mistral)."""
+    """A user message must not follow a tool message directly: the model must have replied in between (Mistral)."""
 
 
 def usual_quirks(base_url: str) -> Quirks:
-    """The quirks of the service at this address; none of one that nobody has described."""
+    """The quirks of the service at this address; the defaults for an address that is not known here."""
     host = f".{urlsplit(base_url).hostname}"
     openai = host.endswith((".openai.com", ".openai.azure.com"))
     return Quirks(
@@ -82,7 +82,7 @@ class Provider(Value, kw_only=True):
     key_file: str | None = None
     """The file with its API key; used instead of `key_env`."""
     key: Literal["needed", "if set"] = "needed"
-    """Whether it can be used without a key."""
+    """`needed`: it cannot be used without a key, except on this machine; `if set`: the key is optional."""
     headers: Mapping[str, str] = {}
     """Additional headers of every request."""
     query: Mapping[str, str] = {}
@@ -96,7 +96,7 @@ class Provider(Value, kw_only=True):
 
 
 def _cloud(name: str, base_url: str, key_env: str) -> Provider:
-    # The demands of a service go with its name: a gateway at another address hands them through.
+    # The quirks belong to the name of the service: a gateway at another address passes requests through to it.
     return Provider(name=name, base_url=base_url, key_env=key_env, quirks=usual_quirks(base_url))
 
 
@@ -152,11 +152,11 @@ BUILT_IN: Mapping[str, Provider] = {
 }
 
 
-# ---- what holds of a provider in an environment ----------------------------------------------------------------------
+# ---- a provider in its environment -----------------------------------------------------------------------------------
 
 
 def base_url_of(provider: Provider, env: Environment) -> str:
-    """The address of the service. Refused, by the variable that gives it: what is no address."""
+    """The address of the service. Refused, naming the variable or setting: an invalid address, or none at all."""
     for variable in provider.base_url_env:
         if given := env.get(variable, "").strip():
             address = checked_url(given, variable)
@@ -171,7 +171,7 @@ def base_url_of(provider: Provider, env: Environment) -> str:
 
 
 def azure_v1(base_url: str) -> str:
-    """The v1 address of a resource that is given by its host alone, as Azure's portal shows it."""
+    """The v1 address of a resource if only its host is given, as Azure's portal shows it; else the address as it is."""
     return base_url if urlsplit(base_url).path else f"{base_url}/openai/v1"
 
 
@@ -187,7 +187,7 @@ def api_of(provider: Provider, card: Card | None, env: Environment) -> WireName:
 
 
 def key_of(provider: Provider, env: Environment) -> SecretKey | None:
-    """The key of the service; None where none is set. Refused: a key that is unusable, a file others can read."""
+    """The key of the service; None where none is set. Refused: an unusable key, a file that other users can read."""
     if provider.key_file is not None:
         return key_in_file(f"models.providers.{provider.name}.apiKeyFile", provider.key_file)
     return read_key(provider.key_env, env) if provider.key_env else None
@@ -201,12 +201,12 @@ def key_place(provider: Provider) -> str:
 
 def needed_key(provider: Provider, env: Environment) -> str | None:
     """The variable without which the service cannot be used. None: it needs no key, or has one in a file, or is a
-    server on this machine, which says itself whether it wants one."""
+    server on this machine, which itself refuses requests without a key if it wants one."""
     here = urlsplit(base_url_of(provider, env)).hostname in _LOOPBACK
     return provider.key_env if provider.key == "needed" and provider.key_file is None and not here else None
 
 
-# ---- what may be said of one -----------------------------------------------------------------------------------------
+# ---- checks ----------------------------------------------------------------------------------------------------------
 
 
 def check_provider_name(name: str, field: str) -> None:
@@ -217,7 +217,7 @@ def check_provider_name(name: str, field: str) -> None:
 
 
 def check_headers(headers: Headers, field: str) -> None:
-    """Refused: what no header can carry, what fledge sets itself, and anything that carries a key."""
+    """Refused: a header that HTTP cannot carry, one that fledge sets itself, and one that carries a key."""
     for name, value in headers.items():
         at = f"{field}.{name[:60]}"
         if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):

@@ -1,9 +1,9 @@
 """The responses protocol of OpenAI's own models: items in, items out, nothing stored at the provider.
 
-A reply is a list of items: reasoning, messages, calls. With `store: false` the provider forgets them, so everything it
-wants back (reasoning with its encrypted content, the phase of a message) is sealed with the reply and handed back in
-its order; without it a model thinks everything through again at each step. Keys, connections and errors are the
-business of `keys` and `http`.
+A reply is a list of items: reasoning, messages, calls. With `store: false` the provider forgets them, so all data that
+it wants back (reasoning with its encrypted content, the phase of a message) is sealed with the reply and handed back in
+its order; without this data a model thinks everything through again at each step. Keys, connections and errors are
+handled in `keys`, `adapter` and `provider_errors`.
 """
 
 import re
@@ -50,7 +50,7 @@ class ResponsesModel(HttpModel):
 
     path = "/responses"
     _summaries = True
-    """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
+    """True until the service refuses summaries of reasoning: OpenAI refuses them to unverified organizations."""
 
     def body(self, request: Request) -> JsonObject:
         """The request in the protocol's words."""
@@ -244,12 +244,12 @@ class _Reading(ReplyReading):
     def __init__(self, model: str, provider: str, searches: bool) -> None:
         super().__init__(model, provider, searches)
         self._found: dict[int, ResponseItem] = {}
-        """The items of searches, whole, by their place."""
+        """The whole items of searches, by their place among the items."""
         self._stop: StopReason = "end"
         self._usage: TokenUsage | None = None
         self._items: dict[int, _Item] = {}
         self._begun: dict[int, _Item] = {}
-        """Items that were announced; a call among these that never came was cut."""
+        """Items that have begun; a call among them that was never completed was cut."""
         self._said: dict[int, int] = {}
         """Characters of each message, by its place among the items."""
         self._thought_at: tuple[int, int] | None = None
@@ -267,7 +267,7 @@ class _Reading(ReplyReading):
         return () if handle is None else handle(self, event)
 
     def ending(self) -> list[ModelEvent]:
-        """What the provider wants back, the calls, the usage, and why it ended."""
+        """The last events: sources, the data that the provider wants back, calls, usage, and the stop reason."""
         items = [self._items[place] for place in sorted(self._items)]
         uses = [item for item in items if item.type == "function_call"]
         calls = [_call(item, f"call_{number}", item.arguments or "{}") for number, item in enumerate(uses)]
@@ -333,7 +333,7 @@ class _Reading(ReplyReading):
         raise broken_stream(fault, fault.message or str(fault.code or fault.type or "no reason given"))
 
     def _kept(self, sources: int) -> list[_Kept]:
-        """The items to hand back; none if the transcript alone says it all."""
+        """The items to hand back; none if the transcript alone has everything that is needed."""
         kept: list[_Kept] = []
         for place, item in sorted(self._items.items()):
             if item.type == "reasoning" and item.encrypted_content:
@@ -352,12 +352,12 @@ class _Reading(ReplyReading):
 
 
 def _call(item: _Item, id: str, arguments: str) -> Call:
-    """The call that an item is; its own id goes before this one."""
+    """The call of an item; `id` is used only if the item has no call id of its own."""
     return Call(item.call_id or id, item.name or "", arguments)
 
 
 def _is_search(item: ResponseItem) -> bool:
-    """Whether the item is a search, which is charged; opening a page is not."""
+    """True if the item is a search, which is charged; opening a page is not charged."""
     action = item.get("action")
     return isinstance(action, dict) and action.get("type") == "search"
 
@@ -375,4 +375,4 @@ _HANDLERS: Mapping[str, Callable[[_Reading, _Event], Sequence[ModelEvent]]] = {
     "response.failed": _Reading._fail,
     "error": _Reading._fail,
 }
-"""The events that are read; all others are passed over."""
+"""The events that are read; all others are ignored."""

@@ -1,7 +1,7 @@
 """Trying again: the same model after a pause, then the next one of a list, as `core.asking` decides.
 
-Whoever asks reads each try's stream itself and drops what came of one that broke, so that no word ever counts twice.
-Waiting and chance are parameters; nothing here knows a provider or decides anything.
+The code that uses `Tries` reads the stream of each try and drops the events of a try that broke, so that no word ever
+counts twice. Waiting and chance are parameters; nothing here knows a provider or decides anything.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ Chance = Callable[[], float]
 
 
 NO_END = Broke("interrupted", "the model's stream ended without an end")
-"""What a stream has come to that just stops."""
+"""The result of a stream that stops without a `ReplyEnded` or `Broke`."""
 
 
 class RetryTold(Value):
-    """What was told to `on_retry`: this broke, and it is tried again."""
+    """The argument of `on_retry`: the try that broke, the model that is asked next, and the pause before that."""
 
     broke: Broke
     model: str
@@ -38,7 +38,7 @@ class RetryTold(Value):
 
 
 class Retrying(Struct, frozen=True):
-    """A model that is asked again, and others that are asked after it."""
+    """A model with retries, and fallbacks that are asked when it gives up."""
 
     model: Model
     fallbacks: Sequence[tuple[Model, str]] = ()
@@ -53,7 +53,7 @@ class Retrying(Struct, frozen=True):
 
 
 class Tries:
-    """The tries at one request. `stream` asks the model whose turn it is; `after` says whether to ask again."""
+    """The tries at one request. `stream` asks the current model; `after` decides whether to ask again."""
 
     __slots__ = ("_failed", "_place", "_request", "_retrying", "_tries")
 
@@ -61,10 +61,10 @@ class Tries:
         self._retrying, self._request = retrying, request
         self._place = self._tries = 0
         self._failed: tuple[str, ...] = ()
-        """A line for each model that gave way to the next."""
+        """A line for each model after which the next one was asked."""
 
     def stream(self) -> AsyncIterator[ModelEvent]:
-        """Ask the model whose turn it is. The stream is to be closed before the next one is asked for."""
+        """Ask the current model. Its stream must be closed before `stream` is called again."""
         self._tries += 1
         if not self._place:
             return self._retrying.model.stream(self._request)
@@ -72,8 +72,8 @@ class Tries:
         return model.stream(msgspec.structs.replace(self._request, model=name))
 
     async def after(self, broke: Broke, on_retry: Callable[[RetryTold], None]) -> Broke | None:
-        """What to report after a stream that broke; None, after the pause, if the request is to be asked again: then
-        `on_retry` was called, and whatever came of the reply must be forgotten."""
+        """The error to report after a stream that broke. None, after the pause, if `stream` is to be called again: then
+        `on_retry` was called, and the events of the broken stream must be dropped."""
         names, tries = [self._request.model, *[name for _, name in self._retrying.fallbacks]], self._tries
         name, *others = names[self._place :]
         following = others[0] if others else None
@@ -93,7 +93,7 @@ class Tries:
 
 async def close_stream(events: AsyncIterator[ModelEvent]) -> None:
     """Close a stream that was not read to its end. `Model` promises an iterator, which need not be closable; a failure
-    to close it takes back nothing of what was read."""
+    to close it is only logged, and the events that were read stay valid."""
     close = getattr(events, "aclose", None)
     try:
         if close is not None:

@@ -1,8 +1,9 @@
 """A model that plays a script: for tests, demos and benchmarks, without a network.
 
 A script is a function from the request to an answer, or a list of rules about the last message. It can call tools,
-think, take time (through a sleep that is a parameter), come in pieces, and fail on demand. What it answers follows from
-the request alone, so a restarted program gets the same answers.
+think, take time (through a sleep that is a parameter), come in pieces, and fail on demand. Rules and `in_order` choose
+an answer by the request alone, so a restarted program gets the same answers; `failures` go by the number of the request
+since the model was made.
 """
 
 import asyncio
@@ -46,14 +47,14 @@ class ScriptedReply(Value):
 
 
 class CutReply(Value):
-    """The reply of the script, broken after so many of its events."""
+    """The reply of the script, broken after its first `after` events."""
 
     after: int
     trouble: ProviderErrorKind = "interrupted"
 
 
 Answer = ScriptedReply | str | Call | Broke | Sequence[ModelEvent]
-"""What a script may answer: words, a call of a tool, a whole reply, a failure, or events as a model streams them."""
+"""An answer of a script: a text, a tool call, a whole reply, a failure, or events as a model streams them."""
 ModelScript = Callable[[Request], Answer | Awaitable[Answer]]
 ScriptedFailure = ProviderErrorKind | Broke | CutReply
 
@@ -86,8 +87,8 @@ def echo(request: Request) -> ScriptedReply:
 def in_order(*answers: Answer | ModelScript) -> ModelScript:
     """A script that gives these answers one after the other, in each conversation and each run from the first one on.
 
-    An answer may be a function of the request. How far a conversation is, is counted in the request, so a restarted
-    program goes on with the right one. Where there is no answer left, the request fails and the error says so.
+    An answer may be a function of the request. The replies in the request are counted to find the next answer, so a
+    restarted program goes on with the right one. If no answer is left, the request fails and the error says so.
 
     >>> publish = ScriptedModel(in_order(use("publish", title="Bees"), lambda request: f"Done: {last_text(request)}"))
     """
@@ -184,7 +185,7 @@ class ScriptedModel:
 
 
 def with_ids(request: Request, calls: Sequence[Call]) -> list[Call]:
-    """The calls, those without an id named by their place in the conversation."""
+    """The calls; those without an id get one from their place in the conversation."""
     if all(call.id for call in calls):
         return list(calls)
     before = sum(len(said.calls) for said in request.messages if isinstance(said, AssistantMessage))

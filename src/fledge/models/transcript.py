@@ -1,8 +1,9 @@
-"""What every adapter does to a transcript before it writes it in its provider's words.
+"""The cleaning of a transcript that all adapters share, before each writes it in the format of its protocol.
 
 Transcripts outlive models: ids that one provider gave may repeat or be refused by another, a model may have called a
-tool by a name that no tool can have, arguments may be broken JSON, texts may hold what UTF-8 cannot. What leaves here
-is acceptable to all, and the same for the same transcript, so that provider caches keep matching.
+tool by a name that no tool can have, arguments may be broken JSON, texts may hold characters that UTF-8 cannot. The
+cleaned transcript is acceptable to all providers, and the same for the same transcript, so that provider caches keep
+matching.
 """
 
 import re
@@ -15,12 +16,12 @@ from fledge.core.schema import JsonObject
 from fledge.models.base import AssistantMessage, Call, ModelMessage, Thinking, ToolMessage
 
 NO_TEXT = "(no text)"
-"""Stands for a message that says nothing, where a provider refuses emptiness."""
+"""Stands for an empty message, where a provider refuses one."""
 NO_OUTPUT = "(no output)"
 BUDGETS: Mapping[Thinking, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
 """Tokens to think with, by level."""
 _ANSWER_TOKENS = 8192
-"""What stays for the answer beside the thinking, unless less was asked for."""
+"""The tokens that remain for the answer beside the thinking, unless the request asks for fewer."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -29,7 +30,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def with_clean_calls(messages: Sequence[ModelMessage], allowed: re.Pattern[str]) -> list[ModelMessage]:
     """The messages with call ids that match `allowed` and occur once, and names that every provider accepts.
 
-    Results follow their calls' new ids. Where a step's ids repeat, results belong to them in the order of the calls.
+    Results get the new ids of their calls. Where the ids of a step repeat, the results belong to the calls in order.
     """
     cleaned: list[ModelMessage] = []
     seen: set[str] = set()
@@ -63,12 +64,13 @@ def with_clean_calls(messages: Sequence[ModelMessage], allowed: re.Pattern[str])
 
 
 def with_room(max_tokens: int, thinking: Thinking) -> int:
-    """The token limit with room to think: thinking counts as output. No more is added than leaves room to answer."""
+    """The token limit with room to think, because thinking counts as output. It is raised by no
+    more than leaves `_ANSWER_TOKENS` for the answer beside the thinking, or `max_tokens` if they are fewer."""
     return max(max_tokens, BUDGETS.get(thinking, 0) + min(max_tokens, _ANSWER_TOKENS))
 
 
 def is_object(arguments: str) -> bool:
-    """Whether a call's arguments are a JSON object."""
+    """True if a call's arguments are a JSON object."""
     try:
         _object.decode(arguments)
     except (msgspec.MsgspecError, UnicodeError):
@@ -77,14 +79,14 @@ def is_object(arguments: str) -> bool:
 
 
 def object_text(arguments: str) -> str:
-    """The arguments as the text of a JSON object: as they are, or told as broken where they are not one."""
+    """The arguments as the text of a JSON object: as they are, or inside `invalid_json` if they are not an object."""
     if is_object(arguments):
         return arguments
     return msgspec.json.encode({"invalid_json": _speakable(arguments)}).decode()
 
 
 def encoded(body: JsonObject) -> bytes:
-    """The body as JSON. What UTF-8 cannot hold (lone surrogates) becomes a question mark."""
+    """The body as JSON. A character that UTF-8 cannot hold (a lone surrogate) becomes a question mark."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """Connections to one service, by aiohttp: a request out, the answer's head and its body in pieces back.
 
-What aiohttp may raise becomes an `OSError` here, in words that say what to do. Redirects, cookies and compression are
-switched off: a redirect would carry the key to another place. What an answer means is not known here.
+Exceptions of aiohttp become an `OSError` here, in words that say what to do. Redirects, cookies and compression are
+switched off: a redirect would carry the key to another place. The meaning of an answer is not known here.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from fledge.errors import BadInput
 from fledge.models.http import HttpLimits
 
 REST_S = 60.0
-"""How long an unused connection is kept. Services close theirs after 5 s to some minutes; that is seen."""
+"""Seconds that an unused connection is kept. Services close theirs after 5 s to some minutes, which is noticed."""
 LAST_BYTES_S = 0.5
-"""How long to wait for the end of an answer that has said everything: seeing it keeps the connection usable."""
+"""Seconds to wait for the end of an answer that has no more content: reading it keeps the connection usable."""
 MOST_LINE_BYTES = 16 * 1024
 LARGE_BYTES = 1024 * 1024
-"""From here on aiohttp warns of a body in one piece: sending it would hold up the event loop."""
+"""From this size on aiohttp warns of a body in one piece: sending it would block the event loop."""
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -51,7 +51,7 @@ class HttpAnswer:
         return bytes(raw)
 
     async def to_the_end(self) -> None:
-        """See the end of the body, if it comes soon, so that the connection can serve the next request."""
+        """Read to the end of the body, if it comes soon, so that the connection can serve the next request."""
         if self._response.content.at_eof():
             return
         async with asyncio.timeout(LAST_BYTES_S):
@@ -67,7 +67,7 @@ class Connections:
     """The connections to the service at `base_url`, of one event loop."""
 
     def __init__(self, base_url: str, env: Environment, ca_file: str | None, limits: HttpLimits) -> None:
-        """`env` names proxies and certificates, `ca_file` those of authorities that are believed besides."""
+        """`env` names proxies and certificates, `ca_file` certificates of additional authorities to trust."""
         self._base, self._proxy = base_url, proxy_for(base_url, env)
         tls = tls_context(env, ca_file) if base_url.startswith("https:") else True
         self._session = aiohttp.ClientSession(
@@ -86,14 +86,14 @@ class Connections:
     async def send(self, path: str, fields: Headers, body: bytes | None = None) -> HttpAnswer:
         """Send the request, a GET unless it has a body; the answer once its head has come. Raises `OSError`.
 
-        A kept connection may be closed by the service in the moment it is used again. If no byte came back, the request
-        is sent once more. It may have been read, and in general a POST must not be repeated (RFC 9110 §9.2.2); but this
-        one asks for words. The worst is a bill for words nobody got, and whoever called would ask again anyway, as the
-        official clients do.
+        The service may close a kept connection in the moment in which it is used again. If no byte came back, the
+        request is sent once more. The service may have read it, and in general a POST must not be repeated (RFC 9110
+        §9.2.2); but this one only asks for a reply. At worst the user pays for a reply that never arrived, and the
+        calling code would send the request again anyway, as the official clients do.
         """
         for name, value in fields.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                # Not repeated: it may be a key.
+                # The value is not shown: it may be a key.
                 raise BadInput(
                     "headers", f"the value for {name!r} must be one that a header can carry: printable, on one line"
                 )
@@ -128,7 +128,7 @@ def short_connections(base_url: str, env: Environment, ca_file: str | None, seco
 
 @lru_cache(64)
 def _address(base: str, path: str) -> URL:
-    """The address of a method of a service: few, each asked again and again."""
+    """The parsed address of a method of a service, cached: there are few, and each is used again and again."""
     return URL(base + path)
 
 
@@ -159,7 +159,7 @@ def _told(error: Exception, proxy: Proxy | None) -> OSError:
 
 
 def credentials_wanted(proxy: Proxy | None) -> str:
-    """What is said where a proxy wants a name and a password, or others."""
+    """The error text for a proxy that wants a name and a password, or refuses those that it got."""
     variable = "" if proxy is None else proxy.variable
     return f"the proxy {_shown(proxy)} refuses the credentials: set {variable}=http://user:password@host:port"
 

@@ -1,10 +1,10 @@
 """One commit: the rows that a decision reads and changes, all in the same transaction, and the events it leads to.
 
 It knows no rule. `effects.apply` takes an event up: `core.lifecycle` decides what it means, and rows are changed as
-that asks. What one change leads to elsewhere is put into the queue here (`then`), and taken up afterwards, first in,
-first out. Hints for the engine, such as that a session may now be claimed, are collected on the way; losing them loses
-nothing, for the rows say the same. A driver's lease is checked here too: every write for a driver or for a tool that
-it runs begins with that check.
+that asks. Events that one change causes elsewhere are put into the queue here (`then`), and taken up afterwards, first
+in, first out. Hints for the engine, such as that a session may now be claimed, are collected on the way; losing them
+loses nothing, for the rows say the same. A driver's lease is checked here too: every write for a driver or for a tool
+that it runs begins with that check.
 """
 
 from collections.abc import Mapping, Sequence

@@ -116,9 +116,9 @@ def _take_up(c: Commit, key: str, event: ev.Event | TurnInput) -> None:
 
 
 def move_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = None) -> Turn | None:
-    """Take up an event of a session's turns with all that follows, and answer what the session is at afterwards.
-    Nothing happens to one that takes no turns, and the answer is None: a live run, a program, a deleted session.
-    `before`: what it was at, where its place in the queue is taken."""
+    """Take up an event of a session's turns with all that follows, and return the state of the turns afterwards.
+    Nothing happens to a session that takes no turns (a live run, a program, a deleted session), and None is returned.
+    `before`: the state before its place in the queue was taken."""
     after = order_turn(c, session, event, before)
     settle(c)
     return after
@@ -442,7 +442,7 @@ APPLIED_BY: Final[dict[type[fx.Effect], Callable[[Commit, Run, Any], object]]] =
     fx.DeleteSession: lambda c, run, effect: _delete_session(c, run),
     fx.Forget: _forget,
 }
-"""The function that carries out each effect of a run's decisions on rows. What must happen outside becomes a hint, and
+"""The function that carries out each effect of a run's decisions on rows. Work outside the database becomes a hint, and
 stays readable from rows."""
 
 

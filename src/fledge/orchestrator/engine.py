@@ -1,9 +1,9 @@
 """The loop: due → transition → commit → perform. One task group owns everything it starts.
 
 No timer lives only in memory: each pass asks the rows what is due, does it, and sleeps until the next due time or until
-a commit says that something changed. Starting on a store that another process left behind is the same loop. What the
-engine may not do itself (think, call hooks, remove files) is the performer's. `Changes` lets a caller wait until rows
-say something; `kill_outcome` waits until a kill is decided.
+a commit says that something changed. Starting on a store that another process left behind is the same loop. The
+performer does what the engine may not do itself (think, call hooks, remove files). `Changes` lets a caller wait until
+rows say something; `kill_outcome` waits until a kill is decided.
 """
 
 import asyncio
@@ -726,7 +726,7 @@ class Changes:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waiting: dict[str | None, set[asyncio.Event]] = {}
-        """By session: those who wait until it moves; by None, until any does."""
+        """By session: the events to set when it moves; by None: those to set when any session does."""
         self._closed = False
         engine.on_move(self._moved)
 

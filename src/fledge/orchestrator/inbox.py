@@ -3,7 +3,7 @@ appends them.
 
 A completion is one row from the commit that fixed the outcome on. It is put into an inbox, perhaps moved to another,
 and consumed once, or it is given up and stands on the undelivered list. When and in what order rows may enter is
-decided in `core.inbox`. What is said outside goes through `outbox`.
+decided in `core.inbox`. Messages to the outside go through `outbox`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -104,7 +104,7 @@ NOWHERE: Final[tuple[str, RouteSource]] = ("", "fallback")
 
 
 class RunInbox:
-    """The inbox of a live run. It reads with its work; what it says is its result, and goes to no channel."""
+    """The inbox of a live run. It reads rows as part of its work; its reply is its result, and goes to no channel."""
 
     @staticmethod
     def standing(c: Commit, session: str) -> rules.RequesterState:
@@ -545,8 +545,8 @@ def waiting_items(c: Commit, session: str, rows: Sequence[InboxRow]) -> list[rul
 
 
 def mode_of(c: Commit, session: str, kind: Literal["completion", "send"], origin: str) -> rules.QueueMode:
-    """The queue mode of a completion or a message for this session. What agents say to each other has turns of its own
-    in any mode."""
+    """The queue mode of a completion or a message for this session. Messages between agents have turns of their own in
+    any mode."""
     if kind == "completion" and not c.rules.queues:
         return c.rules.queue.mode
     inbox = inbox_of(c, session)

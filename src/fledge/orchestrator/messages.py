@@ -2,9 +2,9 @@
 from the system (events and heartbeats).
 
 Each step is part of one commit: the sender's, and then those that end turns. So a message goes on exactly once wherever
-a process dies. What follows what in an exchange is decided in `core.exchange`; the caller checks who may send to whom.
-A request's end follows from rows: the row that carries its words, the turn that reads that row, and how that turn ends.
-Nothing here waits.
+a process dies. The order of the messages of an exchange is decided in `core.exchange`; the caller checks who may send
+to which session. A request's end follows from rows: the row that carries its words, the turn that reads that row, and
+how that turn ends. Nothing here waits.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     lease: Lease | None = None
     """Of the driver whose tool call this is; None for a person."""
     generations: Mapping[str, int] | None = None
-    """Stop generations that the sender's turn stored when it opened; None for a person, whom no stop has ended."""
+    """Stop generations that the sender's turn stored when it opened; None for a person, who is never stopped."""
     opens: bool = False
     """A conversation that does not exist yet is made."""
 
@@ -169,7 +169,7 @@ def _post(c: Commit, exchange: Exchange, words: str) -> None:
 
 
 def exchanges_answered(c: Commit, session: str, reply: str, owes: Owes = "nothing") -> None:
-    """A turn is over with this reply: whatever it answers goes on, or has its answer."""
+    """A turn is over with this reply: the exchanges that it answers go on, or have their answer."""
     for exchange in exchanges.unanswered(c, session, owes):
         move = rules.answered(exchange, reply, c.tx.exchanges.hops_made(exchange.root))
         after = move.exchange

@@ -1,4 +1,4 @@
-"""Sending from the outside in: read what was asked, find whom it means, check who may, send, wait for the answer.
+"""Sending from the outside in: read the request, find the session, check the permission, send, wait for the answer.
 
 One door for the tool, slash commands, the Python API and the gateway. The message and its checks are one commit; the
 wait for the answer holds nothing but the caller. A wait that a crash cut short is taken up by asking again with the
@@ -98,7 +98,7 @@ class Messenger:
 
         return await self.changes.until(look, [exchange.target], exchange.until_at) or exchange
 
-    # ---- reading what was asked
+    # ---- reading the request
 
     def _begin(self, c: Commit, params: SendParams, caller: Caller) -> Exchange:
         check_lease(c, caller.session, caller.lease)

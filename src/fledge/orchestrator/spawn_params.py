@@ -124,7 +124,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     key: str = ""
     """Names this very call where it may be repeated; used where no `idempotencyKey` is given."""
     generations: Mapping[str, int] | None = None
-    """Of the calling turn; None for a program or a person, whom no stop of ours has ended."""
+    """Of the calling turn; None for a program or a person, which are never stopped."""
     lease: Lease | None = None
     """Of the driver whose tool call this is; None for a program or a person."""
     tools: frozenset[str] | None = None
@@ -193,8 +193,8 @@ class Host(Protocol):
 def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str) -> SpawnRequest:
     """The request as the configuration completes it; the child will be called `unique`.
 
-    Raises BadInput or Refused where the parameters do not fit together. What else forbids the spawn is on the request
-    as its objection.
+    Raises BadInput or Refused where the parameters do not fit together. Any other reason against the spawn is on the
+    request as its objection.
     """
     if not params.task.strip():
         raise BadInput("task", "must not be empty")

@@ -57,7 +57,7 @@ class Maker(Host, Protocol):
         ...
 
     async def make(self, request: SpawnRequest) -> None:
-        """Make what the run leaves outside the database. Raises if it cannot; what it made by then is removed later."""
+        """Make the run's files and folders. Raises if it cannot; those that it made by then are removed later."""
         ...
 
 

@@ -140,7 +140,7 @@ class Taken(Value):
 
 
 TurnContinues = Literal["on", "over"]
-"""Whether the driver has more to do after it said its last word."""
+"""After the final reply: `on` if the driver has more to do, else `over`."""
 FailureCause = Literal["error", "budget", "limit"]
 """Why a turn cannot go on."""
 
@@ -331,7 +331,7 @@ def program_came(c: Commit, brings: Callable[[Spec], bool], after: str = "") -> 
 
 
 class Attempt:
-    """A turn of a live run: what ends it is a signal to the run."""
+    """A turn of a live run: its end is a signal to the run."""
 
     @staticmethod
     def claim(c: Commit, place: QueuePlace, owner: str) -> Taken | None:
@@ -516,7 +516,7 @@ def recovered(c: Commit, drive: Drive) -> None:
 def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
     """A foreign runtime finished after its outcome was fixed: announced once, as late, unless the run is archived.
 
-    Not fenced: its driver is long superseded. What belongs to an older attempt counts for nothing.
+    Not fenced: its driver is long superseded. A result of an older attempt is ignored.
     """
     run = c.find(session)
     if run is not None and run.ended is not None:
@@ -548,7 +548,7 @@ def _left_behind(c: Commit, session: str) -> str:
 
 
 class Talk:
-    """A turn that answers: what ends it is a reply."""
+    """A turn that answers: it ends with a reply."""
 
     @staticmethod
     def claim(c: Commit, place: QueuePlace, owner: str) -> Taken | None:

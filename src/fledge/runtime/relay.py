@@ -20,7 +20,7 @@ from fledge.runtime.feed import Feed
 from fledge.store.base import Cluster, Tx
 
 MOST_WAITING: Final = 512 * 1024
-"""Characters that wait to be sent; what is more is lost."""
+"""Characters that wait to be sent. At more, all waiting events are dropped, and their number is sent instead."""
 MOST_KNOWN: Final = 1000
 """Sessions whose ancestors are remembered."""
 

@@ -1,5 +1,5 @@
-"""The store's SQL for PostgreSQL. Statements and the schema are written once, in SQLite's words; what PostgreSQL says
-otherwise is translated here, once for each statement.
+"""The store's SQL for PostgreSQL. Statements and the schema are written once, in SQLite's dialect; where PostgreSQL's
+differs, they are translated here, once for each statement.
 
 - Parameters are `$1`, `$2`; `INDEXED BY` and the order of a `CROSS JOIN … ON` are for SQLite's planner only.
 - A column beside `min(number)` is that of the row with the smallest.

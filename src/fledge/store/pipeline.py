@@ -192,7 +192,7 @@ class Pipe:
         return rows
 
     def close(self) -> None:
-        """Close the connection. What was not committed is undone."""
+        """Close the connection. A transaction that was not committed is undone."""
         if not self._is_closed:
             self._is_closed = True
             self._sent.clear()

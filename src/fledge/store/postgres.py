@@ -62,7 +62,7 @@ MISSED: Final = 64
 """The changes of so many commits are read by a writer that has missed them. One that has missed more forgets all that
 it remembers."""
 COMMITS: Final = 1024
-"""How many commits are kept. What became of an older one, whose answer was lost, cannot be found out."""
+"""How many commits are kept. The outcome of an older one, whose answer was lost, cannot be found out."""
 TRIM: Final = 16
 """After how many commits the oldest are deleted."""
 _STOPPED: Final = "25P03"
@@ -164,7 +164,7 @@ class PostgresStore(ThreadedStore):
         if not alone:
             self._tx.unit.changes = RowChanges()
         self._seen = _CommitId(0, "")
-        """The last commit that is known here: what is remembered of rows is as it left them."""
+        """The last commit that is known here: rows in memory are as it left them."""
         self._was_me = False
         """This process wrote last."""
         self._xid = ""
@@ -329,8 +329,8 @@ class PostgresStore(ThreadedStore):
             job.error = job.error or failed
 
     def _begin(self) -> None:
-        """Begin a transaction as the only writer of all processes. What is remembered of the rows that others have
-        changed since is dropped; an engine that works alone stops then, because another one has taken its place."""
+        """Begin a transaction as the only writer of all processes. Rows in memory that others have changed since are
+        dropped; an engine that works alone stops then, because another one has taken its place."""
         try:
             pipe = self._link.pipe(self._retake)
         except StoreLost:

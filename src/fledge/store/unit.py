@@ -396,7 +396,7 @@ class Unit:
         return empty
 
     def ask_empty(self, *tables: str) -> None:
-        """Whether these tables have any row is asked soon."""
+        """Send the queries of `is_empty` for these tables ahead: their answers are needed soon."""
         self.ahead(*((_ANY.format(table),) for table in tables if table not in self._empty))
 
     def _plan(self, sql: str) -> _Plan:
@@ -433,7 +433,7 @@ class Unit:
                 memory.values.clear()
 
     def drop_changed(self, changed: dict[str, ChangedRows | None]) -> None:
-        """Another writer has changed these rows: what is known of them, and what follows from it, is dropped."""
+        """Another writer has changed these rows: their cached values, and values derived from these, are dropped."""
         for table, rows in changed.items():
             if rows is None:
                 self._lose(table)

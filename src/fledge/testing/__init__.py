@@ -1,12 +1,12 @@
 """Fakes that implement fledge's own protocols, for its tests and for yours: no patching, no sleeping.
 
 `ManualClock` and `run_virtual` make time a variable, `SeededIds` make names repeatable, `InlineStore` runs jobs in the
-caller's thread on a real SQLite file, `ScriptedModel` answers from a script (a function, rules, or answers
-`in_order`), `ScriptedPerformer` plays the whole world from a script, `CrashPoint` ends the process before or after a
-chosen transaction. For programs of yours: `run_program` runs one in virtual time, and `survives_crashes` ends one at
-every commit or at some, starts it again, and checks what comes of it.
+caller's thread on a real SQLite file, `ScriptedModel` answers from a script (a function, rules, or answers `in_order`),
+`ScriptedPerformer` plays every session from a script, `CrashPoint` ends the process before or after a chosen
+transaction. For programs of yours: `run_program` runs one in virtual time, and `survives_crashes` ends one at every
+commit or at some, starts it again, and checks the result.
 
-What holds of virtual time: it passes only when every coroutine waits and no thread or process works for the loop.
+The rule of virtual time: it passes only when every coroutine waits and no thread or process works for the loop.
 
 - Threads: `asyncio.to_thread`, `run_in_executor`, plain (not async) tools and hooks, the built-in file tools, worktrees
   and folders of children, the SQLite store. They take no virtual time, so no deadline fires because of them.
@@ -70,7 +70,7 @@ __all__ = [
 
 
 _HOMES = {"run_program": "fledge.testing.program", "survives_crashes": "fledge.testing.crashes"}
-"""They open folders, which fakes alone need not pay for."""
+"""Imported at the first use: they need all that opens a folder, which tests with fakes alone do not load."""
 
 
 def __getattr__(name: str) -> Any:

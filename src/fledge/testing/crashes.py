@@ -1,7 +1,7 @@
 """`survives_crashes`: play a program in processes that are ended at chosen commits, start it again, and check the end.
 
-For users' programs; `fledge.testing` has it. Processes are forked, so everything the program is given (models, tools,
-agents) is there in each of them, and time is virtual and goes on from one process to the next. Linux and macOS.
+For users' programs; `fledge.testing` exports it. Processes are forked, so everything the program is given (models,
+tools, agents) is there in each of them, and time is virtual and goes on from one process to the next. Linux and macOS.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ def _check_arguments(main: object, check: object, points: object) -> None:
 
 
 def _spread(points: list[_Point], most: int | None) -> list[_Point]:
-    """So many of the points, from the first to the last, evenly."""
+    """At most `most` of the points, evenly from the first to the last; None for all."""
     if most is None or most >= len(points):
         return points
     last = max(1, most - 1)
@@ -115,8 +115,8 @@ class _Play:
         self._main, self._check, self._patience_s, self._options = main, check, patience_s, options
 
     def whole(self, point: _Point | None = None) -> tuple[str, int]:
-        """Crash there, if anywhere, and play on to the end; answers what is wrong with that, and how many commits the
-        last process of the program took."""
+        """Crash at this point, if any, and play on to the end; returns the fault, empty if there is none, and the
+        number of commits of the program's last process."""
         points = [_NOWHERE] if point is None else [point, _NOWHERE]
         with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 16) as memory:
             memory[:16] = struct.pack("dq", START, 0)
@@ -127,10 +127,10 @@ class _Play:
             return found, commits
 
     def _process(self, folder: Path, memory: mmap.mmap, acts: Acts, point: _Point) -> str:
-        """Do this in a process of its own; answers why it failed, empty if it did not, or crashed as it was to."""
+        """Run this in a process of its own; returns why it failed, empty if it did not fail or crashed as planned."""
         report = folder / "failed"
         with warnings.catch_warnings():
-            # A thread that only waits, as of a test runner, is no harm: the child uses none of its locks.
+            # A thread that only waits, such as a test runner's, does no harm: the child uses none of its locks.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""`run_program`: a program of the user's in virtual time, on a folder of its own; `fledge.testing` has it.
+"""`run_program`: a user's program in virtual time, on a folder of its own; `fledge.testing` exports it.
 
 It is `fledge.run_sync` for tests: no settings of the developer count, nothing waits, nothing stays behind.
 """
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def run_program(main: Callable[[Fledge], Awaitable[T]], **options: Any) -> T:
-    """Run `main(fl)` on a new folder in virtual time, and answer what it returns: hours pass at once.
+    """Run `main(fl)` on a new folder in virtual time, and return its result: hours pass at once.
 
-    `options` are those of `fledge.open`; without them no settings count and the workspace is an empty folder. What must
-    hold if the program is killed in the middle is for `survives_crashes`.
+    `options` are those of `fledge.open`; without them no settings count and the workspace is an empty folder. Use
+    `survives_crashes` to test what holds after the program was killed in the middle.
 
     >>> async def main(fl):
     ...     run = await fl.spawn("Say hello")

@@ -125,7 +125,7 @@ class CrashPoint:
 
         result = await self._store.transact(counted)
         if self._when == "after" and number == self._nth:
-            os._exit(self._code)  # nobody has heard that it is done
+            os._exit(self._code)  # before a caller has its result
         return result
 
     async def read(self, job: Callable[[Tx], T]) -> T:

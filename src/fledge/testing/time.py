@@ -1,6 +1,6 @@
-"""Time as a variable: clocks that are moved by hand, and event loops whose time jumps whenever everybody waits.
+"""Time as a variable: clocks that are moved by hand, and event loops whose time jumps whenever every coroutine waits.
 
-What virtual time waits for is listed at the top of `fledge.testing`.
+The top of `fledge.testing` lists the work that virtual time waits for.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 START: Instant = 1_800_000_000.0
-"""Where test time begins."""
+"""The time at which virtual clocks begin."""
 PATIENCE_S = 120.0
 """How many real seconds virtual time waits for a thread or process; far more than any of ours takes."""
 
@@ -67,7 +67,7 @@ class VirtualClock(SystemClock):
             self._loop = asyncio.get_running_loop()
 
     def now(self) -> Instant:
-        """Seconds since the epoch, from where it was started."""
+        """Seconds since the epoch; `start` when the loop's time is 0."""
         with suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         if self._loop is None:
@@ -125,20 +125,20 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time jumps. It knows of everything that works for it in threads and processes."""
+    """A loop whose time jumps. It counts the threads and processes that work for it."""
 
     def __init__(self, patience_s: float) -> None:
         self.jumping = _JumpingSelector(patience_s)
         super().__init__(self.jumping)
         self._threads: Executor | None = None
-        # A timer is due within this of its time. The machine's own billionth is lost in a time of months.
+        # Timers due within this time run now. The default, a billionth of a second, is lost by rounding after months.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self.jumping.time
 
     def hold_time(self) -> Callable[[], None]:
-        """Let no time pass until the answer is called; see `fledge.clock.hold_time`."""
+        """Let no time pass until the returned function is called; see `fledge.clock.hold_time`."""
         is_held = True
         self.jumping.held += 1
 
@@ -174,7 +174,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
             self.call_soon_threadsafe(release)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Join the threads, unless one of them is stuck: then whoever made it so must hear of it."""
+        """Join the threads, unless one of them is stuck: the caller must get the error that reports it."""
         if self.jumping.has_given_up:
             return
         release = self.hold_time()
@@ -223,7 +223,7 @@ def run_virtual(main: Coroutine[Any, Any, T], patience_s: float = PATIENCE_S) ->
     """Run a coroutine in virtual time: every wait ends at once, in the right order.
 
     Time stands still while a thread or process works for the loop, at most `patience_s` real seconds; then it is a
-    `RuntimeError`. What counts as work is listed at the top of this file.
+    `RuntimeError`. The top of `fledge.testing` lists what counts as work.
     """
     with virtual_runner(patience_s) as runner:
         return runner.run(main)

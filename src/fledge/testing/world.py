@@ -17,7 +17,7 @@ from fledge.store.base import InboxRow, OutboxPost, Spec
 
 
 def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool"], str]]) -> int:
-    """Commit a step: its entries, then what may enter at this boundary; answers how many rows did."""
+    """Commit a step: its entries, then the inbox rows that may enter at this boundary; returns the number of rows."""
     turns.fence(c, drive)
     for kind, text in entries:
         transcripts.write(c, drive.session, Replied(text) if kind == "assistant" else Resulted(0, 0, "", "step", text))
@@ -27,7 +27,7 @@ def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool
 
 
 def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> TurnContinues:
-    """Yield: `over` if the turn waits, `on` if what it would wait for was unread. Refused as `judge_yield` says."""
+    """Yield: `over` if the turn waits, `on` if it has read unread completions. Refused as `judge_yield` says."""
     verdict = turns.judge_yield(c, drive, terms)
     policy.enforce(verdict if isinstance(verdict, policy.Refusal) else None)
     if verdict == "read":
@@ -55,7 +55,7 @@ class Stage:
         return self.drive.run
 
     async def sleep(self, seconds: float) -> None:
-        """Take time."""
+        """Let so much time pass."""
         await pause(self.engine.clock, seconds)
 
     async def task(self) -> str:
@@ -64,7 +64,7 @@ class Stage:
         return next((entry.body for entry in reversed(entries) if entry.kind == "user"), "")
 
     async def inbox(self) -> list[InboxRow]:
-        """What is unread."""
+        """The unread rows of the inbox."""
         return await self.engine.store.read(lambda tx: tx.inbox.unread(self.session))
 
     async def spawn(self, task: str, *, limits: policy.Limits | None = None, **terms: Any) -> str:
@@ -101,7 +101,7 @@ class Stage:
         await self.engine.commit(turns.recovered, self.drive)
 
     async def wait(self, asked: ev.YieldCondition | None = None, wait_s: float | None = None) -> None:
-        """Yield; the turn goes on if what it would wait for was unread."""
+        """Yield; if completions are unread, the turn reads them and goes on."""
         terms = policy.YieldTerms(asked, wait_s)
         self.over = await self.engine.commit(wait, self.drive, terms) == "over"
 

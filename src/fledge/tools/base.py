@@ -1,8 +1,8 @@
-"""What a tool is: a typed function with a schema, and flags that say how it may be run.
+"""Tools: typed functions with a schema, and flags that say how they may be run.
 
-`@tool` derives name, description and schema from the function; `Tool.call` turns whatever a model sent as arguments
-into a checked call, and whatever goes wrong into a result the model can read. Nothing here knows sessions or models'
-wire formats; what a tool may touch arrives in its `ToolContext`.
+`@tool` derives name, description and schema from the function; `Tool.call` checks the arguments that a model sent,
+calls the function, and turns every failure into a result that the model can read. Nothing here knows sessions or
+models' wire formats; a tool learns from its `ToolContext` which folders it may touch.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from fledge.tools.signature import ToolFunction, arguments_of, is_async, name_of
 
 TIMEOUT_S: Final = 120.0
 MAX_CHARS: Final = 50_000
-"""How much of a result a model gets to see, unless the tool says otherwise."""
+"""How many characters of a result a model sees, unless the tool has a limit of its own."""
 MAX_ERROR_CHARS: Final = 2_000
 THREAD_GRACE_S: Final = 1.0
 """How long a stopped call waits for its thread, which cannot be ended from outside."""
@@ -87,15 +87,15 @@ class ToolContext(Struct, frozen=True, kw_only=True):
 
 
 ApprovalMode = Literal["ask", "never"]
-"""Whether a tool asks a person before each call, as the setting `tools.<name>.approval` says it."""
+"""Whether a person must approve each call of a tool; the values of the setting `tools.<name>.approval`."""
 AsksPerson = Callable[[Mapping[str, Any], ToolContext], bool]
-"""Whether a call with these arguments, in this place, needs a person's yes."""
+"""Returns True if a person must approve a call with these arguments, in this context."""
 Commands = Callable[[Mapping[str, Any]], str]
-"""The command that a call with these arguments gives to a shell; empty if it asks for more than that."""
+"""Returns the command that a call with these arguments gives to a shell; empty if the call asks for more than that."""
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
-    """What a call came to, in words for the model, and in images for models that take them."""
+    """The result of a call: text for the model, and images for models that take them."""
 
     text: str
     is_error: bool = False
@@ -103,7 +103,7 @@ class ToolResult(Struct, frozen=True, omit_defaults=True):
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """A function a model may call. Called like a function, it is the function it was made from."""
+    """A function that a model may call. Calling the tool itself calls the function that it was made from."""
 
     name: str
     description: str
@@ -114,25 +114,25 @@ class Tool(Struct, frozen=True, kw_only=True):
     read_only: bool
     """It changes nothing."""
     timeout_s: float | None
-    """None: it keeps time itself."""
+    """None: the tool limits its time itself."""
     max_chars: int
     function: ToolFunction
     arguments: type[Struct]
-    """What the arguments are read into: a field per parameter."""
+    """The struct that the arguments are read into: a field per parameter."""
     context_parameter: str | None = None
-    """The parameter that is given the context; no argument of a model's has its name. None: it is given no context."""
+    """The parameter that receives the context; no argument of a model has its name. None: no parameter receives it."""
     takes: Literal["parameters", "struct"] = "parameters"
     """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
     approval: ApprovalMode | None = None
-    """Whether each call needs a person's yes where the settings do not say; None: as for any other tool."""
+    """Whether a person must approve each call if the settings do not say; None: the default for its name counts."""
     asks: AsksPerson | None = None
-    """Says of which calls a person must be asked, whatever the settings say."""
+    """Decides for each call whether a person must approve it, whatever the settings say; None: for no call."""
     commands: Commands | None = None
-    """Of a tool whose calls are commands: what they are. Rules of a person can be made for no other tool."""
+    """For a tool of shell commands: returns the command of a call. A person can make rules for no other tool."""
     answers: Literal["text", "json"] = "text"
     """json: a refusal is an object with `status` and `error`, as its other answers are objects."""
     hosted: bool = False
-    """The model's provider carries it out: it is a right of the session, and not shown as one of our tools."""
+    """The model's provider carries it out: the session may use it, but it is not shown as one of our tools."""
 
     def __post_init__(self) -> None:
         """Refused: an argument under the name of the context. The one would overwrite the other."""
@@ -144,9 +144,9 @@ class Tool(Struct, frozen=True, kw_only=True):
         return self.function(*args, **kwargs)
 
     def read_arguments(self, raw: str) -> Struct:
-        """The arguments that a model sent. Refused by `BadInput`: what is not JSON or does not fit.
+        """The arguments that a model sent, decoded. Raises `BadInput` if they are not JSON or do not fit.
 
-        Nothing at all stands for no arguments: that is what some models send.
+        An empty text counts as no arguments, because some models send that.
         """
         try:
             return read_params(self.arguments, _json_value(raw if raw.strip() else "{}"), "arguments").params
@@ -154,14 +154,14 @@ class Tool(Struct, frozen=True, kw_only=True):
             raise BadInput(error.field, f"{error.problem}. {self.usage}") from None
 
     def needs_person(self, raw_arguments: str, context: ToolContext) -> bool:
-        """True if a person must be asked about this very call; not about one that is refused anyway."""
+        """True if `asks` requires a person's approval of this call; False if the call will be refused anyway."""
         try:
             return self.asks is not None and self.asks(named_arguments(self.read_arguments(raw_arguments)), context)
         except (FledgeError, OSError):
             return False
 
     def command(self, raw_arguments: str) -> str:
-        """The command of this call; empty if it is none, or more than that."""
+        """The shell command of this call; empty if it is not just a command, or will be refused anyway."""
         try:
             return "" if self.commands is None else self.commands(named_arguments(self.read_arguments(raw_arguments)))
         except BadInput:
@@ -173,9 +173,9 @@ class Tool(Struct, frozen=True, kw_only=True):
         return self.takes == "struct" or self.context_parameter is not None
 
     async def call(self, raw_arguments: str, context: ToolContext) -> ToolResult:
-        """Run the function with these arguments. Whatever it raises is an error result; only a real stop goes through.
+        """Run the function with these arguments. Any exception becomes an error result; only a real stop is raised.
 
-        A plain function runs in a thread; one that is stopped or out of time is left to finish there, unheard.
+        A plain function runs in a thread; one that is stopped or out of time runs on there, and its result is dropped.
         """
         clock, loop = asyncio.timeout(None), asyncio.get_running_loop()
         ends_at = None if self.timeout_s is None else loop.time() + self.timeout_s
@@ -202,7 +202,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             return self._failed(self._why(error, clock))
 
     def refused(self, status: str, why: str) -> ToolResult:
-        """A refusal, in the shape of its other answers."""
+        """A refusal, in the format of the tool's other answers."""
         if self.answers == "text":
             return self._failed(why)
         return ToolResult(
@@ -217,7 +217,7 @@ class Tool(Struct, frozen=True, kw_only=True):
         return f"It takes: {', '.join(told)}." if told else "It takes no arguments."
 
     def _with(self, arguments: Struct, context: ToolContext) -> Callable[[], Any]:
-        """The function with everything that it takes."""
+        """The function with its arguments, and the context if it takes that."""
         if self.takes == "struct":
             return partial(self.function, context, arguments)
         given = {} if self.context_parameter is None else {self.context_parameter: context}
@@ -378,12 +378,12 @@ def tool_taking(
 
 
 def answering_json(made: Tool) -> Tool:
-    """The same tool, whose arguments are refused by an object with `status` and `error`."""
+    """The same tool, but a refusal of its arguments is a JSON object with `status` and `error`."""
     return replace(made, answers="json")
 
 
 def _with_images(value: Any) -> Any:
-    """A result of images, or of words and images in a list; any other value as it is."""
+    """A `ToolResult` if the value is an image, or a list of texts and images; any other value as it is."""
     parts = value if isinstance(value, list | tuple) else [value]
     images = tuple(part for part in parts if isinstance(part, Image))
     words = [part for part in parts if not isinstance(part, Image)]
@@ -422,7 +422,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
         try:
             return work()
         except StopIteration as error:
-            # A future cannot carry it; whoever waits would wait for ever.
+            # A future cannot carry it; the caller would wait for ever.
             raise RuntimeError("StopIteration") from error
 
     inside = contextvars.copy_context()
@@ -437,7 +437,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 
 def _clean(text: str) -> str:
-    # A store takes neither lone surrogates nor, everywhere, NULs.
+    # No store takes lone surrogates, and not every database takes NULs.
     if text.isascii() and "\x00" not in text:
         return text
     return text.encode("utf-8", "replace").decode().replace("\x00", "␀")

@@ -1,9 +1,9 @@
 """The built-in file tools: `read`, `write`, `edit`, `list`, `grep`. All of them work beneath the workspace, through
-`confine`, and say what they left out. They are plain functions, so they run in threads and block nobody.
+`confine`, and say what they left out. They are plain functions, so they run in threads and do not block the event loop.
 
-Only `grep` is not: Python's `re` can take for ever on a pattern a model makes up, and holds the interpreter while it
-does. So patterns are matched by a process of their own that opens no file (it is fed), has no environment, has bounds
-on memory and processor time, and is killed when its time is over.
+Only `grep` is async: Python's `re` can take for ever on a pattern that a model makes up, and holds the interpreter
+meanwhile. So a process of its own matches the pattern: it opens no file (it reads their contents from a pipe), has no
+environment, has bounds on memory and processor time, and is killed when its time is over.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _GREP_MEMORY: Final = 1 << 30
 _SKIPPED: Final = frozenset({".git"})
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-# Calls of one step run at once; two edits of one file must not lose one. Striped, so that nothing is ever cleaned up.
+# Calls of one step run at once; of two edits of one file none may be lost. A fixed number of locks needs no clean-up.
 _LOCKS: Final = tuple(threading.Lock() for _ in range(64))
 
 PathParam = Annotated[str, Meta(description="path in the workspace")]
@@ -48,12 +48,12 @@ def _open(context: ToolContext) -> Confined:
 
 
 def _at(context: ToolContext, path: str) -> str:
-    """The path from the top of the workspace: relative ones begin where the session works."""
+    """The path from the top of the workspace: a relative one begins in `context.cwd`."""
     return path if not context.cwd or os.path.isabs(path) else f"{context.cwd}/{path}"
 
 
 def _reading(context: ToolContext, path: str) -> tuple[Confined, str]:
-    """What to read a path through, and the path there: the workspace, or a folder that may be read besides."""
+    """The folder to read a path through (the workspace, or another readable folder), and the path to read there."""
     for folder in context.readable:
         if path == str(folder) or path.startswith(f"{folder}/"):
             return Confined(folder), path
@@ -93,7 +93,7 @@ def read(
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
-    """The first of these lines, as many as may be shown."""
+    """The first of these lines, as many as fit into `MAX_SHOWN_CHARS`."""
     shown: list[str] = []
     room = MAX_SHOWN_CHARS
     for line in lines:
@@ -156,7 +156,7 @@ def edit(
         place = _at(context, path)
         text = _decoded(*_bytes_of(workspace, place), place)
         if old not in text and "\r\n" in text:
-            # `read` shows lines without their ends; the file keeps those it has.
+            # `read` shows lines without their ends, so `old` may lack the \r of the file; the file keeps it.
             old, new = (words.replace("\r\n", "\n").replace("\n", "\r\n") for words in (old, new))
         count = text.count(old)
         if count == 0:
@@ -221,14 +221,14 @@ def list_folder(
 
 
 _Entry = tuple[int, str, str, os.stat_result, str]
-"""The folder that something is in, which is held, its name there, its path as shown, its status, where a link leads."""
+"""The open folder of an entry, its name there, its path as shown, its status, and its target if it is a link."""
 
 
 def _entries(
     workspace: Confined, folder: int, depth: int, stop: threading.Event, skipped: frozenset[str] = frozenset()
 ) -> Iterator[_Entry]:
-    """Entries below a held folder, each folder's sorted, folders before what is in them. The folder of an entry is open
-    until the next one is asked for."""
+    """The entries below an open folder: those of each folder are sorted, and a folder stands before its contents. The
+    folder of an entry stays open until the next entry is requested."""
     room = iter(range(MAX_SEEN))
 
     def walk(held: int, above: str, left: int) -> Iterator[_Entry]:
@@ -259,7 +259,8 @@ def _entries(
 
 
 def _named(name: str) -> str:
-    """A name on one line, whatever is in it, so that no file can pass for two or for words of ours."""
+    """A name on one line: control characters are escaped, so that no name can look like two files or like a note of
+    ours."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], name)
 
 
@@ -293,7 +294,7 @@ def grep_tool(seconds: float = GREP_SECONDS) -> Tool:
 async def _search(
     workspace: Confined, path: str, wanted: re.Pattern[str] | None, order: dict[str, object], seconds: float
 ) -> tuple[bytes, int]:
-    """What the worker says of the files, and how many it was not given. Afterwards worker and feeder are gone."""
+    """The worker's output, and the number of files that it was not given. Afterwards worker and feeder have ended."""
     fed, feed = os.pipe()
     try:
         worker = await asyncio.create_subprocess_exec(
@@ -371,7 +372,7 @@ def _feed(
                     out.write(data)
             out.flush()
         except BrokenPipeError:
-            # It has found enough, or was killed.
+            # The worker has found enough, or was killed.
             _discard(out.fileno())
     return skipped
 
@@ -379,7 +380,7 @@ def _feed(
 def _contents(
     workspace: Confined, path: str, wanted: re.Pattern[str] | None, stop: threading.Event
 ) -> Iterator[tuple[str, bytes | None]]:
-    """The file at a path, or the wanted ones below it: shown path, and content; None of one that cannot be read."""
+    """The file at a path, or the wanted files below it: the shown path, and the content; None if it cannot be read."""
     try:
         data, _ = workspace.read(path, MAX_FILE_BYTES + 1)
     except BadInput:
@@ -392,7 +393,7 @@ def _contents(
 
 
 def _discard(descriptor: int) -> None:
-    # What is still buffered would be written at the close: into nothing, then.
+    # Closing the file writes the rest of its buffer: into nothing, then.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, descriptor, inheritable=False)
     os.close(nothing)

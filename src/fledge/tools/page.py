@@ -1,8 +1,8 @@
 """The text of an HTML page: headings, paragraphs, list items and links, as plain lines.
 
 libxml2 (by lxml) reads the markup as events: no tree is built. Input is hostile: nothing in it raises, and a page is
-given up when its time is over, its text is too long, or it is nested deeper than the parser can close quickly.
-Where a page came from, and how, is not known here.
+given up when its time is over, its text is too long, or it is nested deeper than the parser can close quickly. This
+file does not know where a page came from, nor how.
 """
 
 import re
@@ -17,7 +17,7 @@ PIECE: Final = 16 * 1024
 MAX_DEPTH: Final = 512
 """How deep elements may be nested, as in browsers: the parser compares an end tag with every open element."""
 MAX_SECONDS: Final = 2.0
-"""CPU of the thread that reads: a busy machine must not make pages shorter."""
+"""CPU time of the reading thread: a busy machine must not make pages shorter."""
 MAX_TEXT: Final = 1_000_000
 """Characters of text, far more than a model is shown: short links below a long address would grow thirtyfold."""
 MAX_LINK: Final = 500
@@ -36,7 +36,7 @@ _BLOCKS: Final = frozenset(
 
 
 def page_text(html: str, base: str, max_seconds: float = MAX_SECONDS) -> str:
-    """What a reader would see, links with their addresses; a note at the end if the page was given up half way."""
+    """The visible text, links with their addresses; a note at the end if the page was given up half way."""
     from lxml import etree  # when the first page is read: most programs read none
 
     reader = TextReader(base)

@@ -1,7 +1,8 @@
 """Running a program: bounded in time and output, and gone when it is over.
 
-It is the leader of a session and process group of its own, which is killed whole when it ends, runs out of time or is
-cancelled: what it started in the background ends with it. This file does not know what is run, nor who may.
+The program is the leader of a session and process group of its own, which is killed whole when the program ends, runs
+out of time or is cancelled: its background processes end with it. This file does not know which program is run, nor who
+may run it.
 """
 
 import asyncio
@@ -23,12 +24,12 @@ from fledge.egress import Environment
 HEAD_BYTES: Final = 16_000
 TAIL_BYTES: Final = 24_000
 MAX_OUTPUT_BYTES: Final = 100 * 1024 * 1024
-"""A command that writes more is killed: reading it costs, and nobody sees it."""
+"""A command that writes more is killed: reading the output costs time, and most of it is not shown."""
 STOPPED: Final = 124
 GRACE_S: Final = 2.0
 """Between SIGTERM and SIGKILL."""
 DRAIN_S: Final = 0.5
-"""How long output is still read after the whole group was killed: only a process that left the group holds it open."""
+"""How long output is still read after the group was killed: only a process that left the group keeps the pipe open."""
 
 
 class ProcessEnded(Struct, frozen=True):
@@ -53,9 +54,9 @@ async def run(
 ) -> ProcessEnded:
     """Run a program to its end, or kill it and its whole group. Afterwards no process, zombie or descriptor is left.
 
-    It reads `given` and nothing else. What it writes is kept in `kept`; with `heard`, only what it writes to its
-    standard output is, and its errors are handed there as they come. Only a process that made itself a new session
-    survives; in a sandbox, none does.
+    Its input is `given` and nothing else. Its output and errors are collected in `kept`; with `heard`, only its output
+    is, and its errors go to `heard` as they come. Only a process that made itself a new session survives; in a sandbox,
+    none does.
     """
     kept = HeadTail(HEAD_BYTES, TAIL_BYTES) if kept is None else kept
     began = monotonic()
@@ -78,7 +79,7 @@ async def run(
         await _terminate(process, ended, release)
         raise
     finally:
-        # The leader is not reaped yet, so its number still names its group and nobody else's.
+        # The leader is not reaped yet, so its number still names its group and no other.
         _signal(process, signal.SIGKILL)
         try:
             await asyncio.wait({ended}, timeout=GRACE_S)
@@ -103,7 +104,7 @@ async def run(
 
 
 def _start(argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart: bool) -> "subprocess.Popen[bytes]":
-    """The process, with pipes from which its output, and its errors if apart, can be read."""
+    """The started process, with a pipe for its output, and one for its errors if they are kept `apart`."""
     # A file as input: it can never fill up, whether the program reads it or not.
     with tempfile.TemporaryFile() as file:
         file.write(given)
@@ -120,7 +121,7 @@ def _start(argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart
 
 
 async def _end_or_limit(ended: "asyncio.Future[None]", flooded: "asyncio.Future[None]", timeout_s: float | None) -> str:
-    """Wait for the end, and say which limit was met before it; empty if none was."""
+    """Wait for the end or a limit; returns which limit was reached first, empty if the process ended before any."""
     await asyncio.wait({ended, flooded}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     if ended.done():
         return ""
@@ -132,7 +133,7 @@ async def _end_or_limit(ended: "asyncio.Future[None]", flooded: "asyncio.Future[
 async def _terminate(
     process: "subprocess.Popen[bytes]", ended: "asyncio.Future[None]", release: Callable[[], None]
 ) -> None:
-    release()  # from here on it is waited for by the clock, and no longer the clock by it
+    release()  # virtual time may pass from here on: the wait below has a deadline
     _signal(process, signal.SIGTERM)
     await asyncio.wait({ended}, timeout=GRACE_S)
 
@@ -160,7 +161,8 @@ async def _exit_of(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _collect(reading: int, keep: Callable[[bytes], None], flooded: "asyncio.Future[None]") -> "asyncio.Future[None]":
-    """Keep what is written. The answer is done when everyone has closed the pipe, `flooded` when it is too much."""
+    """Keep all output. The returned future is done when every process has closed the pipe, `flooded` at too much
+    output."""
     total = 0
     loop = asyncio.get_running_loop()
     closed: asyncio.Future[None] = loop.create_future()
@@ -198,7 +200,7 @@ class HeadTail:
         self._head_room, self._tail_room = head, tail
 
     def add(self, data: bytes) -> None:
-        """Take more of it."""
+        """Add a piece of the text."""
         self.total += len(data)
         fits = self._head_room - len(self._head)
         self._head += data[:fits]

@@ -1,7 +1,7 @@
 """The tools of a session: found by name, shown to a model in a fixed order, chosen by allow and deny lists.
 
-A name is compared as `core.access` compares it: letter case aside, `bash` is `exec`. What a tool does, and who the
-session is, is not known here.
+A name is compared as `core.access` compares it: letter case aside, `bash` is `exec`. This file does not know what a
+tool does, nor the session.
 """
 
 import difflib
@@ -31,37 +31,37 @@ class ToolSet:
         return (self._tools[name] for name in sorted(self._tools))
 
     def get(self, name: str) -> Tool | None:
-        """The tool a word names, or None."""
+        """The tool of this name, or None."""
         return self._tools.get(name) or self._tools.get(tool_name(name))
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The one name of each. Every step reads them."""
+        """The canonical names; cached, because every step reads them."""
         return frozenset(self._tools)
 
     @cached_property
     def sorted_names(self) -> tuple[str, ...]:
-        """The same in order. Every turn stores them."""
+        """The canonical names, sorted; cached, because every turn stores them."""
         return tuple(sorted(self._tools))
 
     @property
     def read_only(self) -> frozenset[str]:
-        """Those that change nothing."""
+        """The names of the tools that change nothing."""
         return frozenset(name for name, tool in self._tools.items() if tool.read_only)
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What a model is shown of them, by name: always in the same order. Every request has them."""
+        """The tools as a model sees them, in a fixed order, by name; cached, because every request has them."""
         return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self if not tool.hosted)
 
     @cached_property
     def hosted(self) -> frozenset[str]:
-        """Those that the model's provider carries out. Every request reads them."""
+        """The names of the tools that the model's provider carries out; cached, because every request reads them."""
         return frozenset(name for name, tool in self._tools.items() if tool.hosted)
 
     def only(self, allowed: Collection[str], denied: Mapping[str, str] | None = None) -> "ToolSet":
-        """The allowed ones of these tools; names that are not here add nothing. `denied` says of others why a session
-        may not use them: who calls one is told so."""
+        """The allowed ones of these tools; unknown names are ignored. `denied` holds the reasons why a session may not
+        use other tools: a call of one is answered with its reason."""
         wanted = {tool_name(name) for name in allowed}
         chosen = ToolSet(tool for tool in self if tool_name(tool.name) in wanted)
         reasons = denied or {}
@@ -71,7 +71,7 @@ class ToolSet:
         return chosen
 
     def unknown(self, name: str) -> ToolResult:
-        """The answer to a call of a tool that is not here: why it is denied, else names near it, else all there are."""
+        """The answer to a call of a tool that is not here: why it is denied, else similar names, else all names."""
         if tool_name(name) in self._denied:
             return self._denied[tool_name(name)]
         near = difflib.get_close_matches(tool_name(name)[:80], self._tools, n=3)
@@ -80,9 +80,10 @@ class ToolSet:
 
 
 def chosen(names: frozenset[str], allow: Collection[str] | None, deny: Collection[str]) -> frozenset[str]:
-    """What `tools.allow` and `tools.deny` leave of an agent's own tools; deny wins. Layers are applied one by one.
+    """The tools of an agent that `tools.allow` and `tools.deny` leave to it; deny wins. Layers are applied one by one.
 
-    What is denied by default to children is not denied to the agent itself: any pattern that covers it lifts that.
+    A tool that is denied to children by default is not denied to the agent itself: any pattern of `allow` that covers
+    the tool lifts that, and so does the lack of an `allow`.
     """
     lifted = tuple(NEVER_A_CHILDS) if allow is None else tuple(allow)
     rules = ToolRules(deny=tuple(deny), allow=None if allow is None else tuple(allow), also_allow=lifted)

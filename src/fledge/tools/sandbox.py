@@ -1,10 +1,10 @@
-"""The sandbox of commands: bubblewrap, with everything read-only but the workspace, and without what is hidden.
+"""The sandbox of commands: bubblewrap, with everything read-only but the workspace, and without the hidden paths.
 
-What is guarded is read-only in the workspace too. A mount keeps a name only as long as nobody renames a folder above
-it: so every folder between the workspace and such a mount is bound onto itself, for what is mounted cannot be renamed.
-Where something guarded is missing, an empty folder stands in for it while a command runs. And because another command
-may swap a folder for a link while bubblewrap mounts, the first thing that runs inside compares what was mounted with
-what was meant, and ends if they differ. What is hidden and what is guarded is said in `core.protected`.
+Guarded paths are read-only in the workspace too. A mount keeps its path only until a folder above it is renamed: so
+every folder between the workspace and such a mount is bound onto itself, because a mount point cannot be renamed. Where
+a guarded path is missing, an empty folder stands in for it while a command runs. And because another command may swap a
+folder for a link while bubblewrap mounts, the first program inside compares the mounts with the planned ones, and ends
+if they differ. `core.protected` defines hidden and guarded paths.
 """
 
 import fcntl
@@ -24,13 +24,13 @@ from fledge.errors import BadInput
 
 Network = Literal["shared", "none"]
 
-# Sockets work on a read-only mount: what listens in these (a container daemon, a bus, an agent) must not be seen.
+# Sockets work on a read-only mount: those in here (of a container daemon, a bus, an agent) must not be seen.
 _EMPTIED: Final = ("/tmp", "/run", "/var/run", "/var/tmp")
 _KEPT_OF_RUN: Final = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
 SCAN_DEPTH: Final = 3
 SCAN_ENTRIES: Final = 5_000
 SCAN_FOUND: Final = 64
-"""How far a workspace is searched for repositories and the like below its top: folders deep, entries, and finds."""
+"""Limits of the search for repositories and the like below the top of a workspace: depth, entries, and finds."""
 _UNSEARCHED: Final = frozenset({"node_modules", ".git", ".venv", "__pycache__"})
 
 
@@ -38,7 +38,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
     """How to run a command so that it can change only the workspace and cannot see secrets."""
 
     program: str
-    """Where bubblewrap is."""
+    """The path of bubblewrap."""
     network: Network = "shared"
 
 
@@ -46,10 +46,11 @@ MountKind = Literal["folder", "file", "workspace", "closed", "open", "guarded", 
 
 
 class Mount(Struct, frozen=True):
-    """One thing the sandbox puts at a path.
+    """A mount of the sandbox.
 
-    `folder` and `file`: an empty one, in place of what is hidden. `workspace`: the workspace itself; `closed`: the
-    same, but nothing can be made or renamed at its top. `open` may be changed, `guarded` and `readable` only read.
+    `folder` and `file`: an empty one, in place of a hidden path. `workspace`: the workspace itself; `closed`: the same,
+    but no entry can be made or renamed at its top. `open` paths may be changed, `guarded` and `readable` ones only
+    read.
     """
 
     path: str
@@ -57,7 +58,7 @@ class Mount(Struct, frozen=True):
 
 
 class SandboxPlan(Struct, frozen=True):
-    """What a sandbox mounts, and what of it is missing: there an empty folder must stand before it is made."""
+    """The mounts of a sandbox, and the paths of those that are missing: an empty folder must stand there beforehand."""
 
     mounts: list[Mount]
     missing: list[str]
@@ -66,8 +67,8 @@ class SandboxPlan(Struct, frozen=True):
 def bubblewrap(
     program: str, command: Sequence[str], mounts: Iterable[Mount], network: Network = "shared", cwd: str = ""
 ) -> list[str]:
-    """The arguments that run a command with everything read-only and the mounts on top, outer ones first; it starts in
-    the workspace, or further down in it.
+    """The command line that runs a command with everything read-only and the mounts on top, outer ones first; the
+    command starts in the workspace, or in its subfolder `cwd`.
 
     Refused: mounts without exactly one workspace, or with something else at its path.
     """
@@ -111,16 +112,16 @@ def find_sandbox(program: str = "bwrap", network: Network = "shared") -> Sandbox
     return Sandbox(program=path, network=network) if done.returncode == 0 else None
 
 
-# ---- what is mounted -------------------------------------------------------------------------------------------------
+# ---- the mounts ------------------------------------------------------------------------------------------------------
 
 
 def plan_mounts(
     workspace: Path, protected: Protected, readable: Iterable[Path] = (), writable: Sequence[str] = ()
 ) -> SandboxPlan:
-    """The workspace, and everything on this machine that must not be seen or changed beside it, by real path.
+    """The mounts for a workspace, and for all that must not be seen or changed on this machine besides, by real path.
 
-    Folders that may be read are shown where they would be hidden, except where the workspace itself is. `writable` are
-    guarded places of the workspace that this command may change. Refused: one that is not guarded.
+    `readable` folders are shown even where they would be hidden, except at the place of the workspace itself.
+    `writable` names guarded places of the workspace that this command may change. Refused: a place that is not guarded.
     """
     place = os.path.realpath(workspace)
     emptied = {os.path.realpath(path) for path in _EMPTIED} - {place}
@@ -152,7 +153,7 @@ def plan_mounts(
             missing.append(gap)
     mounts |= _entries(closed, mounts)
     mounts[place] = "closed" if place in closed else "workspace"
-    # What is covered or read-only as a whole stays so: nothing in it needs to be bound, or may be.
+    # A path that is covered, or read-only as a whole, stays so: nothing below it needs to be bound, or may be.
     pins = [*_below(place, protected), *(above for path in mounts for above in _between(place, path))]
     for path in pins:
         if not any(is_within(path, one) for one in (*covered, *missing)):
@@ -167,7 +168,7 @@ def _below(place: str, protected: Protected) -> list[str]:
 
 
 def _guarded(place: str, protected: Protected) -> dict[str, str]:
-    """What is guarded in the workspace: how it is named there, and where it really lies, there or not."""
+    """The guarded places of the workspace: their names there, and their real paths, also where nothing exists yet."""
     named = [f"{top.rstrip('/')}/{name}" for top in (place, *_below(place, protected)) for name in GUARDED_NAMES]
     named += [path for path in protected.guarded if is_within(path, place) and path != place]
     named += [*_agents(f"{place.rstrip('/')}/{AGENTS}"), *_further_down(place)]
@@ -176,7 +177,7 @@ def _guarded(place: str, protected: Protected) -> dict[str, str]:
 
 
 def _agents(folder: str) -> list[str]:
-    """The project's agents: their folder, or in one that holds other things as well, such as code, their files."""
+    """The project's agents: their folder, or only their files if it holds other things as well, such as code."""
     try:
         names = [] if os.path.islink(folder) else os.listdir(folder)
     except OSError:
@@ -186,7 +187,7 @@ def _agents(folder: str) -> list[str]:
 
 
 def _further_down(place: str) -> list[str]:
-    """What is guarded by its name below the top, as far as is searched: submodules, a folder of repositories."""
+    """Paths with guarded names below the top, as far as is searched: of submodules, of a folder of repositories."""
     found: list[str] = []
     level, budget = [place], SCAN_ENTRIES
     for depth in range(SCAN_DEPTH + 1):
@@ -209,8 +210,8 @@ def _further_down(place: str) -> list[str]:
 
 
 def _closed(place: str, protected: Protected) -> set[str]:
-    """Folders in which a command may change what is there, but make and rename nothing: the home folder, those in it
-    that hold something protected, and a workspace in which a link stands for something guarded."""
+    """Folders in which a command may change the entries that exist, but can make and rename none: the home folder,
+    folders in it that hold a protected path, and a workspace in which a link has a guarded name."""
     closed = {place} if any(os.path.islink(f"{place}/{name}") for name in GUARDED_NAMES) else set()
     home = os.path.realpath(protected.home) if protected.home else ""
     if home and is_within(home, place):
@@ -221,7 +222,7 @@ def _closed(place: str, protected: Protected) -> set[str]:
 
 
 def _entries(closed: set[str], mounts: Collection[str]) -> dict[str, MountKind]:
-    """The closed folders, and what may be changed in them."""
+    """Mounts for the closed folders, and for the entries that may be changed in them."""
     found: dict[str, MountKind] = {}
     for folder in closed:
         found[folder] = "guarded"
@@ -247,19 +248,19 @@ def _gap(path: str, place: str) -> str | None:
 
 
 def _is_stand_in(path: str, place: str) -> bool:
-    """True of an empty folder at the top that stands in for something guarded, of another command or a dead process."""
+    """True of an empty folder with a guarded name at the top: a stand-in of another command or of a dead process."""
     try:
         return os.path.dirname(path) == place and os.path.basename(path) in GUARDED_NAMES and not os.listdir(path)
     except OSError:
         return False
 
 
-# ---- what stands in --------------------------------------------------------------------------------------------------
+# ---- stand-ins -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def stand_ins(missing: Iterable[str]) -> Iterator[None]:
-    """While this is open, an empty folder stands at each path. Whoever is the last to need one removes it: each holds a
+    """While this is open, an empty folder stands at each path. The last user of a folder removes it: each holds a
     shared lock on it, which ends with its process."""
     with ExitStack() as stack:
         for path in missing:
@@ -301,7 +302,7 @@ def _locked(path: str) -> int | None:
     return None
 
 
-# ---- whether it was made as it was meant -----------------------------------------------------------------------------
+# ---- the check of the mounts -----------------------------------------------------------------------------------------
 
 _CHECK: Final = """
 table=
@@ -332,9 +333,9 @@ class _Host(NamedTuple):
 
 
 def checked(command: Sequence[str], mounts: Iterable[Mount]) -> list[str]:
-    """The command, to be run inside only after the mounts in the workspace were found to be what is meant.
+    """The command, wrapped: inside the sandbox it runs only after the mounts in the workspace were found as planned.
 
-    The kernel says of each mount which folder of which disk it shows, whatever links led there.
+    The kernel's list names for each mount the folder and the disk that it shows, whatever links led there.
     """
     listed = list(mounts)
     place = next(mount.path for mount in listed if mount.kind in ("workspace", "closed"))
@@ -354,7 +355,7 @@ def _meant(mount: Mount, host: Sequence[_Host]) -> str:
 
 
 def _host_mounts() -> list[_Host]:
-    """What is mounted here, the newest first: of several at one place it is the one that is seen."""
+    """The mounts of the host, the newest first: of several at one path only the newest is visible."""
     try:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").split("\n")
     except OSError:
@@ -363,7 +364,7 @@ def _host_mounts() -> list[_Host]:
 
 
 def _escaped(path: str) -> str:
-    """A path as the kernel writes it there."""
+    """A path as the kernel writes it in its list of mounts."""
     for sign in ("\\", " ", "\t", "\n"):
         path = path.replace(sign, f"\\{ord(sign):03o}")
     return path

@@ -2,8 +2,8 @@
 
 Hits are bounded in number and length, each on lines of its own, and marked as untrusted. A service is asked like a
 provider of models: by the same proxies and certificates, without following redirects, which would carry the key away.
-The key is read when it is needed and shown nowhere. Whatever a service refuses becomes a result that says what to
-change. Which service is used is the business of the settings.
+The key is read when it is needed and shown nowhere. A refusal of a service becomes a result that says what to change.
+The settings decide which service is used.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _ABOUT_THE_KEY: Final = re.compile(r"token|api.?key|unauthori[sz]ed", re.IGNOREC
 
 
 class SearchHit(Struct, frozen=True):
-    """One thing found."""
+    """A hit of a search."""
 
     title: str
     url: str
@@ -48,7 +48,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class SearchProvider(Protocol):
-    """Something that searches the web. It may raise; the model reads why."""
+    """A search of the web. It may raise; the model reads the reason."""
 
     async def search(self, query: str, limit: int) -> Sequence[SearchHit]:
         """At most `limit` hits, best first."""
@@ -71,7 +71,7 @@ def search_tool(provider: SearchProvider) -> Tool:
 
 
 def is_search(one: Tool) -> bool:
-    """Whether this is a `web_search`, of ours or of a user's own."""
+    """True if the tool is a `web_search`, ours or one of the user's own."""
     return tool_name(one.name) == SEARCH
 
 
@@ -83,7 +83,7 @@ class _ByProvider:
 
 
 def hosted_search_tool() -> Tool:
-    """The right to search by the model's provider, as a tool: settings and rights of children count for it."""
+    """The search by the model's provider as a tool, so that settings and the rights of children apply to it."""
     return msgspec.structs.replace(search_tool(_ByProvider()), hosted=True)
 
 
@@ -100,9 +100,9 @@ class _Service(Struct, frozen=True, kw_only=True):
     """A kind of search service."""
 
     base_url: str | None
-    """None: everybody runs their own."""
+    """None: users run a server of their own."""
     key_env: str | None
-    """The variable with its key, unless the settings name another; None: it wants none."""
+    """The variable with its key, unless the settings name another; None: it needs no key."""
     key_header: str = ""
     key_prefix: str = ""
 
@@ -129,12 +129,12 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
     key_env: str | None = None
     key_file: str | None = None
     env: Environment = {}
-    """Where the key, proxies and certificates are named."""
+    """The environment variables that hold the key, and name proxies and certificates."""
     ca_file: str | None = None
     seconds: float = SEARCH_SECONDS
 
     async def search(self, query: str, limit: int) -> Sequence[SearchHit]:
-        """The hits of this service. Refused, with what to change: whatever keeps it from answering."""
+        """The hits of this service. Without an answer, raises `Refused` or `BadInput`, which say what to change."""
         key = self._key()
         try:
             async with asyncio.timeout(self.seconds):
@@ -242,11 +242,11 @@ def _reason(raw: bytes) -> str:
 
 
 def _text(given: str | None) -> str:
-    """Words without the markup that services put around what matched."""
+    """The text without the markup that services put around matching words."""
     return html.unescape(_MARKUP.sub("", given or ""))
 
 
-# ---- what comes back -------------------------------------------------------------------------------------------------
+# ---- the answers of services -----------------------------------------------------------------------------------------
 
 
 class _BraveHit(Struct):
@@ -289,7 +289,8 @@ _READ: Mapping[SearchService, "msgspec.json.Decoder[_Brave] | msgspec.json.Decod
 
 
 def configured_search(said: WebSearch, env: Environment, ca_file: str | None = None) -> ConfiguredSearch | None:
-    """The service that the settings name; None if they name none. Refused, by its field: what is wrong with it."""
+    """The service that the settings name; None if they name none or disable it. Raises `BadInput` for a wrong
+    setting."""
     if said.provider is None or not said.enabled:
         return None
     service = SERVICES[said.provider]

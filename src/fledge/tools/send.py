@@ -1,4 +1,4 @@
-"""`sessions_send`: how a model says something to another session, and hears the answer if there is one to wait for."""
+"""`sessions_send`: a model sends a message to another session, and gets the answer if there is one to wait for."""
 
 import msgspec
 
@@ -7,11 +7,11 @@ from fledge.tools.base import Tool, ToolContext, tool_taking
 from fledge.tools.sessions import caller_of
 
 GRACE_S = 20.0
-"""What a call may take beyond the longest wait; it ends by itself before."""
+"""The time that a call may take beyond the longest wait; it ends by itself before."""
 
 
 def send_tool(messenger: Messenger) -> Tool:
-    """The tool `sessions_send`: what it takes is `SendParams`. It may be repeated."""
+    """The tool `sessions_send`, with the parameters of `SendParams`. A call may be repeated."""
 
     async def sessions_send(context: ToolContext, params: SendParams) -> str:
         sent = await messenger.send(params, caller_of(context))

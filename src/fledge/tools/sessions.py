@@ -1,7 +1,9 @@
-"""`sessions_spawn`: how a model starts a subagent. It returns at once; the answer comes through the inbox.
+"""`sessions_spawn`, `sessions_subagent_remove`, `sessions_yield`: a model starts a subagent, takes a finished one off
+its list, and waits for its subagents.
 
-Checked in one commit with the reservation, so limits hold however many calls race. The call's own place in the
-transcript is its idempotency key, so a call that is repeated after a crash finds the child it made before.
+A spawn returns at once; the answer comes through the inbox. Limits are checked in one commit with the reservation, so
+they hold however many calls race. The call's own place in the transcript is its idempotency key, so a call that is
+repeated after a crash finds the child that it made before.
 """
 
 import asyncio
@@ -30,7 +32,7 @@ from fledge.tools.subagents import answered, controlled, lease_of
 
 
 def spawn_tool(spawner: Spawner) -> Tool:
-    """The tool `sessions_spawn`: what it takes is `SpawnParams`, who calls is the session whose turn it is."""
+    """The tool `sessions_spawn`, with the parameters of `SpawnParams`; the caller is the session whose turn it is."""
 
     async def sessions_spawn(context: ToolContext, params: SpawnParams) -> str:
         if any(one.path for one in params.attachments):
@@ -48,8 +50,8 @@ def spawn_tool(spawner: Spawner) -> Tool:
 
 
 def _with_contents(params: SpawnParams, context: ToolContext, most: int) -> SpawnParams:
-    """The parameters with the contents of files that are named by path. BadInput: a path that the caller may not read
-    besides its workspace, a content beside it, or a file that is too large."""
+    """The parameters with the contents of files that are named by path. BadInput: a path outside the folders that the
+    caller may read besides its workspace, a content beside it, or a file that is too large."""
     files = [_with_content(one, context, most, f"attachments[{at}]") for at, one in enumerate(params.attachments)]
     return replace(params, attachments=tuple(files))
 
@@ -70,7 +72,7 @@ def _with_content(file: SpawnFile, context: ToolContext, most: int, field: str) 
 
 
 def caller_of(context: ToolContext) -> Caller:
-    """The session whose tool call this is. The call's own place makes repeating it harmless."""
+    """The session of this tool call, as a caller. The call's place is its key, so that repeating it is harmless."""
     return Caller(
         session=context.session,
         key=context.call_key,
@@ -84,7 +86,7 @@ def caller_of(context: ToolContext) -> Caller:
 
 
 def remove_tool(engine: Engine) -> Tool:
-    """The tool `sessions_subagent_remove`: how a session that may retain only so many makes room."""
+    """The tool `sessions_subagent_remove`: it makes room in a session that may retain only so many subagents."""
 
     @tool(name="sessions_subagent_remove")
     async def sessions_subagent_remove(
@@ -128,7 +130,7 @@ def yield_tool() -> Tool:
 
 
 def yield_terms(yielding: Tool, arguments: str) -> YieldTerms | None:
-    """What a call of `sessions_yield` asks for; None if its arguments do not fit."""
+    """The terms of a call of `sessions_yield`; None if its arguments do not fit."""
     try:
         given = named_arguments(yielding.read_arguments(arguments))
     except BadInput:

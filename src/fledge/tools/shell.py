@@ -1,7 +1,8 @@
 """The tool `exec` (alias `bash`): a shell command in the workspace, bounded in time and output, gone when it is over.
 
-How it is run and killed is `process`. Where bubblewrap works it runs in a `sandbox`; without one it can do whatever the
-user of this program can do (`docs/security.md`). Who may call it, and who is asked first, is decided elsewhere.
+`process` runs and kills it. Where bubblewrap works it runs in a `sandbox`; without one it can do all that the user of
+this program can do (`docs/security.md`). This file does not know who may call it, nor which calls a person must approve
+by the settings.
 """
 
 import errno
@@ -33,7 +34,7 @@ _KNOWN: Final = re.compile(
     r"|PYTHON(PATH|HOME|UNBUFFERED|DONTWRITEBYTECODE|WARNINGS)|JAVA_HOME|GOPATH|GOROOT|GOCACHE|CARGO_HOME|RUSTUP_HOME"
     r"|NVM_DIR|NODE_(PATH|ENV|OPTIONS)|PYENV_ROOT|RBENV_ROOT|GEM_HOME|SOURCE_DATE_EPOCH"
 )
-"""What a command is told of the environment; anything else only if the user names it (`tools.exec.env`)."""
+"""The environment variables that a command gets; others only if the user names them (`tools.exec.env`)."""
 _SECRET_VALUE: Final = re.compile(
     r"://[^/?#\s]*:[^/?#\s]*@"  # an address with a password in it
     r"|-----BEGIN [A-Z ]*PRIVATE KEY"
@@ -43,8 +44,8 @@ _SECRET_VALUE: Final = re.compile(
 
 
 def environment(base: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
-    """What a child process may know of an environment: what every program needs, unless its value looks like a secret,
-    and what the user named."""
+    """The variables of an environment that a child process gets: those that every program needs, unless the value looks
+    like a secret, and those that the user named."""
     return {
         name: value
         for name, value in base.items()
@@ -109,5 +110,5 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
 
 
 def _command(arguments: Mapping[str, Any]) -> str:
-    """The command, unless it wants to write what is read-only: that asks in any case."""
+    """The command; empty if it wants to write read-only places: a person must approve that in any case."""
     return "" if arguments["writable"] else str(arguments["command"])

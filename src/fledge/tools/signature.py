@@ -1,9 +1,9 @@
 """From a function to the arguments a model may give it: a struct with a field for each parameter, its JSON Schema, and
-what the docstring says.
+the descriptions in the docstring.
 
-Functions, methods, `functools.partial` and objects with `__call__` are read alike. What a partial has bound is not an
-argument any more. A parameter that cannot be described is refused by `BadInput`, which names it. This file does not
-know what a tool is.
+Functions, methods, `functools.partial` and objects with `__call__` are read alike. A parameter that a partial has bound
+is not an argument any more. A parameter that cannot be described is refused by `BadInput`, which names it. This file
+does not know what a tool is.
 """
 
 import copy
@@ -21,9 +21,9 @@ from fledge.core.schema import JsonObject
 from fledge.errors import BadInput
 
 ToolFunction = Callable[..., Any]
-"""What a tool is made of: a function, a method, a partial, or an object with `__call__`."""
+"""A callable that a tool is made of: a function, a method, a partial, or an object with `__call__`."""
 DocstringParts = tuple[str, dict[str, str]]
-"""The description, and what is said of each parameter, by name."""
+"""The description of the function, and the descriptions of its parameters, by name."""
 _GOOGLE: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
 _GOOGLE_ARG: Final = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
 _NUMPY: Final = re.compile(r"Parameters\n-{3,}\n")
@@ -33,13 +33,13 @@ _SPHINX_OTHER: Final = re.compile(r":(?:type|returns?|rtype|raises?)\b.*")
 
 
 def name_of(function: ToolFunction) -> str:
-    """What a function is called: a method by its own name, a partial as what it calls, an object as its class."""
+    """The name of a function or method; for a partial, of the function that it calls; for an object, of its class."""
     inner = _unbound(function)
     return getattr(inner, "__name__", "") or type(inner).__name__
 
 
 def is_async(function: ToolFunction) -> bool:
-    """True if calling it makes a coroutine at once."""
+    """True if calling it returns a coroutine at once."""
     if isinstance(function, FunctionType) and function.__code__.co_flags & inspect.CO_COROUTINE:
         return True
     return inspect.iscoroutinefunction(_called(function))
@@ -56,7 +56,7 @@ def schema_of(arguments: type[Struct], described: Mapping[str, str]) -> JsonObje
     return schema | ({"$defs": parts} if parts else {})
 
 
-# ---- what is called --------------------------------------------------------------------------------------------------
+# ---- parameters ------------------------------------------------------------------------------------------------------
 
 
 def _unbound(function: ToolFunction) -> ToolFunction:
@@ -71,8 +71,8 @@ def _called(function: ToolFunction) -> ToolFunction:
 
 
 def arguments_of(name: str, function: ToolFunction, context: type) -> tuple[type[Struct], str | None]:
-    """What the arguments are read into, with a field per parameter, and the parameter of the type `context`, which is
-    no argument; None if there is none. `name` is for error messages."""
+    """The struct that the arguments are read into, with a field per parameter, and the name of the parameter of the
+    type `context`, which is no argument; None if there is none. `name` is for error messages."""
     parameters = _parameters(name, function)
     bound = function.keywords if isinstance(function, partial) else {}
     fields: list[tuple[str, Any, Any]] = []
@@ -147,8 +147,8 @@ def _default(parameter: inspect.Parameter) -> Any:
 
 
 def read_docstring(function: ToolFunction) -> DocstringParts:
-    """The description and what is said of each parameter: in a section `Args:`, in NumPy's section `Parameters`, or by
-    lines `:param name:`. An object's words are those of its `__call__` if that has any, else of its class."""
+    """The description, and those of the parameters: from a section `Args:`, NumPy's section `Parameters`, or lines
+    `:param name:`. For an object the docstring of its `__call__` is read if there is one, else that of its class."""
     called = _called(function)
     is_in_class = not called.__doc__ and not inspect.isroutine(_unbound(function))
     text = inspect.getdoc(type(_unbound(function)) if is_in_class else called) or ""

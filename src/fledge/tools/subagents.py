@@ -1,7 +1,7 @@
-"""`subagents`: how a model looks after the subagents it started: list, steer, kill, answer their plans.
+"""`subagents`: a model manages the subagents that it started: list, steer, kill, answer their plans.
 
-A session sees and directs only what it controls. Each action is one commit, and repeating the call after a crash does
-it no second time; a refusal is an answer with its status.
+A session sees and directs only subagents that it controls. Each action is one commit, and repeating the call after a
+crash does not act a second time; a refusal is an answer with its status.
 """
 
 from collections.abc import Awaitable, Callable
@@ -80,7 +80,7 @@ async def as_json(answer: Awaitable[JsonObject]) -> str:
 
 
 def leased(context: ToolContext, act: Callable[[Commit], T]) -> Callable[[Commit], T]:
-    """The same commit, as long as the call has not been closed meanwhile."""
+    """The same commit, refused as a stale write if the call has been closed meanwhile."""
 
     def decide(c: Commit) -> T:
         check_lease(c, context.session, lease_of(context))
@@ -90,7 +90,7 @@ def leased(context: ToolContext, act: Callable[[Commit], T]) -> Callable[[Commit
 
 
 def lease_of(context: ToolContext) -> Lease | None:
-    """What the driver of this call holds; None outside a turn."""
+    """The lease of the driver that runs this call; None outside a turn."""
     return None if context.epoch is None else Lease(context.epoch, context.interrupts)
 
 
@@ -167,7 +167,7 @@ def _accepted(c: Commit, key: str) -> JsonObject:
 
 
 def controlled(c: Commit, session: str, action: Action, key: str) -> str:
-    """The key, if the session may do this to it."""
+    """The key, if the session may do this to it. Raises Refused otherwise."""
     known = c.tx.sessions.get(session)
     role: Role = "leaf" if known is not None and known.facts.role == "leaf" else "orchestrator"
     controller = c.tx.runs.spec(key).controller or c.run(key).terms.parent

@@ -1,11 +1,11 @@
 """The tool `web_fetch`.
 
 A fetch goes to public addresses only: the name is looked up, every answer is judged, and the connection is made to a
-judged address and no other, at the first request and at each redirect. The judge stands once more where sockets are
-made, so whatever a URL parser or a resolver thinks, nothing else is connected to. Where the environment names a proxy,
+judged address and no other, at the first request and at each redirect. The address is judged once more where a socket
+is made, so that no difference between URL parsers or resolvers can lead elsewhere. Where the environment names a proxy,
 the proxy looks names up and connects: an address, and a name as far as it can be looked up here, is judged before the
-proxy is asked, and a name that only the proxy can know must have a dot and no local ending. No cookies, no credentials.
-How a look-up is done and which addresses are public are arguments; what models do with pages is not known here.
+proxy is asked, and a name that only the proxy can look up must have a dot and no local ending. No cookies, no
+credentials. The look-up and the policy for addresses are arguments. This file does not know what models do with pages.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """All addresses of a name."""
 Policy = Callable[[IpAddress], str | None]
-"""None: may be connected to. Otherwise what kind of address it is."""
+"""Judges an address. None: it may be connected to. Otherwise its kind."""
 
 MAX_REDIRECTS: Final = 5
 MAX_BYTES: Final = 5 * 1024 * 1024
@@ -68,7 +68,7 @@ _KINDS: Final = {
     "mapped from IPv4": "::ffff:0:0/96",
     "tunnelled from IPv4": "2002::/16",
 }
-"""Networks that are not public, by what kind of address they have. None is within another."""
+"""Networks that are not public, by the kind of their addresses. None is within another."""
 _SPECIAL: Final = tuple(
     (ipaddress.ip_network(one), kind) for kind, networks in _KINDS.items() for one in networks.split()
 )
@@ -78,7 +78,8 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def refuse_special(address: IpAddress) -> str | None:
-    """None for a public unicast address, else its kind. One that NAT64 translates is judged by what is inside it."""
+    """None for a public unicast address, else its kind. One that NAT64 translates is judged by the IPv4 address inside
+    it."""
     if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
         return refuse_special(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
     for network, kind in _SPECIAL:
@@ -96,7 +97,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
 
 
 def _judged(text: str, policy: Policy, shown: str) -> IpAddress:
-    """The address, if the policy lets it through. Refused otherwise."""
+    """The address, if the policy allows it. Refused otherwise."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -111,7 +112,7 @@ def _judged(text: str, policy: Policy, shown: str) -> IpAddress:
 
 
 class WebPage(Struct, frozen=True):
-    """What came back in the end."""
+    """The answer after all redirects."""
 
     url: str
     status: int
@@ -122,17 +123,18 @@ class WebPage(Struct, frozen=True):
 
 
 class Fetcher(Struct, frozen=True, kw_only=True):
-    """How pages are got: who looks names up, which addresses are allowed, and the bounds."""
+    """Fetches pages, with this look-up of names, this policy for addresses, and these bounds."""
 
     look_up: Lookup = look_up
     policy: Policy = refuse_special
     seconds: float = FETCH_SECONDS
     max_bytes: int = MAX_BYTES
     env: Environment = {}
-    """Where proxies and certificates are named."""
+    """The environment variables that name proxies and certificates."""
 
     async def fetch(self, address: str) -> WebPage:
-        """The page behind a URL, redirects followed. Refused: what is not http(s), not public, not text, too slow."""
+        """The page behind a URL, redirects followed. Refused: a URL that is not http(s) or not public, content that is
+        not text, an answer that is too slow."""
         import aiohttp
 
         url = _url(address)
@@ -158,7 +160,8 @@ class Fetcher(Struct, frozen=True, kw_only=True):
         raise Refused("error", f"url: more than {MAX_REDIRECTS} redirects, the last to {_short(str(url))}")
 
     async def _judge_for_proxy(self, url: "URL") -> None:
-        """Refused: an address that is not public, and a name that is not, as far as it can be known here."""
+        """Refused: an address that is not public, a name that has one, and a name that is unknown here and looks
+        local."""
         host = url.raw_host or ""
         if _is_address(host):
             _judged(host, self.policy, host)
@@ -174,7 +177,7 @@ class Fetcher(Struct, frozen=True, kw_only=True):
             _judged(answer, self.policy, host)
 
     def _client(self, proxy: Proxy | None) -> "aiohttp.ClientSession":
-        """What connects to judged addresses and no others; to nothing but the proxy, where there is one."""
+        """A client that connects to judged addresses and no others; if there is a proxy, to nothing but the proxy."""
         import aiohttp
         from aiohttp.abc import AbstractResolver, ResolveResult
 

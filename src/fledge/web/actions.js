@@ -1,4 +1,4 @@
-// What a person does to a run: dialogs that say what will happen, and what will not, before it does.
+// Actions of a person on runs. Each dialog says beforehand what will happen and what will not.
 
 import { announce, button, el, fill, glyph } from "./dom.js";
 import { age, plural } from "./format.js";
@@ -7,7 +7,7 @@ import * as layers from "./layers.js";
 import { runPath } from "./names.js";
 import { nameOf, standing, tookMs } from "./standing.js";
 
-/** Ask for words, then do something with them. */
+/** Ask for a text in a dialog, then call `act` with it. */
 function askForWords(title, ico, explanation, label, words, act) {
   const box = el("textarea", { class: "field", rows: 3, "aria-label": label, placeholder: label, maxlength: 100_000, "data-first": true });
   const error = el("p", { class: "c-error", role: "alert" });
@@ -31,7 +31,7 @@ export function steer(row) {
     });
 }
 
-/** Tell a run something without stopping it. */
+/** Send a message to a run without stopping it. */
 export function send(row) {
   askForWords(`Tell ${nameOf(row)}`, "send", "Nothing is stopped: it reads your words at its next step.", "Words for this run", "Send", async (message) => {
     await call("runs.send", { target: row.sessionKey, message, timeoutSeconds: 0 });
@@ -39,10 +39,10 @@ export function send(row) {
   });
 }
 
-/** End runs and everything below them, after showing what that is. */
+/** End runs and everything below them; the dialog first lists the runs that end. */
 export const kill = (...rows) => confirmEnd(rows.length === 1 ? `Kill ${nameOf(rows[0])}?` : `Kill ${rows.length} runs?`, rows.map((row) => ({ target: row.sessionKey })));
 
-/** End everything below a conversation, after showing what that is. */
+/** End everything below a conversation; the dialog first lists the runs that end. */
 export const killBelow = (key) => confirmEnd("Kill everything below this conversation?", [{ target: "all", requester: key }]);
 
 function confirmEnd(title, targets) {

@@ -1,14 +1,15 @@
-// Agents: who thinks with what, who may do what, and who may start whom. The settings say so; this view only shows it.
+// Agents: the model, the tools and the limits of each, and the agents that it may start. The settings decide this; the
+// view only shows it.
 
 import { bars, block, command, facts, keeper, page, steps } from "./desk.js";
 import { arrange, el, fill, icon } from "./dom.js";
 import { count, plural, usd } from "./format.js";
 import { call, reading } from "./gateway.js";
 
-/** How an agent stands to a tool: sign and words. */
+/** Whether an agent may use a tool: icon and words. */
 const STANDS = { may: ["check", "may use it"], asks: ["hand", "asks you first"], never: ["x", "may never use it"] };
 const COLOURS = 5;
-const EVERY_S = 30; // between two readings while the view is seen: what was spent has no event
+const EVERY_S = 30; // between two readings while the view is visible: new costs have no event
 const BEFORE = "Who may do what. The settings say so (agents.list); this page only shows it.";
 
 export const title = () => "Agents";
@@ -30,7 +31,7 @@ export function mount(root, params, { store }) {
   const read = reading(async () => { agents = await call("agents.list"); draw(); });
   read();
   const unsubscribe = store.subscribe(draw);
-  const unlisten = store.listen((event) => { if (event.type === "connected") read(); }); // it may have other settings now
+  const unlisten = store.listen((event) => { if (event.type === "connected") read(); }); // the gateway may have other settings now
   let seconds = 0;
   const untick = store.everySecond(() => { seconds += 1; if (seconds % EVERY_S === 0) read(); });
   return () => { unsubscribe(); unlisten(); untick(); };
@@ -55,7 +56,7 @@ function card(agent, busy) {
     ]), weekLine(agent.week));
 }
 
-/** What it began and spent in the last seven days. */
+/** The runs that an agent began in the last seven days, and what its conversations and runs cost. */
 function weekLine(week) {
   const runs = week.map((day) => day.runs);
   const priced = week.filter((day) => day.costUsd !== null);

@@ -26,19 +26,20 @@ import * as undelivered from "./undelivered.js";
 import * as you from "./you.js";
 
 /** @typedef {object} Shared
- * @property {Store} store what the page knows; `store.subscribe(draw)`, `store.everySecond(tick)`, `store.listen(hear)`
- * @property {(table: Record<string, (event: KeyboardEvent) => void>) => () => void} keys have keys act while the view is
+ * @property {Store} store the page's copy of the state folder; `store.subscribe(draw)`, `store.everySecond(tick)`,
+ *   `store.listen(hear)`
+ * @property {(table: Record<string, (event: KeyboardEvent) => void>) => () => void} keys bind keys while the view is
  *   shown
  * @property {() => void} retitle the view's title has changed
- * @property {[string, string, () => void][]} actions words, icon and act of what the view can do, for the search
- * @property {Map<string, unknown>} kept what views keep between two mounts, by a name of their own
+ * @property {[string, string, () => void][]} actions label, icon and function of each action of the view, for the search
+ * @property {Map<string, unknown>} kept values that views keep between two mounts, each by a unique name
  */
 
 const VIEWS = { chat, runs, run, you, undelivered, agents, health, settings };
 const TABS = [["chat", "Chat", "chat"], ["runs", "Runs", "runs"], ["you", "For you", "you"], ["undelivered", "Undelivered", "mail"], ["health", "Health", "pulse"]];
 const WHY = "fledge.why";
 
-/** Everything that is there once somebody has signed in. */
+/** The page after sign-in: the frame, the store, the feed and the view that is shown. */
 class Page {
   #unmount = () => {};
   #view = "";
@@ -116,7 +117,7 @@ class Page {
     this.route();
   }
 
-  /** Begin a conversation, in the folder of the one that was shown last: its page is the empty one. */
+  /** Begin a conversation in the folder of the one that was shown last, and go to its page, which is still empty. */
   begin() {
     const key = newKey();
     const folder = this.store.conversations.get(this.#chat)?.workspace;
@@ -129,7 +130,7 @@ class Page {
     openPalette(this.store, [...this.shared.actions, ["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut("")]]);
   }
 
-  /** Focus the next card that waits for a person, after the focused one; elsewhere than on a card, the first. */
+  /** Focus the next card that waits for a person: the one after the focused card, else the first. */
   next() {
     const cards = [...document.querySelectorAll(".card.ask:not(.answered)")];
     if (!cards.length) { if (this.store.waiting) go("#/you"); return; }
@@ -170,7 +171,7 @@ class Page {
     write(this.countdown, words);
   }
 
-  /** A notice of the browser when something begins to wait and nobody looks; never with the text of a call. */
+  /** Show a browser notification if more waits than before and the tab is hidden; never with the text of a call. */
   #notify(waiting) {
     const isMore = waiting > this.#noticed;
     this.#noticed = waiting;
@@ -193,7 +194,7 @@ class Page {
 
 const go = (hash) => { location.hash = hash; };
 
-/** Open or close the navigation on a phone. What lies below it takes no focus while it is open. */
+/** Open or close the navigation on a phone. The page below it takes no focus while it is open. */
 function drawer(isOpen) {
   const root = document.documentElement;
   if (root.hasAttribute("data-side") === isOpen) return;
@@ -202,7 +203,7 @@ function drawer(isOpen) {
   document.querySelector(isOpen ? ".close-side" : ".open-side")?.focus();
 }
 
-/** Show what went wrong until it is closed. */
+/** Show an error message until it is closed. */
 function showError(words) {
   const box = byId("alert");
   const end = button("", { kind: "ghost tiny", ico: "x", label: "Close this message", act: () => { box.hidden = true; } });
@@ -220,7 +221,7 @@ function signOut(why) {
   location.reload(); // nothing that was shown stays in this tab
 }
 
-/** Show the page: what its address names, else the conversation in which something happened last. */
+/** Show the page: the view that its address names, else the conversation that was active last. */
 async function show() {
   if (location.hash === "") {
     const { rows } = await call("sessions.query", { kinds: ["main", "named"], limit: 1 }).catch(() => ({ rows: [] })); // the banner says why

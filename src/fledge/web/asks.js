@@ -1,6 +1,7 @@
-// Cards of what waits for a person: a call that asks, and a plan. The chat, the page of a run and For you show the same
-// ones. An answer is bound to what its card shows: it carries the digest of the call, and a plan is looked up again
-// before it is answered. A card that was answered stays where it is, so that nothing moves under the pointer.
+// Cards for everything that waits for a person: tool calls that need approval, and plans. The chat, the page of a run
+// and For you show the same ones. An answer is bound to what its card shows: it carries the digest of the call, or the
+// run id of the plan, and is refused for any other. A card that was answered stays in place for a while (in For you
+// until the view is left), so that nothing moves under the pointer.
 //
 // Keys (a, d, r, s) act on the focused card alone, and not within 400 ms after it appeared, moved or changed: a key
 // that was meant for something else must not answer a question that has just come up.
@@ -20,7 +21,8 @@ const MOST_PLAN = 100_000;
 
 const byElement = new WeakMap();
 
-/** What a key does to the card that has the focus, if it may. */
+/** The handler of a key: calls this action of the card that has the focus, unless that appeared, moved or changed just
+ * now. */
 const onFocused = (act) => (event) => {
   const card = byElement.get(event.target.closest(".ask"));
   if (card?.isCalm) card.act(act);
@@ -28,7 +30,7 @@ const onFocused = (act) => (event) => {
 bind({ a: onFocused("allow"), d: onFocused("deny"), r: onFocused("change"), s: onFocused("later") });
 
 /** The cards of these questions and plans, oldest first. `made` keeps them between two draws. A card stays for `keepsMs`
- * after its answer and says what came of it. `place`: what is set aside in one place is shown in the others. */
+ * after its answer and shows the outcome. `place`: a card that is set aside in one place stays open in the others. */
 export function waitingCards(questions, plans, shared, made, { keepsMs = 2000, place = "chat" } = {}) {
   const waiting = new Map([
     ...questions.map((question) => [`question ${question.id}`, [question, Question]]),
@@ -46,13 +48,13 @@ export function waitingCards(questions, plans, shared, made, { keepsMs = 2000, p
   return [...made.values()].sort((one, other) => one.one.askedAt - other.one.askedAt).map(({ element }) => element);
 }
 
-/** What a call that asks and a plan have in common. A kind gives `sign`, `head`, `name`, `body()`, `buttons()`, what the
- * keys do (`allow`, `deny`, `change`), and `ended()`: how it ended elsewhere. */
+/** The common part of the cards of questions and plans. A subclass has `sign`, `head`, `name`, `word`, `note`,
+ * `body()`, `buttons()`, the actions of the keys (`allow`, `deny`, `change`), and `ended()`: how it ended elsewhere. */
 class Ask {
   isBusy = false; // an answer is on its way
-  isOver = false; // it was answered, or waits no more
-  isFinished = false; // and the card has said so for long enough
-  #isLooking = false; // for how it ended
+  isOver = false; // it was answered, or no longer waits
+  isFinished = false; // it is over, and the card has shown that for `keepsMs`
+  #isLooking = false; // asking the gateway how it ended
   #isFollowed = false;
   #calmAt = performance.now() + CALM_MS;
 
@@ -82,12 +84,12 @@ class Ask {
 
   // ---- when a key may act
 
-  /** True if the card has stood where it is, as it is, for a while. */
+  /** True if the card has not appeared, moved or changed within the last `CALM_MS`. */
   get isCalm() { return performance.now() >= this.#calmAt; }
 
   stir() { this.#calmAt = performance.now() + CALM_MS; }
 
-  /** While the focus is in the card, look whether it moves. */
+  /** While the focus is in the card, watch whether the card moves. */
   #follow() {
     if (this.#isFollowed) return;
     this.#isFollowed = true;
@@ -102,7 +104,7 @@ class Ask {
     requestAnimationFrame(look);
   }
 
-  /** Do what a key or a button says. */
+  /** Carry out the action of a key or a button; nothing while an answer is on its way, or once it is over. */
   act(what) {
     if (this.isOver || this.isBusy) return null;
     if (what === "later") return this.#setAside();
@@ -111,13 +113,13 @@ class Ask {
 
   // ---- drawing
 
-  /** The store's present view of it. */
+  /** Show the question or plan as the store has it now. */
   show(one) {
     this.one = one;
     this.drawFrom();
   }
 
-  /** Where it comes from: the conversation, the runs in between, the one that asks. */
+  /** Draw where it comes from: the conversation, the runs in between, the session that asks. */
   drawFrom() {
     const { lineage } = this.one;
     const keys = [this.one.sessionKey];
@@ -141,7 +143,7 @@ class Ask {
       el("span", { class: "grow" }), el("span", { class: "faint", title: full(this.one.expiresAt) }, this.note));
   }
 
-  /** Say something on the card; nothing: say no more. */
+  /** Show a notice on the card; an empty text hides it. */
   tell(words) {
     this.notice.textContent = words;
     this.notice.hidden = words === "";
@@ -165,7 +167,7 @@ class Ask {
     this.element.focus();
   }
 
-  // ---- a part below what is shown: for words, or for what follows from an answer
+  // ---- the part below the body: a text field, or the consequences of an answer
 
   openMore(...parts) {
     fill(this.more, parts);
@@ -181,7 +183,7 @@ class Ask {
     fill(this.more);
   }
 
-  /** A field for words; `act(words)` sends them. */
+  /** Open a text field; `act(words)` sends its text. */
   askWords({ label, send, act, value = "", rows = 3, most = MOST_WORDS }) {
     const words = el("textarea", { class: "field", rows, maxlength: most, "aria-label": label, placeholder: label, required: true });
     words.value = value;
@@ -200,7 +202,7 @@ class Ask {
 
   // ---- answering
 
-  /** Send an answer; once it is taken, the card says `words`. */
+  /** Send an answer; once the gateway has accepted it, the card says `words`. */
   async answer(method, params, words, tone) {
     if (this.isBusy || this.isOver) return;
     this.isBusy = true;
@@ -219,14 +221,14 @@ class Ask {
     }
   }
 
-  /** It is not among what waits any more. If this card has not answered it, somebody or something else has. */
+  /** The question or plan no longer waits. Unless this card has answered it, ask the gateway how it ended. */
   gone() {
     if (this.isOver || this.isBusy || this.#isLooking) return;
     this.#isLooking = true;
     this.ended().then(([words, tone]) => this.over(words, tone)).catch(fail).finally(() => { this.#isLooking = false; });
   }
 
-  /** It waits no more, and the card says why. */
+  /** It no longer waits: show the outcome on the card, in these words. */
   over(words, tone) {
     const hadFocus = this.element.contains(document.activeElement);
     this.isOver = true;
@@ -276,14 +278,14 @@ class Question extends Ask {
     ];
   }
 
-  /** Another call under the same question is another thing to answer. */
+  /** A question may come back with another call: the card shows that one, says so, and takes no key for a while. */
   show(one) {
     const isOther = one.digest !== this.one.digest;
     super.show(one);
     if (!isOther) return;
     this.stir();
     this.closeMore();
-    if (this.element.contains(document.activeElement)) this.element.focus(); // not a button: a key was meant for the other call
+    if (this.element.contains(document.activeElement)) this.element.focus(); // not on a button: the key was meant for the earlier call
     fill(this.shown, this.body());
     this.drawFoot();
     this.tell("The call has changed since it was shown. This is the one that waits now: look at it before you answer.");
@@ -346,7 +348,7 @@ class Plan extends Ask {
       act: (text) => this.answer("plans.approve", { ...this.meant(), words: `Carry out this plan. It replaces yours.\n\n${text}` }, `Approved as you wrote it: ${this.who} carries it out.`, "ok") });
   }
 
-  /** Which plan an answer is for: any other is refused. */
+  /** The plan that an answer is for: the gateway refuses the answer to any other. */
   meant() { return { target: this.one.sessionKey, run: this.one.runId }; }
 
   async ended() {

@@ -1,4 +1,4 @@
-// Ticks of a time axis: round times of the reader's day, as close as there is room for.
+// Ticks of a time axis: round times of the reader's day, as close together as the room allows.
 
 import { clock, hm } from "./format.js";
 
@@ -9,7 +9,7 @@ const DAY = 24 * HOUR;
 const STEPS = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30].map((n) => n * SECOND)
   .concat([1, 2, 5, 10, 15, 30].map((n) => n * MINUTE), [1, 2, 4, 8, 12].map((n) => n * HOUR), [1, 2, 7, 14, 28].map((n) => n * DAY));
 
-/** `{step, first, ticks: [{at, words}]}` from `from` to `to`, at most so many. */
+/** `{step, first, ticks: [{at, words}]}` from `from` to `to`, which are at most `most` steps apart. */
 export function ticks(from, to, most) {
   const step = STEPS.find((one) => (to - from) / one <= most) ?? Math.ceil((to - from) / most / DAY) * DAY;
   const shift = new Date(from).getTimezoneOffset() * MINUTE; // so that a step of hours begins at midnight here

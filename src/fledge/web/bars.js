@@ -8,7 +8,7 @@ import { present } from "./time.js";
 
 /** @typedef {{from: number, to: number, kind: string}} Part `kind` names its looks: `b-…` in base.css */
 
-/** The parts of a run by now, by its row. Parts may lie on each other; the later is on top.
+/** The parts of a run until now, computed from its row. Parts may overlap; the later one is on top.
  * @returns {Part[]} */
 export function parts(row, now) {
   const { tone } = standing(row);
@@ -25,12 +25,12 @@ export function parts(row, now) {
   return found.filter((part) => part.to >= part.from);
 }
 
-/** What was done to a run, as marks on its bar: words and looks (`tick-…`). */
+/** Events of a run that are marks on its bar: words and looks (`tick-…`). */
 const MARKS = { crashed: ["crashed", "bad"], steered: ["steered", "ink"], resumed: ["went on", "ink"] };
 export const marksOf = (row) => row.marks.filter(({ name }) => name in MARKS).map(({ at, name }) => ({ at, words: MARKS[name][0], looks: MARKS[name][1] }));
 
-/** A strip of the parts of a run on an axis; `time(now)` answers from when until when that is. Its words are elsewhere.
- * `place(now)` of the element moves it on. */
+/** A strip with the parts of a run on an axis; `time(now)` answers the beginning and the end of the axis. The strip is
+ * hidden from screen readers: words beside it say the same. `place(now)` of the element draws it as of `now`. */
 export function strip(row, time) {
   const element = anew(el("span", { class: "strip", "aria-hidden": "true" }));
   element.place = (now) => {

@@ -1,6 +1,6 @@
-// How a tool call looks to the person who is asked about it: a command as a shell block, a change of a file as a diff,
+// How a tool call looks to the person who answers it: a command as a shell block, a change of a file as a diff,
 // anything else as a table of its arguments; the raw text behind a toggle. Nothing is left out: a person answers for
-// the whole call. What the page does not know how to read it shows as it is.
+// the whole call. Arguments that the page cannot parse are shown as they are.
 
 import { button, el } from "./dom.js";
 import { bytes } from "./format.js";
@@ -18,7 +18,7 @@ function argumentsOf(text) {
   }
 }
 
-/** What is asked of the person, in words. */
+/** The question to the person about a call of this tool. */
 export function askedFor(tool) {
   return tool === "exec" || tool === "bash" ? "May it run this command?" : `May it run ${tool}?`;
 }
@@ -32,7 +32,7 @@ export function callView(tool, text) {
   return [shown, others.length > 0 && table(others), raw(text)];
 }
 
-/** The part of a call that its tool is about, and the arguments that it shows. */
+/** The main part of a call, drawn as its tool needs it (null: none), and the names of the arguments that it shows. */
 function byTool(tool, given) {
   const isText = (...names) => names.every((name) => typeof given[name] === "string");
   if ((tool === "exec" || tool === "bash") && isText("command")) return [block(given.command, "bash"), ["command"]];
@@ -44,8 +44,8 @@ function byTool(tool, given) {
 const fileChange = (path, before, after) => el("figure", { class: "change" },
   el("figcaption", { class: "mono" }, path), block(diff(before, after), "diff"));
 
-/** The lines that go (-) and come (+), between those that both texts begin and end with. Where one text ends with a line
- * break and the other does not, a line says so. */
+/** The removed (-) and added (+) lines, between the lines that both texts begin and end with. Where one text ends with
+ * a line break and the other does not, a line says so. */
 export function diff(before, after) {
   const isUneven = before !== "" && after !== "" && before.endsWith("\n") !== after.endsWith("\n");
   const linesOf = (text) => {

@@ -1,5 +1,5 @@
 // Cards that stand for a run: a live subagent, a completion. Ages tick by `data-since`, bars by `.strip`; app.js moves
-// both once a second, so that a card changes only when its rows do. What waits for a person is in asks.js.
+// both once a second, so that a card is drawn again only when its rows change. Questions and plans are in asks.js.
 
 import { strip } from "./bars.js";
 import { anew, button, el, fail, fill, glyph, icon, write } from "./dom.js";
@@ -35,7 +35,7 @@ export const toolIcon = (name) => TOOL_ICONS[name] ?? "gear";
 
 const NOW_ICONS = { tool: "term", model: "brain", you: "hand", lost: "mail", delivery: "mail", children: "branch", stuck: "warn", undriven: "warn", retry: "retry" };
 
-/** What a run does or waits for, as parts of a line; null once nothing more will happen. */
+/** The activity of a run, or the reason why it waits, as parts of a line; null once nothing more will happen. */
 export function doing(row) {
   if (!row.now) return null;
   const { kind, text, sinceAt } = row.now;
@@ -89,8 +89,8 @@ export function fileButton(runId, { name, bytes: size }) {
 const OUTCOME_TONES = { ok: "ok", error: "error", timeout: "timeout", killed: "killed", unknown: "waiting" };
 const CAME = { expired: "was not answered in time", late: "came back late" };
 
-/** What came of a child, as its requester read it. Where the result is not here, `whole()` gets it once the card is
- * seen; if it is gone with its run, the summary stands for it. */
+/** The result of a child, as its requester read it. If the completion has only a summary, `whole()` gets the result
+ * once the card is seen; if the result is gone with its run, the card shows the summary. */
 export function doneCard(completion, readAt, whole) {
   const { label, sessionKey, status, summary = "", error, stats, artifacts = [] } = completion;
   const tone = OUTCOME_TONES[status] ?? "waiting";
@@ -132,7 +132,7 @@ const seen = new IntersectionObserver((changes) => {
   }
 }, { rootMargin: "200px" });
 
-/** Do something once an element comes into sight, or nearly. */
+/** Call `act` once an element comes into sight, or nearly. */
 function whenSeen(element, act) {
   waitingToBeSeen.set(element, act);
   seen.observe(element);

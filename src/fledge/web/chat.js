@@ -1,6 +1,6 @@
-// A conversation: what was said and done, the subagents it started, what waits for a person, the words of the turn that
-// is going on, and the box to say more in. The view never moves while somebody reads: it follows the end only if that
-// is where the reader is.
+// A conversation: its messages, replies and tool calls, the subagents it started, the questions and plans that wait for
+// a person, the live text of the current turn, and the composer. The view never moves while a person reads: it follows
+// the end only if the reader is there.
 
 import { announce, arrange, button, el, fail, fill, glyph, icon, kbd, oncePerFrame, refill, write } from "./dom.js";
 import { count, plural, usd } from "./format.js";
@@ -18,7 +18,7 @@ import { panel } from "./panel.js";
 import { transcriptOf } from "./transcript.js";
 
 const NEAR_PX = 80;
-const PLAIN_CHARS = 20_000; // live words beyond this are shown without format until they are an entry
+const PLAIN_CHARS = 20_000; // a longer live text is shown without format until it is an entry
 const TWICE_MS = 600;
 const EXAMPLES = [
   ["search", "Look through something", "Find every place that still reads the old setting; three scouts at once."],
@@ -35,7 +35,7 @@ export function mount(root, [key], shared) {
 
 class Chat {
   #atEnd = true;
-  #seen = 0; // the last entry that was shown at the end
+  #seen = 0; // the number of the last entry that the reader saw at the end
   #escapeAt = -TWICE_MS;
   #cards = new Map();
 
@@ -107,7 +107,7 @@ class Chat {
     this.composer.model([conversation?.agentId ?? this.key.split(":")[1], conversation?.model].filter(Boolean).join(" · "));
     if (this.#atEnd) transcript.forgetOldest();
     this.stream.draw(this.list);
-    if (transcript.isLoaded) this.log.setAttribute("aria-live", "polite"); // what comes from now on is read out
+    if (transcript.isLoaded) this.log.setAttribute("aria-live", "polite"); // screen readers read out the entries that come from now on
     this.older.hidden = !transcript.hasOlder;
     this.#drawLive();
     this.#drawWaiting();
@@ -215,7 +215,7 @@ class Chat {
     this.#markSeen();
   }
 
-  // ---- what a person does
+  // ---- actions of the person
 
   /** Escape leaves the box, so that single letters act; twice in a row it stops the turn. */
   #escape(event) {
@@ -260,7 +260,7 @@ class Chat {
 
 function togglePanel() { document.documentElement.toggleAttribute("data-nopanel"); }
 
-/** What an empty conversation shows: what can be said, and what happens then. */
+/** The content of an empty conversation: examples of requests, and the steps that follow a request. */
 function hello(put) {
   return el("div", { class: "hello", id: "chat-empty", hidden: true },
     el("img", { src: "/page/icon.svg", alt: "", width: 48, height: 48 }),

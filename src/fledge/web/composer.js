@@ -1,5 +1,5 @@
 // The box in which a person writes: it grows, `/` lists commands, Enter sends and Shift-Enter breaks the line, files are
-// attached by a button, by pasting or by dropping. What was typed stays, for each conversation, until it is sent.
+// attached by a button, by pasting or by dropping. The typed text is kept for each conversation until it is sent.
 
 import { announce, button, el, fail, fill, icon, write } from "./dom.js";
 import { bytes } from "./format.js";
@@ -8,10 +8,10 @@ import { call } from "./gateway.js";
 const DRAFT = "fledge.draft.";
 const MOST_PX = 220;
 const MOST_SHOWN = 9; // commands at a time; the arrow keys move the rest into sight
-const COMMAND = /^\/[a-zA-Z]+(\s|$)/; // as the gateway reads it: a path at the beginning stays a message
+const COMMAND = /^\/[a-zA-Z]+(\s|$)/; // as the gateway reads it: a text that begins with a path is a message
 const IMAGES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const IMAGE_BYTES = 3.75 * 1024 * 1024; // larger ones are files like any other
-const FILE_BYTES = 64 * 1024 * 1024; // so much is read into the page; the gateway says what a message may carry
+const FILE_BYTES = 64 * 1024 * 1024; // the most that the page reads; the gateway decides how much a message may carry
 
 let commands = null; // [{ name, form, meaning }], asked for once
 
@@ -24,9 +24,9 @@ async function knownCommands() {
   return commands;
 }
 
-/** Build the composer of a conversation. `acts`: say(text, files), command(line), stop(), model(). A file has a name, its
- * size, its data in base64, and whether it is an image. Answers the element, `focus()`, `put(text, files)`, and
- * `model(words)`, which says what answers here. */
+/** Build the composer of a conversation. `acts`: say(text, files), command(line), stop(), model(). A file has a name,
+ * its size, its data in base64, and whether it is an image. Answers the element, `focus()`, `put(text, files)`,
+ * `isEmpty()`, and `model(words)`, which shows the agent and model that answer here. */
 export function composer(key, acts) {
   const say = el("textarea", { id: "say", rows: 1, placeholder: "Message, or / for commands", "aria-label": "Message, or a command such as /help", "aria-autocomplete": "list", "aria-haspopup": "listbox", "aria-controls": "slash", autocomplete: "off" });
   const menu = el("ul", { class: "slash", id: "slash", role: "listbox", "aria-label": "Commands", hidden: true });

@@ -1,9 +1,9 @@
-// What the quieter views share (For you, Undelivered, Agents, Health, Settings): a page with a head, facts, small bars,
-// empty states, and elements that change when what they show has changed.
+// Shared parts of the quieter views (For you, Undelivered, Agents, Health, Settings): a page with a head, facts, small
+// bars, empty states, and elements that change only when their values have changed.
 
 import { copyButton, el, renew, svg } from "./dom.js";
 
-/** A view's page: its name, a line about it, what stands beside that, and its parts. */
+/** A view's page: its name, a line about it, an element beside these two, and its parts. */
 export const page = (name, about, { kind = "", beside = null } = {}, ...parts) => el("section", { class: `page ${kind}`.trim(), tabindex: "0", "aria-label": name },
   el("header", { class: "head" }, el("div", { class: "grow min" }, el("h1", null, name), el("p", { class: "soft" }, about)), beside), parts);
 
@@ -11,7 +11,7 @@ export const page = (name, about, { kind = "", beside = null } = {}, ...parts) =
 export const block = (name, beside, ...parts) => el("section", { class: "block", "aria-label": name },
   el("header", { class: "blockhead" }, el("h2", { class: "grow" }, name), beside), parts);
 
-/** Names and what they are. */
+/** Names and their values. */
 export const facts = (pairs) => el("dl", { class: "facts" }, pairs.map(([name, value]) => [el("dt", null, name), el("dd", { class: "num" }, value)]));
 
 /** A command to copy. */
@@ -31,8 +31,8 @@ export function bars(values, label, { width = 320, height = 64 } = {}) {
   }));
 }
 
-/** Elements by key, each the same for as long as it can be; it becomes what `make()` makes if what it shows has changed.
- * Answers `keep(key, shown, make)`. */
+/** Keeps elements by key. Answers `keep(key, shown, make)`, which answers the element of a key. `make()` makes it; when
+ * the values `shown` have changed, it becomes like a newly made one (`renew`). */
 export function keeper() {
   const made = new Map();
   return (key, shown, make) => {

@@ -6,7 +6,7 @@ import { whenReleased } from "./press.js";
 
 const ACTING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
-/** The text with every character that acts instead of showing replaced by one that shows. */
+/** The text with every character that acts instead of showing (`ACTING`) replaced by a visible sign. */
 export function plain(text) {
   return String(text ?? "").replaceAll("\r\n", "\n").replace(ACTING, (sign) => {
     const code = sign.codePointAt(0);
@@ -26,10 +26,10 @@ function filled(element, given, children) {
   return element;
 }
 
-const listeners = new WeakMap(); // by element: what it does, by event
+const listeners = new WeakMap(); // by element: its handlers, by event
 const hear = (event) => listeners.get(event.currentTarget)[event.type]?.(event);
 
-/** Have an element do this, and nothing else that it was made to do: so that it can be told anew what to do. */
+/** Let an element have these handlers, and none of those that it had: so handlers can be replaced. */
 function listen(element, table) {
   listeners.set(element, table);
   for (const event of Object.keys(table)) element.addEventListener(event, hear);
@@ -46,7 +46,7 @@ export const el = (tag, given, ...children) => filled(document.createElement(tag
 /** An SVG element, as `el`. */
 export const svg = (tag, given, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), given, children);
 
-/** Let a part of the page hold these children instead of what it holds. */
+/** Replace all children of an element by these. */
 export const fill = (element, ...children) => element.replaceChildren(...nodes(children));
 
 export const byId = (id) => document.getElementById(id);
@@ -54,7 +54,7 @@ export const byId = (id) => document.getElementById(id);
 /** Have a screen reader say something, once. */
 export const announce = (words) => { byId("says").textContent = plain(words); };
 
-/** Show an error to the person, wherever it was found. The frame listens for this event. */
+/** Show an error to the person, wherever it occurred. The frame listens for this event. */
 export const fail = (error) => { dispatchEvent(new CustomEvent("failure", { detail: error })); };
 
 const PATHS = {
@@ -142,14 +142,14 @@ export function glyph(tone, size = 16) {
 /** Keys as keycaps; a screen reader has them from `aria-keyshortcuts`. */
 export const kbd = (...keys) => el("span", { class: "keys", "aria-hidden": "true" }, keys.map((key) => el("kbd", null, key)));
 
-/** A button. `act` may be async: the button acts once at a time, and the person is shown what goes wrong. */
+/** A button. `act` may be async: while it runs, further clicks do nothing. Its errors are shown to the person. */
 export function button(words, { kind = "", ico, key, label, title, act, ...more } = {}) {
   return el("button", { type: "button", class: `btn ${kind}`.trim(), "aria-label": label, title: title ?? (words ? null : label), "aria-keyshortcuts": key, ...more,
     on: act && { click: (event) => onceAtATime(event.currentTarget, () => act(event)) } },
   ico && icon(ico), words && el("span", null, words), key && kbd(key));
 }
 
-const busy = new WeakSet(); // buttons that act
+const busy = new WeakSet(); // buttons whose `act` runs
 
 async function onceAtATime(made, act) {
   if (busy.has(made)) return;
@@ -172,7 +172,7 @@ export const copyButton = (text, label) => button("", { kind: "ghost tiny", ico:
   announce("copied");
 } });
 
-/** `draw` at the next frame at which nothing is pressed, however often this is called until then. */
+/** Answers a function that calls `draw` at the next frame at which nothing is pressed; calls until then do nothing. */
 export function oncePerFrame(draw) {
   let isDue = false;
   const go = () => whenReleased(() => { isDue = false; draw(); });
@@ -183,7 +183,7 @@ export function oncePerFrame(draw) {
   };
 }
 
-/** Run `work` after each call, never twice at once, and once more if it was called meanwhile. */
+/** Answers a function that runs `work`: never twice at once, and once more if it was called meanwhile. */
 export function coalesced(work) {
   let running = null;
   let again = false;
@@ -205,19 +205,20 @@ export function coalesced(work) {
   };
 }
 
-// ---- showing something else in the same elements
+// ---- updating elements in place
 //
-// What is shown changes while somebody is about to press it, has the focus on it or has selected its words. So elements
-// are not replaced: each becomes what it would be made as now. Two elements are the same if they are called the same
-// (`nameOf`); what can be pressed never becomes something of another name, because that may act otherwise. If what had
-// the focus is gone, the focus goes to what is called the same, else to what holds it all.
+// The content of an element may change while a person is about to press it, has the focus on it or has selected its
+// words. So elements are not replaced: each one becomes like the new one that is made for its place. Two elements are
+// the same if they have the same name (`nameOf`); a control never becomes one with another name, because that may act
+// otherwise. If the control that had the focus is gone, the focus goes to the one with the same name, else to the
+// focusable element around them.
 
 const NAMED = "a[href], button, input, textarea, select";
 const STOPS = `${NAMED}, summary`;
 const isStop = (node) => node.nodeType === Node.ELEMENT_NODE && node.matches(STOPS);
 const spoken = (stop) => stop.dataset.key ?? stop.getAttribute("href") ?? stop.getAttribute("aria-label") ?? (stop.matches("summary") ? "" : stop.textContent);
 
-/** What a node is called: its `data-key`, else what the first thing in it is called that can be pressed. */
+/** The name of a node: its tag, and its `data-key`, else the name of the first control (itself, or one in it). */
 function nameOf(node) {
   if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeName;
   const stop = isStop(node) ? node : node.querySelector(NAMED);
@@ -226,7 +227,7 @@ function nameOf(node) {
 
 const alone = new WeakSet();
 
-/** Have an element always take the place of the one before: something holds it, or it has a state of its own. */
+/** Mark an element that is never updated in place, only replaced: other code holds it, or it has a state of its own. */
 export function anew(element) {
   alone.add(element);
   return element;
@@ -234,14 +235,14 @@ export function anew(element) {
 
 const mayBecome = (old, made) => old.nodeName === made.nodeName && !alone.has(old) && !alone.has(made);
 
-/** Let an element show these children; those that are the same stay, and become what they are now. */
+/** Let an element have these children; an old child with the same name stays, and becomes like the new one. */
 export function refill(element, ...children) {
   const give = focusOf(element);
   becomeAll(element, nodes(children));
   give(element);
 }
 
-/** Let an element become another one that was made in its place. Answers the one that is in the document then. */
+/** Let an element become like `made`, or else replace it by `made`. Answers the one that is in the document then. */
 export function renew(old, made) {
   const give = focusOf(old);
   const now = mayBecome(old, made) ? old : made;
@@ -253,7 +254,7 @@ export function renew(old, made) {
 
 function become(old, made) {
   if (old.nodeType !== Node.ELEMENT_NODE) { say(old, made.data); return; }
-  // What is open stays open, and a button that acts does so once at a time.
+  // Open details stay open, and a button whose `act` runs stays disabled.
   const isOwn = (name) => name === "style" || name === "open" || (name === "aria-disabled" && busy.has(old));
   for (const { name } of [...old.attributes]) if (!made.hasAttribute(name) && !isOwn(name)) old.removeAttribute(name);
   for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value && !isOwn(name)) old.setAttribute(name, value);
@@ -270,7 +271,7 @@ function becomeAll(parent, wanted) {
   const isThere = (node) => node.parentNode === parent || alone.has(node);
   const byName = Map.groupBy(free, nameOf);
   const same = wanted.map((node) => (isThere(node) ? undefined : next(byName.get(nameOf(node)))));
-  // What only holds others may hold something else now.
+  // An element that is no control may become any other of the same tag.
   const holders = Map.groupBy(free.filter((node) => isFree.has(node) && !isStop(node)), (node) => node.nodeName);
   place(parent, wanted.map((node, n) => {
     const old = same[n] ?? (isThere(node) || isStop(node) ? undefined : next(holders.get(node.nodeName)));
@@ -279,17 +280,18 @@ function becomeAll(parent, wanted) {
   }));
 }
 
-/** Change a text; where words are only added, a selection stays. */
+/** Change a text node; if text is only appended, a selection stays. */
 function say(text, words) {
   if (words.startsWith(text.data)) { if (words !== text.data) text.appendData(words.slice(text.data.length)); } else text.data = words;
 }
 
-/** Let an element say these words. It is not touched if it does. */
+/** Set the text of an element. It is not touched if it has that text already. */
 export function write(element, words) {
   if (element.textContent !== words) element.textContent = words;
 }
 
-/** What has the focus in an element. Answers what gives it back if that is gone, in the element or the one in its place. */
+/** Remembers the focus in an element. Answers a function that restores it if the focused element is gone, in `element`
+ * or in the one that replaced it. */
 function focusOf(element) {
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
   const around = focused && element.parentElement?.closest("[tabindex]");
@@ -329,7 +331,7 @@ function place(parent, wanted) {
   select();
 }
 
-/** What is selected in an element. Answers what selects it again if it was lost on the way. */
+/** Remembers the selection in an element. Answers a function that restores it if it was lost. */
 function selectionOf(element) {
   const { anchorNode, anchorOffset, focusNode, focusOffset, isCollapsed } = getSelection();
   if (isCollapsed || !element.contains(anchorNode)) return () => {};

@@ -1,5 +1,5 @@
-// Entries of a transcript as elements: a person's words, the agent's prose, tool calls in one line each, subagents,
-// completions, lines about what was done to a run. An element changes only when what it shows has changed.
+// Entries of a transcript as elements: messages of a person, replies of the agent, tool calls in one line each,
+// subagents, completions, lines about events of a run. An element changes only when its values have changed.
 
 import { anew, arrange, button, el, fail, fill, glyph, icon, renew } from "./dom.js";
 import { bytes, clock, dayName, full, hm, short, span, usd } from "./format.js";
@@ -25,7 +25,8 @@ const LINES = {
 const stamp = (at) => el("time", { class: "stamp", datetime: new Date(at).toISOString(), title: full(at) }, hm(at));
 const item = (entry, role, kind, ...children) => el("li", { class: `msg ${kind}`, "data-role": role, "data-seq": entry.seq }, children);
 
-/** Keeps the elements of a transcript between two draws. `names`: who asked and who answers, for screen readers. */
+/** Keeps the elements of a transcript between two draws. `names`: of the asker and of the one who answers, mostly for
+ * screen readers. */
 export class Stream {
   #made = new Map(); // by name: { is, node }
 
@@ -163,7 +164,7 @@ export class Stream {
   }
 }
 
-/** The words of an entry; where they are cut, a button gets the rest. */
+/** The text of an entry; if it is cut, a button gets the whole text. */
 function wordsOf(transcript, entry) {
   const body = markdown(bareText(entry));
   if (!entry.size) return body;
@@ -172,7 +173,7 @@ function wordsOf(transcript, entry) {
   return holder;
 }
 
-/** The words of an entry without its last lines, which name the files that came with it: those are shown below. */
+/** The text of an entry without its last lines, which name the files that came with it: the files are shown below. */
 function bareText({ text, size, images = [], attachments = [] }) {
   const lines = text.split("\n");
   const named = images.length + attachments.length;
@@ -180,7 +181,7 @@ function bareText({ text, size, images = [], attachments = [] }) {
   return named && isWhole ? lines.slice(0, -named).join("\n") : text;
 }
 
-/** What came with an entry: images, and files to download. */
+/** The images of an entry, and its attachments to download. */
 function files(transcript, entry) {
   const images = (entry.images ?? []).map((image) => el("span", { class: "attach" }, icon("file", 13), image.name || "image", el("span", { class: "faint" }, `${image.width}×${image.height}, ${bytes(image.bytes)}`)));
   const attachments = (entry.attachments ?? []).map(({ name, size, type }) => button(`${name} (${bytes(size)})`, {
@@ -190,7 +191,7 @@ function files(transcript, entry) {
   return [...images, ...attachments];
 }
 
-/** What a tool was given or answered. `size`: of the whole, where this is the beginning. */
+/** The input or output of a tool. `size`: of the whole text, if `text` is only its beginning; else 0. */
 function output(text, size, whole) {
   const shown = el("pre", { tabindex: "0", dir: "auto" }, text || "(empty)");
   if (!size) return shown;
@@ -222,7 +223,7 @@ function spawnLabel(text) {
   }
 }
 
-/** A line of a text, and all of it when opened. */
+/** The first line of a text; opened, the whole text. */
 function folded(name, text) {
   const line = short(text.split("\n").find((one) => one.trim() !== "") ?? "", 100);
   const words = [name && `${name}: `, line];

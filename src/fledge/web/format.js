@@ -23,10 +23,10 @@ export function when(at, now = present()) {
 /** A time to come: 14:31 if that is today, else with the day. */
 export const until = (at, now = present()) => (new Date(at).toDateString() === new Date(now).toDateString() ? hm(at) : `${when(at, now)} ${hm(at)}`);
 
-/** The whole of a time, for titles. */
+/** A time in full, for titles. */
 export const full = (at) => new Date(at).toLocaleString();
 
-/** Today, Yesterday, or the date: what stands between two days of a conversation. */
+/** Today, Yesterday, or the date: the heading of a day in a conversation. */
 export function dayName(at, now = present()) {
   const day = new Date(at);
   if (day.toDateString() === new Date(now).toDateString()) return "Today";

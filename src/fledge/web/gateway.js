@@ -7,16 +7,16 @@ import { learnTime } from "./time.js";
 
 const KEPT = "fledge.token";
 const CALL_MS = 30_000;
-const SILENT_MS = 45_000; // the feed says something every 15 s, if only that all is quiet
+const SILENT_MS = 45_000; // the feed sends something at least every 15 s, even if there is no event
 const AGAIN_MS = 1000; // until a reading that failed is tried again
 const FIRST_WAIT_MS = 300;
 const LONGEST_WAIT_MS = 15_000;
 
-/** The token is missing or not right. */
+/** The token is missing or wrong. */
 export class Unauthorised extends Error {}
-/** The gateway does not answer, or not now: trying again is right. */
+/** The gateway does not answer, or cannot now: the request may be tried again. */
 export class Unreachable extends Error {}
-/** The gateway said no, and why. */
+/** The gateway refused the request; the message is its reason. */
 export class Refusal extends Error {
   constructor(message, code) { super(message); this.code = code; }
 }
@@ -32,7 +32,7 @@ export function forget() {
   sessionStorage.clear();
 }
 
-/** Keep the token if the gateway takes it. */
+/** Keep the token if the gateway accepts it; else throws. */
 export async function signIn(given) {
   if (!/^[\x21-\x7e]+$/.test(given)) throw new Unauthorised("no token looks like that");
   token = given;
@@ -77,8 +77,8 @@ async function ask(path, given = {}) {
   return response;
 }
 
-/** The answer of a method, within so long, once nothing is pressed: what follows from it may be drawn at once. Throws
- * Refusal, Unreachable or Unauthorised. */
+/** The answer of a method, within `patienceMs`. It comes once nothing is pressed, so that the caller may draw at once.
+ * Throws Refusal, Unreachable or Unauthorised. */
 export async function call(method, params = {}, patienceMs = CALL_MS) {
   try {
     return await answer(method, params, patienceMs);
@@ -104,10 +104,11 @@ async function answer(method, params, patienceMs) {
   return told.result;
 }
 
-let isConnected = false; // the feed is
+let isConnected = false; // of the feed
 
-/** Read something after each call, never twice at once, and once more if it was called meanwhile. While the feed is
- * connected, a reading that the gateway could not answer is tried again; else `connected` is the time to read. */
+/** Answers a function that runs `work`, which reads something: never twice at once, and once more if it was called
+ * meanwhile. While the feed is connected, a reading that the gateway could not answer is tried again; while it is not,
+ * the reading fails, and the event `connected` is the time for the next one. */
 export const reading = (work) => coalesced(async () => {
   for (;;) {
     try {
@@ -119,8 +120,8 @@ export const reading = (work) => coalesced(async () => {
   }
 });
 
-/** Save a file that the gateway gives, under this name. The token goes into the header here, too, so that no address
- * carries it. */
+/** Download a file from the gateway and save it under this name. The token goes into the header here, too, so that no
+ * address carries it. */
 export async function download(path, name) {
   const response = await ask(path);
   if (!response.ok) throw new Refusal("the gateway does not have this file any more", NOT_FOUND);
@@ -131,14 +132,14 @@ export async function download(path, name) {
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }
 
-/** A name that nothing else has: a request that carries it is carried out once, however often it is sent. */
+/** A unique idempotency key: a request with it is carried out once, however often it is sent. */
 export function unique() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Follows the gateway's events, for as long as it is told to. Rows of runs are never missed: it goes on from the
- * last number it saw. Everything else that was missed must be read again, so it tells each time when it is connected. */
+/** Follows the gateway's events until `end()`. Rows of runs are never missed: each connection continues after the last
+ * cursor. Other events that were missed must be read again, so each connection begins with an event `connected`. */
 export class Feed {
   #cursor = null;
   #ended = false;
@@ -146,8 +147,9 @@ export class Feed {
   #wake = () => {};
   #waitMs = FIRST_WAIT_MS;
 
-  /** `heard(event)`, also `{type: "connected"}`; `state(word, retryAt)`: connecting, connected, waiting until then, by `performance.now()`;
-   * `refused()`: the token is not right. */
+  /** `heard(event)` is called with each event of the feed and with `{type: "connected"}`; `state(word, retryAt)` with
+   * connecting, connected, or waiting until `retryAt`, a time of `performance.now()`; `refused()` if the token is
+   * wrong. */
   constructor(heard, state, refused) {
     this.heard = heard;
     this.state = state;
@@ -221,7 +223,7 @@ export class Feed {
     }
   }
 
-  /** A mistake of the page's own must not end the feed, and must not be hidden either. */
+  /** An error in the page itself must not end the feed, and must not be hidden either. */
   #tell(event) {
     try { this.heard(event); } catch (error) { reportError(error); }
   }

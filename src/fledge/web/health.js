@@ -1,5 +1,5 @@
-// Health: how the gateway is. Lanes with their slots and who waits, steps a minute, the store, what came of runs, what
-// was counted, and what went wrong lately. It is read every few seconds while it is seen.
+// Health of the gateway: lanes with their slots and queues, steps a minute, the store, outcomes of runs, counters, the
+// processes that share the store, and recent errors. It is read every few seconds while the view is visible.
 
 import { bars, block, facts, keeper, page } from "./desk.js";
 import { arrange, el, fill, glyph, write } from "./dom.js";
@@ -17,7 +17,7 @@ const OUTCOMES = { ok: "ok", error: "error", timeout: "timeout", killed: "killed
 const DELIVERIES = { delivered: "announcing", deferred: "waiting", skipped: "killed", undelivered: "giveup" };
 const WRONG = { failed: ["error", "run failed"], undelivered: ["giveup", "delivery given up"], crashed: ["error", "crash"], stuck: ["stuck", "stuck"], model: ["timeout", "no model answers"] };
 const ENGINES = { alive: "ok", closing: "waiting", dead: "error" };
-/** Of each lane: the setting that widens it. */
+/** By lane: the setting for the number of its slots. */
 const WIDENS = { main: "agents.defaults.maxConcurrent", subagent: "agents.defaults.subagents.maxConcurrent" };
 
 export const title = () => "Health";
@@ -58,7 +58,7 @@ export function mount(root, params, { store }) {
   return () => { untick(); unlisten(); };
 }
 
-/** How it is, in words: the first thing that a person could mend, else healthy. */
+/** The state of the gateway in words: the first problem that a person could fix, else healthy. */
 function judged({ status, store, lanes }) {
   if (status === "closing") return { words: "closing: no new work is begun", tone: "you" };
   if (store.freeBytes < LOW_DISK) return { words: `only ${bytes(store.freeBytes)} free on disk`, tone: "error" };

@@ -1,5 +1,5 @@
-// Keys of the page. Single letters act only while nothing is typed, no layer is open and Settings has them on. A view
-// binds its own keys while it is shown; the same table is what the help (?) lists.
+// Keys of the page. Single letters act only while no text field has the focus, no layer is open and Settings has them
+// on. A view binds its own keys while it is shown. The help (?) lists the table `HELP`, not the keys that are bound.
 
 import { button, el, kbd } from "./dom.js";
 import * as layers from "./layers.js";
@@ -7,7 +7,7 @@ import { isOn } from "./theme.js";
 
 const CHORD_MS = 900;
 
-/** What the help lists: where, then keys and what they do. */
+/** The content of the help: sections, each with keys and their effects. */
 const HELP = [
   ["Everywhere", [["⌘ K", "search everything"], ["g r", "Runs; g c y u a h s: the other views"], ["c", "new conversation"], ["n", "next that waits for you"], ["?", "these keys"], ["Esc", "close"]]],
   ["What waits for you", [["a", "allow or approve the focused card"], ["d", "deny it"], ["r", "ask for changes to a plan"], ["s", "not now"]]],
@@ -18,13 +18,13 @@ const HELP = [
 
 const bound = new Set(); // tables of { key: act }, the newest last
 
-/** Have these keys act: `{ "t": act, "g r": act }`. Answers what ends that. */
+/** Bind these keys: `{ "t": act, "g r": act }`. Answers a function that unbinds them. */
 export function bind(table) {
   bound.add(table);
   return () => bound.delete(table);
 }
 
-/** True of an element that takes letters. */
+/** True if this element takes letters. */
 const isTyping = (target) => Boolean(target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]"));
 
 /** True if a single letter may act now, for this event. */
@@ -33,7 +33,7 @@ const mayAct = (event) => isOn("letters") && !isTyping(event.target) && !event.m
 let first = "";
 let forget = 0;
 
-/** Listen on the document. `palette`: what ⌘K opens; `escape`: what Escape does when no layer is open. */
+/** Listen on the document. ⌘K calls `palette()`; Escape calls `escape(event)` when no layer is open. */
 export function listen(palette, escape) {
   document.addEventListener("keydown", (event) => {
     if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") { event.preventDefault(); palette(); return; }

@@ -3,7 +3,7 @@
 
 import { byId, button, el, icon } from "./dom.js";
 
-let opened = null; // { before: what had the focus, left: called when it closes }
+let opened = null; // { before: the element that had the focus, left: called when it closes }
 
 export const isOpen = () => opened !== null;
 
@@ -33,8 +33,8 @@ export function openDialog(box, first, left) {
   open(veil, first, left);
 }
 
-/** A dialog with a title, a body and buttons. The first element that asks for it (`data-first`), else the last button
- * but one, has the focus: the one that does nothing. */
+/** A dialog with a title, a body and buttons. The first element with `data-first` has the focus, else the button
+ * Cancel, which only closes it. */
 export function dialog(title, ico, body, buttons, left) {
   const box = el("div", { class: "dialog", role: "dialog", "aria-modal": "true", "aria-labelledby": "dialog-title" },
     el("header", { class: "dialoghead" }, icon(ico), el("h2", { class: "grow", id: "dialog-title" }, title)),

@@ -1,4 +1,4 @@
-// Markdown as elements. No markup is ever made from text: every word becomes a text node, and what is not understood
+// Markdown as elements. No markup is ever made from text: every word becomes a text node, and syntax that is not known
 // stays as it was written. There is no HTML, no image is loaded, links lead only to http(s) and mailto, and a link
 // shows where it leads.
 //
@@ -171,7 +171,7 @@ function withoutEnd(address) {
   return address.slice(0, end);
 }
 
-/** A link, with the host it leads to where the words do not name it; null if it may not lead there. */
+/** A link, with its host if the words do not name that; null if its address is not allowed. */
 function link(address, words) {
   let to;
   try { to = new URL(address); } catch { return null; }

@@ -1,4 +1,5 @@
-// Choosing the model of a conversation: the models that can be used now, with why and what they cost, or any other name.
+// Choosing the model of a conversation: the models that can be used now, each with the reason and its price, or any
+// other name.
 
 import { button, el, fail, fill, icon, refill } from "./dom.js";
 import { count, usd } from "./format.js";
@@ -7,7 +8,7 @@ import * as layers from "./layers.js";
 
 const MOST = 200; // that are listed at once; typing narrows the list
 
-/** Ask for a model. `current` is in use; `chosen(name)` is called with the choice, empty: as configured. */
+/** Ask for a model. `current` is in use; `chosen(name)` is called with the choice; empty means as configured. */
 export function chooseModel(current, chosen) {
   const search = el("input", { type: "search", class: "field", placeholder: "Search, or provider/name", "aria-label": "Search models, or provider/name", maxlength: 256, autocomplete: "off", "data-first": true });
   const list = el("ul", { class: "choices", "aria-label": "Models" }, el("li", { class: "soft" }, "looking …"));

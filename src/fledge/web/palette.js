@@ -8,7 +8,7 @@ import { nameOf, standing } from "./standing.js";
 
 const MOST = 9;
 
-/** Show the palette. `actions`: `[words, icon, act]` each, beside what the store knows. */
+/** Show the palette. `actions`: `[words, icon, act]` each, in addition to the views and to the rows of the store. */
 export function openPalette(store, actions) {
   const all = [
     ...[...store.conversations.values()].map((conversation) => ({ ico: "chat", words: conversationName(conversation), more: "conversation", act: () => { location.hash = chatPath(conversation.key); } })),

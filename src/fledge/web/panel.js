@@ -1,4 +1,4 @@
-// Beside the chat: what the conversation has at work and has spent, its runs as a live tree, and what happened just now.
+// The panel beside the chat: how many runs are active, cost and tokens, the runs as a live tree, and the latest events.
 
 import { keeper } from "./desk.js";
 import { arrange, el, glyph, refill } from "./dom.js";
@@ -9,19 +9,19 @@ import { nameOf, standing } from "./standing.js";
 import { present } from "./time.js";
 
 const MOST_NEWS = 200; // that are kept
-const MOST_KNOWN = 3000; // runs whose last row is kept, to tell what has changed
+const MOST_KNOWN = 3000; // runs whose last row is kept, to compare the next one with it
 const MOST_SHOWN = 8;
 const JUST_MS = 10_000;
 const MOST_TWIGS = 200;
 const HOT = ["you", "plan", "stuck", "giveup"];
 
-/** What has happened to a run, by the tone in which it stands now. */
+/** The event that brought a run to its present tone, in words, by tone. */
 const NEWS = {
   you: "needs your approval", plan: "has a plan for you", stuck: "is stuck", giveup: "has an undelivered result", spawning: "is being prepared", queued: "is queued", running: "is running",
   waiting: "waits", ending: "is ending", announcing: "hands over its result", ok: "is done", error: "failed", timeout: "ran out of time", killed: "was killed",
 };
 
-/** What has happened to a run whose row changed, in words, and when, as the row says: null if nothing that is worth a line. */
+/** The event behind a changed row: its words, and its time according to the row. Null if it is not worth a line. */
 function news(before, row) {
   if (!before) return present() - row.createdAt < JUST_MS ? { words: "was started", at: row.createdAt } : null;
   const { tone } = standing(row);
@@ -42,7 +42,7 @@ function recentNews(shared) {
       if (type !== "row") return;
       const told = news(known.get(row.sessionKey), row);
       known.delete(row.sessionKey);
-      known.set(row.sessionKey, row); // as the last
+      known.set(row.sessionKey, row); // moves to the end
       if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
       if (told === null) return;
       found.unshift({ row, ...told });

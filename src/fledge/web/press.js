@@ -1,17 +1,18 @@
-// While something is pressed, nothing that the page hears changes what is shown. A click counts only if the pointer goes
-// down and up on the same element: one that is made anew or moves between the two would lose it, or another one would
-// get it. So whatever draws because of news waits here for the release: draws of the store and of a view
-// (`oncePerFrame`), what happens every second, and answers of the gateway. What the person does is drawn at once.
+// While something is pressed, no news from the gateway changes the page. A click counts only if the pointer goes down
+// and up on the same element: an element that is replaced or moves between the two would lose the click, or another one
+// would get it. So all drawing because of news waits here for the release: draws of the store and of a view
+// (`oncePerFrame`), and answers of the gateway. The work of every second is skipped meanwhile. Actions of the person
+// are drawn at once.
 //
 // This file knows nothing of the page.
 
 const CLICK_MS = 350; // after a release: a finger's click may come so late
-const LONGEST_MS = 10_000; // not every release is told, and a page must not stand still for that
+const LONGEST_MS = 10_000; // not every release has an event, and the page must not stand still because of that
 
 let isPointerDown = false;
 let isHeld = false; // something is pressed, or its click may still come
-let heldAt = 0; // when that began
-let heldBefore = 0; // how long things were held before, in ms
+let heldAt = 0; // when the present hold began
+let heldBefore = 0; // how long all earlier holds took, in ms
 let ending = 0;
 const waiting = [];
 
@@ -27,7 +28,7 @@ export const released = () => new Promise((go) => { whenReleased(go); });
 /** True while something is pressed. */
 export const isPressed = () => isHeld;
 
-/** For how many ms things have been pressed: what waits for the release took so much longer. */
+/** For how many ms something has been pressed in all: work that waits for a release takes that much longer. */
 export const heldMs = () => heldBefore + (isHeld ? performance.now() - heldAt : 0);
 
 function press() {
@@ -36,7 +37,7 @@ function press() {
   end(LONGEST_MS);
 }
 
-/** A release was told, or missed. Its click may follow. */
+/** A release has happened, or was missed. Its click may follow. */
 function release(afterMs = CLICK_MS) {
   isPointerDown = false;
   if (isHeld) end(afterMs);
@@ -53,11 +54,11 @@ function end(afterMs) {
   }, afterMs);
 }
 
-/** Keys press a button when they go up. */
+/** True if the space bar presses this element, which it does when it goes up. */
 const isPressedByKey = (target) => Boolean(target.closest?.("button, summary, input[type=checkbox], input[type=radio]"));
 
 const listen = (name, hear) => addEventListener(name, hear, { capture: true, passive: true });
-// The list of a select is above the page and may take the release; no select is ever made anew.
+// The list of a select is above the page and may swallow the release; no select is ever replaced.
 listen("pointerdown", (event) => {
   if (!event.isPrimary || event.button > 1 || event.target.closest?.("select")) return;
   isPointerDown = true;

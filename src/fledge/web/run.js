@@ -1,6 +1,5 @@
-// One run in full: where it belongs, how it stands and why, what a person can do, its timeline, what was said, what
-// happened, what came of it, and how that was delivered. The row comes with the feed; the rest is read again when the
-// row has changed.
+// One run in full: its place in the tree, its state and the reason, its controls, timeline, transcript, events and
+// result, and the delivery of the result. The row comes with the feed; the rest is read again when the row has changed.
 
 import * as actions from "./actions.js";
 import { waitingCards } from "./asks.js";
@@ -38,7 +37,7 @@ class RunPage {
   #spans = null;
   #cards = new Map();
   #tab = null;
-  #shown = new Map(); // by part of the page: what stands for what it shows
+  #shown = new Map(); // by part of the page: a value that stands for its content
   #readAt = 0;
   #timer = 0;
 
@@ -120,7 +119,7 @@ class RunPage {
 
   // ---- drawing
 
-  /** Fill a part of the page only if what it shows has changed. */
+  /** Fill a part of the page only if `is`, which stands for its content, has changed. */
   #show(part, is, make) {
     if (this.#shown.get(part) === is) return;
     this.#shown.set(part, is);
@@ -232,7 +231,7 @@ class RunPage {
   }
 }
 
-/** What can be done to a run as it stands. */
+/** The buttons for the actions that are possible in the present state of a run. */
 function controls(row) {
   const again = button("Run again", { ico: "retry", act: () => actions.runAgain(row) });
   const kill = button("Kill", { kind: "danger", ico: "kill", act: () => actions.kill(row) });

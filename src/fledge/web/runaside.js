@@ -1,4 +1,4 @@
-// Beside a run: how its result travels, the limits it was given, its files, and facts to copy.
+// Parts of a run's page: the delivery of its result, its limits, its files, and facts to copy.
 
 import { fileButton } from "./cards.js";
 import { block } from "./desk.js";
@@ -17,7 +17,7 @@ const SKIPPED = { suppressed: "a kill, or the answer to its plan, made it moot",
 /** Why an announcement waits. */
 const DEFERRED = { "descendants-active": "what it started is still at work", "missing-requester": "no requester is left to receive the result" };
 
-/** The way of a result, step by step: `[how, what, more]`. */
+/** The steps of the delivery of a result: `[how, what, more]` each. */
 function steps(row, story) {
   const frozen = row.endedAt !== null;
   const failed = story.tries.filter(({ trace }) => !trace.path).map(({ at, trace }) => ["bad", trace.tried.map((one) => `${one.phase}: ${one.result}`).join(", ") || "not delivered", [clock(at), trace.why || trace.tried.at(-1)?.detail].filter(Boolean).join(" · ")]);

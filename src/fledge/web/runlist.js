@@ -9,7 +9,7 @@ const PAGE = 500;
 const MOST_FOR_PARENTS = 4; // pages that are read on at once because a row's parent is missing
 const URGENT = { you: 3, plan: 3, stuck: 2, giveup: 1 };
 
-/** A filter: its name on the wire, its words, whether it holds of a row, and whether it keeps the tree. */
+/** The filters: the name on the wire, the label, whether a row passes, and whether the tree is kept. */
 export const FILTERS = [
   { id: "all", words: "All", holds: () => true, isTree: true },
   { id: "active", words: "Active", holds: (row) => row.isActive, isTree: true },
@@ -20,7 +20,7 @@ export const FILTERS = [
 ];
 const filterOf = (id) => FILTERS.find((filter) => filter.id === id);
 
-/** How much a run needs a person; 0: not at all. */
+/** How urgently a run needs a person; 0: not at all. */
 export const urgency = (row) => URGENT[standing(row).tone] ?? 0;
 
 /** @typedef {{filter: string, search: string}} Asked which runs are shown */
@@ -28,9 +28,10 @@ export const urgency = (row) => URGENT[standing(row).tone] ?? 0;
 export class RunList {
   /** @type {Map<string, import("./shapes.js").RunRow>} by session key */
   rows = new Map();
-  /** Counts up whenever lines made earlier may have the wrong order, not only an old row. */
+  /** Counts up whenever lines made earlier may be wrong or in the wrong order. A change of a row's values alone does
+   * not count. */
   shape = 0;
-  #walks = new Map(); // by what is asked: how far its pages are read
+  #walks = new Map(); // by filter and search: how far its pages are read
   #changed;
 
   /** `changed()` is called after each change. */
@@ -42,17 +43,17 @@ export class RunList {
     });
   }
 
-  /** Have another view told of changes, from now on. */
+  /** From now on, call this function after each change, for another view. */
   tell(changed) { this.#changed = changed; }
 
-  /** How far the pages of this are read: `{isReading, isAtEnd, error}`. */
+  /** How far the pages of a filter and search are read: `{isReading, isAtEnd, error}`. */
   walk({ filter, search }) {
     const name = `${filter} ${search}`;
     if (!this.#walks.has(name)) this.#walks.set(name, { cursor: "", isReading: false, isAtEnd: false, error: "", found: new Set() });
     return this.#walks.get(name);
   }
 
-  /** Read the newest again, and whatever needs a person. */
+  /** Read the newest runs again, and the next page of each list of runs that need a person. */
   async refresh() {
     const first = this.walk({ filter: "all", search: "" });
     if (first.cursor === "" && !first.isAtEnd) await this.readOn({ filter: "all", search: "" });
@@ -65,10 +66,10 @@ export class RunList {
       const page = await call("runs.query", { sort: "active", limit: FIRST });
       page.rows.forEach((row) => this.#take(row));
       this.#changed();
-    } catch { /* the feed is not connected either, and comes back to this */ }
+    } catch { /* the feed is not connected either; `refresh` follows when it is */ }
   }
 
-  /** Read the next page of this, and on while a row's parent is on a later one. */
+  /** Read the next page of a filter and search, and further ones while the parent of a row is not here yet. */
   async readOn(asked) {
     const walk = this.walk(asked);
     if (walk.isReading || walk.isAtEnd) return;
@@ -95,14 +96,14 @@ export class RunList {
     this.rows.set(row.sessionKey, row);
   }
 
-  /** Those that need a person, the most urgent first. */
+  /** The runs that need a person, the most urgent first. */
   urgent() {
     return [...this.rows.values()].filter((row) => urgency(row) > 0)
       .sort((one, other) => urgency(other) - urgency(one) || oldestFirst(one, other));
   }
 
-  /** The lines of what is asked. `isGrouped`: by the conversation or program at the top; `folded`: keys of groups and
-   * runs whose lines below are left out. */
+  /** The lines for a filter and search. `isGrouped`: by the conversation or program at the top; `folded`: keys of
+   * groups and runs whose lines below are left out. */
   lines(asked, isGrouped, folded) {
     const { holds, isTree } = filterOf(asked.filter);
     const words = asked.search.toLowerCase();
@@ -118,10 +119,10 @@ const newestFirst = (one, other) => isLive(other) - isLive(one) || oldestFirst(o
 
 /** @typedef {object} Line
  * @property {string} key
- * @property {string} [group] the session at the top, of a line that begins a group; then `runs`: how many are below
+ * @property {string} [group] the session at the top, if the line begins a group; `runs` is then the number of runs in it
  * @property {number} depth
- * @property {boolean} hasBelow something can be folded
- * @property {boolean} isContext it is shown for what is below it
+ * @property {boolean} hasBelow there are lines below that can be folded
+ * @property {boolean} isContext the run itself does not match: it is shown for a run below it
  */
 
 /** The lines of these runs.

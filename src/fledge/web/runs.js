@@ -1,5 +1,5 @@
-// All runs: what needs a person, then a table of runs as trees on one time axis. Filters, search and folds are this
-// file's; which runs there are is runlist.js's, and which rows are in the document is virtual.js's.
+// All runs: those that need a person, then a table of runs as trees on one time axis. This file has the filters, the
+// search and the folds; runlist.js knows which runs there are, and virtual.js which rows are in the document.
 
 import * as actions from "./actions.js";
 import { ticks } from "./axis.js";
@@ -17,11 +17,11 @@ import { VirtualList } from "./virtual.js";
 const MINUTE = 60_000;
 const WINDOWS = [["5 min", 5], ["30 min", 30], ["2 h", 120], ["24 h", 1440], ["7 days", 10_080]];
 const MOST_URGENT = 8;
-const FITTED = 10; // so many of the newest runs are to be on the axis at first
-const AHEAD = 10; // so many rows before the end of the list the next page is read
+const FITTED = 10; // the number of newest runs that the axis shows at first
+const AHEAD = 10; // the next page is read this many rows before the end of the list
 const SEARCH_MS = 250;
 const TICK_PX = 52;
-const ROW_PX = 36; // as in runs.css, as the next
+const ROW_PX = 36; // as in runs.css, like the next one
 const TWO_LINES_PX = 60;
 const narrow = matchMedia("(max-width: 983px)");
 
@@ -32,7 +32,7 @@ export function mount(root, params, shared) {
   return () => table.end();
 }
 
-/** What is kept of the view between two visits. */
+/** The state of the view, which is kept between two visits. */
 const fresh = () => ({ filter: "all", search: "", isGrouped: true, minutes: 0, folded: new Set(), chosen: "", selected: new Set(), isSelecting: false, scrollTop: 0 });
 
 class RunTable {
@@ -113,7 +113,7 @@ class RunTable {
 
   get #asked() { return { filter: this.state.filter, search: this.state.search }; }
 
-  /** Show other runs. */
+  /** Change the filter, the search or the grouping, and show the list from its top. */
   #ask(changes) {
     Object.assign(this.state, changes);
     this.#shape = -1;
@@ -121,7 +121,7 @@ class RunTable {
     this.#draw();
   }
 
-  /** Rows that are here are searched at once; the gateway is asked when one has stopped typing. */
+  /** Search the rows that are here at once, and the gateway when the person has stopped typing. */
   #search() {
     this.#ask({ search: this.find.value.trim() });
     clearTimeout(this.#searching);
@@ -226,7 +226,7 @@ class RunTable {
     return line.group === undefined ? this.#runRow(line) : this.#groupRow(line);
   }
 
-  /** What all rows have in common. */
+  /** Set the attributes that all rows have. */
   #dress(node, line, index) {
     node.setAttribute("aria-rowindex", String(index + 2));
     node.setAttribute("aria-level", String(line.group === undefined ? line.depth + (this.state.isGrouped ? 2 : 1) : 1));
@@ -275,7 +275,7 @@ class RunTable {
     const node = el("div", { class: "vrow", role: "row", id: this.#idOf(key), on: { click: (event) => this.#clicked(event, key) } }, name, state, when, attempt, agent, tokens, cost, now);
     return { node, update: (line, index) => {
       const row = this.list.rows.get(key);
-      if (!row) return; // it is gone; the next lines do without it
+      if (!row) return; // the run is gone; the next lines leave it out
       const { word, tone } = standing(row);
       const isSelected = this.state.selected.has(key);
       this.#dress(node, line, index);
@@ -364,7 +364,7 @@ class RunTable {
     else this.#move(1);
   }
 
-  /** Fold what is unfolded; else go to the row that this one is below. */
+  /** Fold the current row if it is unfolded; else go to the row that it is below. */
   #foldOrUp() {
     const at = this.#at;
     const line = this.#lines[at];
@@ -427,7 +427,7 @@ class RunTable {
 
 const shown = new WeakMap();
 
-/** Fill an element only if what it shows has changed: `is` stands for that. */
+/** Fill an element only if `is`, which stands for its content, has changed. */
 function show(element, is, make = () => is) {
   if (shown.get(element) === is) return;
   shown.set(element, is);
@@ -443,7 +443,7 @@ function tries(row) {
     row.crashes > 0 && el("span", { class: "c-error" }, icon("bolt", 13)), el("span", { class: "sr" }, words));
 }
 
-/** What it does, what it waits for, or why it failed. */
+/** Fill the last cell: what the run does, what it waits for, or why it failed. */
 function drawNow(cell, row, tone) {
   const words = row.now?.text ?? row.error;
   show(cell, `${row.now?.kind} ${tone} ${words}`, () => {

@@ -1,5 +1,5 @@
-// Settings: the switches of this browser, and the configuration of the gateway, read only: value, default, where from.
-// Secrets are never among it; the gateway leaves them out.
+// Settings: the switches of this browser, and the configuration of the gateway, read only: value, default, source.
+// Secrets are never part of it; the gateway leaves them out.
 
 import { block, page } from "./desk.js";
 import { announce, el, fill, icon } from "./dom.js";
@@ -74,7 +74,7 @@ const themes = () => el("fieldset", { class: "themes" }, el("legend", null, el("
 // ---- the configuration
 
 const isSet = ({ source }) => source !== "default";
-/** The table that a setting stands in: those of children and of each agent have their own. */
+/** The name of the table for a setting: the settings of subagents and of each agent have tables of their own. */
 function groupOf(key) {
   const parts = key.split(".");
   if (parts[0] !== "agents") return parts[0];

@@ -1,14 +1,14 @@
 // The values that the gateway answers and tells, as types for editors and readers. Made from the gateway's schema by
 // `python -m docs.generate`; a test fails when it is stale, and another when the page reads a field that is not here.
 
-/** What `fl.agent` answers.
+/** The return value of `fl.agent`.
  * @typedef {object} Accepted
  * @property {string} runId
  * @property {"accepted"} [status]
  * @property {number} [failures]
  */
 
-/** An agent: what it thinks with, what it may use, whom it may start.
+/** An agent: its models, its tools, the agents that it may start, its limits and its use.
  * @typedef {object} AgentDetails
  * @property {string} id
  * @property {string} [description]
@@ -26,13 +26,13 @@
  * @property {(AgentWeekday)[]} week
  */
 
-/** What an agent did on a day.
+/** The runs and cost of an agent on one day.
  * @typedef {object} AgentWeekday
  * @property {number} [runs]
  * @property {number|null} [costUsd]
  */
 
-/** What was answered.
+/** The tool call or plan that was answered, and the answer.
  * @typedef {object} Answered
  * @property {boolean} approved
  * @property {string} [tool]
@@ -41,13 +41,13 @@
  * @property {string} [runId]
  */
 
-/** The questions that wait for a person have changed; these are open now.
+/** The questions that wait for a person have changed; `open` has the ids of all that wait now.
  * @typedef {object} ApprovalsChanged
  * @property {"approvals"} type
  * @property {(string)[]} open
  */
 
-/** What was allowed.
+/** A tool call was approved.
  * @typedef {object} Approved
  * @property {boolean} [ok]
  * @property {Permission} [permission]
@@ -67,7 +67,7 @@
  * @property {string} type
  */
 
-/** Whom words that are said there are for.
+/** The session that gets messages from the given address.
  * @typedef {object} Begun
  * @property {string} sessionKey
  * @property {string} name
@@ -75,7 +75,7 @@
  * @property {string} [earlier]
  */
 
-/** What goes on in a conversation and below it.
+/** The present work of a conversation and of the subagents below it.
  * @typedef {object} Below
  * @property {number} nowAt
  * @property {"busy"|"idle"|"queued"} state
@@ -102,7 +102,7 @@
  * @property {number|null} [seconds]
  */
 
-/** How much of a budget is used.
+/** One limit of a budget, by its name, and how much of it is used.
  * @typedef {object} BudgetUse
  * @property {string} name
  * @property {number} used
@@ -144,7 +144,7 @@
  * @property {number|null} [startedAt]
  */
 
-/** What a command came to, in words for the person who gave it.
+/** The result of a command, in words for the person who gave it.
  * @typedef {object} CommandResult
  * @property {string} text
  * @property {boolean} [ok]
@@ -198,7 +198,7 @@
  * @property {string} error
  */
 
-/** The record of a try at delivery: to whom, by which route, the phases tried, the result.
+/** The record of a try at delivery: the requester, the route, the phases tried, the result.
  * @typedef {object} DeliveryTrace
  * @property {string} key
  * @property {string} requester
@@ -223,7 +223,7 @@
  * @property {boolean} [ok]
  */
 
-/** What a kill would end.
+/** The runs that a kill would end.
  * @typedef {object} Ends
  * @property {(RunRow)[]} rows
  * @property {number} leftOut
@@ -266,14 +266,14 @@
  * @property {string} error
  */
 
-/** The feed ends here; go on from this cursor.
+/** The feed ends here; a new feed from this cursor continues it.
  * @typedef {object} FeedClosing
  * @property {"closing"} type
  * @property {number} cursor
  * @property {string} reason
  */
 
-/** How many runs each filter finds in the folder, or below the root or requester that was asked about. Search, agent and time do not narrow them.
+/** How many runs each filter finds: in the folder, in the whole tree to which `below` belongs, or among the runs of `requester`. Search, agent and time do not narrow them.
  * @typedef {object} FilterCounts
  * @property {number} all
  * @property {number} active
@@ -283,7 +283,7 @@
  * @property {number} undelivered
  */
 
-/** What is below some sessions, each run with its children, oldest first; archived ones only while something below them is not archived.
+/** The runs below some sessions, each with its children, oldest first. An archived run is among them only while a run below it is not archived.
  * @typedef {object} Forest
  * @property {(RunInfo)[]} runs
  * @property {number} leftOut
@@ -305,7 +305,7 @@
  * @property {number|null} [keptUntilAt]
  */
 
-/** How the gateway is.
+/** The state of the gateway.
  * @typedef {object} Health
  * @property {"closing"|"ok"} status
  * @property {string} version
@@ -327,12 +327,12 @@
  * @property {(EngineView)[]} engines
  */
 
-/** Which session has the heartbeat.
+/** The session that has the heartbeat.
  * @typedef {object} HeartbeatOf
  * @property {string} sessionKey
  */
 
-/** What a process brings: by kind, the digest of each thing by name.
+/** The tools, agents, runtimes, hooks and settings of a process: for each kind, digests by name.
  * @typedef {object} Identity
  * @property {string} state
  * @property {string} program
@@ -366,7 +366,7 @@
  * @property {(string)[]} [finished]
  */
 
-/** A lane: how many of its slots are in use, and who waits.
+/** A lane: its slots, how many of them are in use, and the sessions that wait for one.
  * @typedef {object} LaneView
  * @property {string} name
  * @property {number} used
@@ -395,7 +395,7 @@
  * @property {string} [reason]
  */
 
-/** Something was told inside a turn: `kind` and `text` as in the library's `TurnEvent`.
+/** A live event: something happened inside a turn. The fields mean the same as in the library's `TurnEvent`.
  * @typedef {object} Live
  * @property {"turn"} type
  * @property {string} sessionKey
@@ -414,7 +414,7 @@
  * @property {boolean} [isError]
  */
 
-/** So many live events were left out because this watcher is slow.
+/** At least `count` live events are missing, because this watcher is slow, or messages between processes that share a store were lost.
  * @typedef {object} Lost
  * @property {"lost"} type
  * @property {number} count
@@ -456,7 +456,7 @@
  * @property {(AttachmentShown)[]} [attachments]
  */
 
-/** A model that a conversation may be given.
+/** A model that a conversation can use.
  * @typedef {object} ModelView
  * @property {string} name
  * @property {string} because
@@ -466,14 +466,14 @@
  * @property {number|null} [outputUsd]
  */
 
-/** An entry was appended to a transcript: the value that `sessions.history` has of it.
+/** An entry was appended to a transcript; `entry` is the same value as in `sessions.history`.
  * @typedef {object} NewEntry
  * @property {"entry"} type
  * @property {string} sessionKey
  * @property {MessageEntry|ReplyEntry|ResultEntry|CompletionsEntry|NoteEntry|LineEntry} entry
  */
 
-/** The attempt that follows.
+/** The new attempt of a run.
  * @typedef {object} NextAttempt
  * @property {string} sessionKey
  * @property {string} runId
@@ -502,7 +502,7 @@
  * @property {boolean} [cut]
  */
 
-/** What goes on in a folder, and what waits for a person.
+/** The present work in a folder, and everything that waits for a person.
  * @typedef {object} Overview
  * @property {number} nowAt
  * @property {boolean} isDriven
@@ -519,7 +519,7 @@
  * @property {number} undelivered
  */
 
-/** An address that signs in once.
+/** An address of the page that signs a browser in once.
  * @typedef {object} PageLink
  * @property {string} address
  * @property {number} expiresAt
@@ -548,7 +548,7 @@
  * @property {(string)[]} [lineage]
  */
 
-/** Whether an event waits to be read.
+/** The result of posting a system event.
  * @typedef {object} Posted
  * @property {boolean} posted
  */
@@ -576,7 +576,7 @@
  * @property {boolean} [isSandboxed]
  */
 
-/** What a run really ran with, as recorded while it ran.
+/** The model, tools and folder that a run really had, as recorded while it ran.
  * @typedef {object} RanWith
  * @property {string} model
  * @property {string} thinking
@@ -609,7 +609,7 @@
  * @property {boolean} [isCut]
  */
 
-/** Whether a session is at rest.
+/** The work of a session: whether any is left, and the questions and failures that hold it up.
  * @typedef {object} Rest
  * @property {boolean} settled
  * @property {(Question)[]} [questions]
@@ -653,7 +653,7 @@
  * @property {number|null} [endedAt]
  */
 
-/** A run has changed: this is how it stands. `cursor`: everything up to there is told, in this row or earlier ones.
+/** A run has changed; `row` is its present state. `cursor`: every event up to there is covered by this row, by earlier ones, or by others with the same cursor.
  * @typedef {object} RowEvent
  * @property {"row"} type
  * @property {number} cursor
@@ -668,7 +668,7 @@
  * @property {number|null} [deliveredAt]
  */
 
-/** Something happened to a run. `phase` and `status` are as they stand when it is told.
+/** An event of a run. `phase` and `status` are the present ones when it is sent, not those just after the event.
  * @typedef {object} RunHappened
  * @property {"run"} type
  * @property {number} cursor
@@ -876,7 +876,7 @@
  * @property {number|null} [tokensCached]
  */
 
-/** What a stop ended, and which messages it took back.
+/** The sessions that a stop ended, and the messages that it withdrew.
  * @typedef {object} StopDone
  * @property {(string)[]} killed
  * @property {(string)[]} stopping
@@ -921,19 +921,19 @@
  * @property {NextDue|null} [due]
  */
 
-/** A feed is told from here on, as notifications `event`.
+/** A feed has begun: its events after `cursor` come as notifications `event`.
  * @typedef {object} Subscribed
  * @property {number} subscription
  * @property {number} cursor
  */
 
-/** What was retried or dismissed.
+/** The undelivered result or message that was retried or dismissed.
  * @typedef {object} TakenUp
  * @property {string} key
  * @property {boolean} [ok]
  */
 
-/** What a subagent may be called.
+/** A word that names a subagent in slash commands.
  * @typedef {object} Target
  * @property {string} word
  * @property {string} meaning
@@ -961,7 +961,7 @@
  * @property {string} [detail]
  */
 
-/** A try at delivering something of a run.
+/** One try to deliver a result or a plan of a run.
  * @typedef {object} Try
  * @property {number} at
  * @property {DeliveryTrace} trace
@@ -981,7 +981,7 @@
  * @property {"unknown"} type
  */
 
-/** What `fl.agent_wait` answers; `pending` is never terminal.
+/** The return value of `fl.agent_wait`. The status `pending` is never final: wait again.
  * @typedef {object} Waited
  * @property {"error"|"ok"|"pending"|"timeout"} status
  * @property {string} runId
@@ -990,7 +990,7 @@
  * @property {string|null} [error]
  */
 
-/** What a session's turns tell is heard, whichever process drives them.
+/** This process gets the live events of the session, whichever process drives its turns.
  * @typedef {object} Watching
  * @property {number} againS
  */

@@ -41,7 +41,7 @@ export function sidebar(store, acts) {
     look.setAttribute("aria-label", themeLabel());
     look.title = themeLabel();
   });
-  const groups = new Map(); // by project: what is kept of its section between draws
+  const groups = new Map(); // by project: its section, kept between draws
   let here = { view: "", key: "" };
   let others = [];
   let asking = 0;
@@ -124,7 +124,7 @@ function section(project) {
   return { element, list, item };
 }
 
-/** What an item shows: its name, and the most urgent thing about it. */
+/** The content of an item: its name, and the most urgent thing about it. */
 function shownOf(conversation) {
   const name = conversationName(conversation);
   const { waits, stuck, unsettled, state, unread, updatedAt } = conversation;

@@ -10,7 +10,7 @@ const PROMISES = [
   ["hand", "Nothing risky without you", "calls and plans wait for your yes"],
 ];
 
-/** Show the form in `root`. `why` says why somebody is asked again; `done` is called once they are signed in. */
+/** Show the form in `root`. `why`: why the person must sign in again, or empty. `done` is called after the sign-in. */
 export function showSignIn(root, why, done) {
   const token = el("input", { id: "token", class: "field", type: "password", autocomplete: "off", spellcheck: "false", required: true, placeholder: "paste it here", "aria-describedby": "where signin-error" });
   const error = el("p", { id: "signin-error", class: "error", role: "alert" }, why);

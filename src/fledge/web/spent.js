@@ -1,18 +1,18 @@
-// What a run has used, beside what it may use: tokens, and money with a meter of its budget.
+// The consumption of a run: its tokens, and its cost with a meter of its budget.
 
 import { el } from "./dom.js";
 import { usd } from "./format.js";
 
-/** Tokens of a run's own, in and out; null if it has not asked a model. */
+/** Tokens of a run itself, in and out; null if it has used none. */
 export const tokensOf = (row) => (row.tokensIn + row.tokensOut) || null;
 
-/** What a run and everything below it have cost; null if no price is known. */
+/** The cost of a run and everything below it; null if no price is known. */
 export const costOfAll = (row) => (row.costUsd === null && row.costBelowUsd === null ? null : (row.costUsd ?? 0) + (row.costBelowUsd ?? 0));
 
 const LEVELS = [[0.9, "bad"], [0.65, "warm"]];
 
-/** What a run has cost, with a meter of its budget if it has one. `isWide`: with the budget in words. `cost`: shown in
- * place of what the run alone has cost. */
+/** The cost of a run, with a meter of its budget if it has one. `isWide`: with the budget in words. `cost`: shown in
+ * place of the cost of the run alone. */
 export function purse(row, isWide = false, cost = row.costUsd) {
   const budget = row.budget.find((spent) => spent.name === "usd");
   const all = costOfAll(row);

@@ -1,5 +1,5 @@
 // How a run stands, in one word, and its tone: the name of its sign and colours (dom.js `glyph`, base.css `c-…`). Pure.
-// A run that needs a person or is stuck says so before anything else.
+// That a run needs a person or is stuck comes before all else.
 
 import { short } from "./format.js";
 import { present } from "./time.js";
@@ -43,11 +43,11 @@ function judged(row) {
   return OUTCOMES[outcome(row)] ?? [outcome(row), "waiting"];
 }
 
-/** True while the result of a run is safe but nobody has it: it can be delivered again or dismissed. */
+/** True while the result of a run is kept but undelivered: it can be delivered again or dismissed. */
 export const isUndelivered = (row) => row.phase === "completed_giveup";
 
-/** How long a run took, or takes by now. */
+/** How long a run took, or has taken so far. */
 export const tookMs = (row, now = present()) => (row.endedAt ?? now) - (row.startedAt ?? row.createdAt);
 
-/** What people call a run: its label, else the beginning of its task. */
+/** The name of a run for people: its label, else the beginning of its task, else its session key. */
 export const nameOf = (row) => row.label || short(row.task, 60) || row.sessionKey;

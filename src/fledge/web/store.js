@@ -1,5 +1,5 @@
-// What the page knows of the folder: rows of runs, conversations, questions and plans, by key. The feed keeps it current;
-// views subscribe, and are asked to draw at most once a frame. It draws nothing itself.
+// The page's copy of the state folder: rows of runs and conversations by key, questions, plans and undelivered results.
+// The feed keeps it current; views subscribe, and draw at most once a frame. It draws nothing itself.
 
 import { call, reading } from "./gateway.js";
 import { heldMs, isPressed, whenReleased } from "./press.js";
@@ -8,21 +8,21 @@ import { present } from "./time.js";
 
 const MOST_RUNS = 300;
 const MOST_BELOW = 500; // of a conversation that is shown
-const MOST_ROWS = 3000; // that are held; beyond, only those above are read again
+const MOST_ROWS = 3000; // that are held; if there are more, they are read anew, within the two limits above
 const MOST_CONVERSATIONS = 100;
 const SOON_MS = 50;
 const CALM_MS = 400; // between two readings; more if a reading takes long
 const CHECK_MS = 30_000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
-const SAY_S = 5; // until it is tried again to say which session is shown
-const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its title is seen
+const SAY_S = 5; // until a failed report of the session that is shown is sent again
+const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its title is visible
 
 /** True of the key of a run's own session, which has a page of its own. */
 export const isRun = (key) => /^agent:[^:]+:(subagent|acp):/.test(key);
 
 export class Store {
   /** @type {Map<string, import("./shapes.js").RunRow>} runs by session key: the active ones, the newest others, and
-   * what is below the sessions that are watched */
+   * those below the sessions that are watched */
   rows = new Map();
   /** How many runs each filter finds in the whole folder. */
   counts = { all: 0, active: 0, waiting: 0, stuck: 0, failed: 0, undelivered: 0 };
@@ -34,7 +34,7 @@ export class Store {
   plans = [];
   /** @type {import("./shapes.js").GivenUp[]} oldest first */
   undelivered = [];
-  /** How the feed is: `state` connecting, connected or waiting; `retryAt`; `asOf`: when it was last connected. */
+  /** The state of the feed: `state` connecting, connected or waiting; `retryAt`; `asOf`: when it was last connected. */
   connection = { state: "connecting", retryAt: 0, asOf: present() };
   isLoaded = false;
 
@@ -43,9 +43,9 @@ export class Store {
   #listeners = new Set();
   #readsRows = true;
   #byRequester = null; // made when it is asked for, from the rows of that moment
-  #heard = new Map(); // rows that the feed told since the last reading began: they are newer than its answer
-  #watched = new Map(); // by session key: how many views watch what is below it
-  #sayAt = Infinity; // when to say again which sessions are shown
+  #heard = new Map(); // rows that the feed has brought since the last reading began: they are newer than its answer
+  #watched = new Map(); // by session key: how many views watch the runs below it
+  #sayAt = Infinity; // when to report again which sessions are shown
   #isDue = false;
   #timer = 0;
   #expiry = 0; // the timer of the question or plan that expires first
@@ -56,32 +56,33 @@ export class Store {
   constructor() {
     this.readWaiting = reading(() => this.#readWaiting());
     setInterval(() => { if (!document.hidden && !isPressed()) for (const tick of this.#ticks) tick(); }, 1000);
-    setInterval(() => { if (!document.hidden && this.connection.state === "connected") this.stale(); }, CHECK_MS); // not all that changes has an event
+    setInterval(() => { if (!document.hidden && this.connection.state === "connected") this.stale(); }, CHECK_MS); // not every change has an event
     this.everySecond(() => { if (performance.now() >= this.#sayAt) for (const key of this.#watched.keys()) this.#say(key); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.changed(); });
   }
 
   // ---- views
 
-  /** Have `draw` called after each change, at most once a frame and while nothing is pressed. Answers what ends that. */
+  /** Call `draw` after each change, at most once a frame, while nothing is pressed. Answers a function that ends this. */
   subscribe(draw) {
     this.#draws.add(draw);
     return () => this.#draws.delete(draw);
   }
 
-  /** Have `tick` called every second while the page is seen and nothing is pressed, for ages. Answers what ends that. */
+  /** Call `tick` every second, while the page is visible and nothing is pressed, to update ages and the like. Answers a
+   * function that ends this. */
   everySecond(tick) {
     this.#ticks.add(tick);
     return () => this.#ticks.delete(tick);
   }
 
-  /** Have `hear` called with each event of the feed, as it is. Answers what ends that. */
+  /** Call `hear` with each event of the feed, as it is. Answers a function that ends this. */
   listen(hear) {
     this.#listeners.add(hear);
     return () => this.#listeners.delete(hear);
   }
 
-  /** Know every run below a session, while a view is shown. Answers what ends that. */
+  /** Hold the runs below a session while a view shows it. Answers a function that ends this. */
   watch(key) {
     this.#watched.set(key, (this.#watched.get(key) ?? 0) + 1);
     this.#readsRows = true;
@@ -93,14 +94,15 @@ export class Store {
     };
   }
 
-  /** Say that a session is shown: where processes share a store, its words are then told here, whoever drives it. */
+  /** Report that a session is shown: where processes share a store, the feed then brings its live words, whichever
+   * process drives it. */
   async #say(key) {
     this.#sayAt = Infinity;
-    const { againS } = await call("events.watch", { session: key }).catch(() => ({ againS: SAY_S })); // live words are all that is missed
+    const { againS } = await call("events.watch", { session: key }).catch(() => ({ againS: SAY_S })); // only live words are missed
     if (againS > 0) this.#sayAt = Math.min(this.#sayAt, performance.now() + againS * 1000);
   }
 
-  /** Something is different: draw soon. */
+  /** Something has changed: draw soon. */
   changed() {
     if (this.#isDue) return;
     this.#isDue = true;
@@ -112,7 +114,7 @@ export class Store {
     else requestAnimationFrame(draw);
   }
 
-  // ---- what is asked of it
+  // ---- queries
 
   /** How many questions and plans wait for a person. */
   get waiting() { return this.questions.length + this.plans.length; }
@@ -123,34 +125,34 @@ export class Store {
     return this.#byRequester.get(key) ?? [];
   }
 
-  /** Every run below a session, a child before its own. */
+  /** Every run below a session, each before its own children. */
   below(key) {
     return this.children(key).flatMap((row) => [row, ...this.below(row.sessionKey)]);
   }
 
-  /** The conversation that a session belongs to; itself, if it is no run's. */
+  /** The conversation that a session belongs to; the session itself if it is no run's. */
   rootOf(key) { return this.rows.get(key)?.root ?? key; }
 
-  /** Conversations that say these words, also those that are not known yet. */
+  /** Conversations with these words in label, key or first words, also those that are not here yet. */
   async findConversations(words) {
     const { rows } = await call("sessions.query", { kinds: ["main", "named"], search: words, limit: MOST_CONVERSATIONS });
     return rows;
   }
 
-  // ---- feeding it
+  // ---- updates
 
-  /** How the feed is. */
+  /** The connection of the feed has changed. */
   connected(state, retryAt) {
     const asOf = this.connection.state === "connected" && state !== "connected" ? present() : this.connection.asOf;
     this.connection = { state, retryAt, asOf };
     this.changed();
   }
 
-  /** An event of the feed. */
+  /** An event of the feed has come. */
   hear(event) {
     if (event.type === "connected" || event.type === "lost") { this.#readsRows = true; this.stale(); }
     if (event.type === "row") this.#take(event.row);
-    if (event.type === "approvals") { this.readWaiting(); this.stale(); } // conversations say what waits in them
+    if (event.type === "approvals") { this.readWaiting(); this.stale(); } // the rows of conversations count what waits in them
     if (event.type === "turn" && ["start", "end", "error", "interrupt"].includes(event.kind)) this.stale();
     for (const hear of [...this.#listeners]) hear(event);
   }
@@ -159,12 +161,12 @@ export class Store {
     this.rows.set(row.sessionKey, row);
     this.#byRequester = null;
     this.#heard.set(row.sessionKey, row);
-    if (this.rows.size > MOST_ROWS) this.#readsRows = true; // the old ones are forgotten
+    if (this.rows.size > MOST_ROWS) this.#readsRows = true; // the next reading drops the old ones
     this.changed();
     this.stale();
   }
 
-  /** What is known besides rows is old: read it again, soon, however many events say so. */
+  /** Everything besides the rows of runs may be old: read it again soon, and only once for many events. */
   stale() {
     if (this.#timer) { this.#again = true; return; }
     this.#timer = setTimeout(() => this.#read(), Math.max(SOON_MS, this.#readAt + this.#pauseMs - performance.now()));

@@ -1,4 +1,4 @@
-// What this browser remembers for its person: light or dark, and the switches of Settings. Nothing secret is kept here.
+// Preferences that this browser keeps: light or dark, and the switches of Settings. Nothing secret is kept here.
 
 const PREFIX = "fledge.";
 export const THEMES = ["auto", "light", "dark"];
@@ -20,20 +20,20 @@ export function turn(name, on) {
   paint();
 }
 
-/** Take a theme; the window tells of it (`theme`). */
+/** Set the theme; the window then gets the event `theme`. */
 export function chooseTheme(name) {
   store("theme", name);
   paint();
   dispatchEvent(new Event("theme"));
 }
 
-/** Take the next theme, and answer its name. */
+/** Set the next theme, and answer its name. */
 export function nextTheme() {
   chooseTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
   return theme();
 }
 
-/** Let the page look as was chosen. */
+/** Apply the chosen theme and calm to the page. */
 export function paint() {
   const root = document.documentElement;
   if (theme() === "auto") delete root.dataset.theme;

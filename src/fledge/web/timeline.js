@@ -1,6 +1,6 @@
-// One run drawn in lanes over time, from `runs.spans`: zoom, pan, choose. It is never the only place: the list of events
-// and the transcript say the same in words. Only what is in the window is drawn, and spans too small to be told apart
-// are drawn as one, so that a long run costs no more than its picture is wide.
+// One run drawn in lanes over time, from `runs.spans`: zoom, pan, choose a span. It is never the only source: the list
+// of events and the transcript say the same in words. Only the spans in the window are drawn, and spans too small to be
+// distinguished are drawn as one, so that the cost of a picture depends on its width, not on the length of the run.
 
 import { ticks } from "./axis.js";
 import { marksOf, parts } from "./bars.js";
@@ -19,8 +19,8 @@ const LEAST_MS = 200; // that a window shows
 const TWICE_MS = 500; // between the clicks of a double click
 const TICK_PX = 85;
 const LEAST_PX = 20; // that words on a span need
-const NARROW_PX = 520; // names of lanes stand above them
-const MOST_ROWS = 12; // of a lane; what would need more lies on each other
+const NARROW_PX = 520; // in a narrower picture, names of lanes stand above them
+const MOST_ROWS = 12; // of a lane; spans that would need more rows overlap in the last one
 
 /** @typedef {object} Drawn a span of the wire, with its lane's row and its end: now, if it goes on */
 
@@ -35,7 +35,7 @@ export class Timeline {
   #height = 60;
   #isNarrow = false;
 
-  /** `childRow(key)`: the row of a child, if it is known. `shows(span)`: the entry of a call is to be shown. */
+  /** `childRow(key)` answers the row of a child, if it is known. `shows(span)` shows the entry of a call. */
   constructor({ childRow, shows }) {
     Object.assign(this, { childRow, shows });
     this.names = el("div", { class: "tlnames", "aria-hidden": "true" });
@@ -72,7 +72,7 @@ export class Timeline {
     this.tick(now);
   }
 
-  /** Time has passed: what goes on is longer now. */
+  /** Time has passed: open spans are longer now. */
   tick(now = present()) {
     if (!this.#drawn.length) return;
     for (const one of this.#drawn) if (one.isOpen) one.to = now;
@@ -87,7 +87,7 @@ export class Timeline {
 
   get #time() { return this.#window ?? this.#whole; }
 
-  /** Show from then until then, as far as there is something. */
+  /** Show the time from `from` to `to`, as far as the run goes. */
   show(from, to) {
     const [first, last] = this.#whole;
     const width = Math.min(Math.max(to - from, LEAST_MS), last - first);
@@ -146,7 +146,7 @@ export class Timeline {
 
   // ---- drawing
 
-  /** Where lanes are: their names beside them, or above them where it is narrow. */
+  /** Place the lanes: their names are beside them, or above them if the picture is narrow. */
   #picture() {
     const top = this.#marks.length ? 42 : 26;
     const above = this.#isNarrow ? 13 : 0;
@@ -210,7 +210,7 @@ export class Timeline {
     });
   }
 
-  /** What is written on a span. */
+  /** The words on a span. */
   #words(one) {
     if (one.lane === "model") return count(one.tokens ?? null);
     if (one.lane === "attempts") return `${one.name} · ${one.status}`;
@@ -219,7 +219,7 @@ export class Timeline {
     return [one.name, row ? standing(row).word : one.status.replaceAll("_", " "), row?.crashes > 0 && "went on after a crash"].filter(Boolean).join(" · ");
   }
 
-  /** What a child waited for and what was done to it, drawn into its span. */
+  /** The waits of a child, and marks for its events, drawn into its span. */
   #childParts(one, y, height) {
     const row = this.childRow(one.sessionKey);
     if (!row) return null;
@@ -299,7 +299,7 @@ export class Timeline {
       const hasMoved = held?.hasMoved;
       held = null;
       if (!one || hasMoved) return;
-      // The browser counts clicks on one place; a slow machine may tell the second one late.
+      // The browser counts clicks on one place; on a slow machine, the event of the second one may come late.
       const isSecond = last.name === nameOf(one) && (event.detail > 1 || event.timeStamp - last.at < TWICE_MS);
       last = { name: nameOf(one), at: event.timeStamp };
       if (isSecond && one.lane === "children") location.hash = runPath(one.sessionKey);
@@ -346,7 +346,7 @@ export class Timeline {
 
 const nameOf = (one) => `${one.lane} ${one.startedAt} ${one.name} ${one.seq ?? ""} ${one.sessionKey ?? ""}`;
 
-/** A lane with its spans in rows: what overlaps lies in rows below each other. */
+/** A lane with its spans in rows: tools and children that overlap are in rows below each other. */
 function laid(id, name, height, spans, now) {
   const ends = []; // by row: where its last span ends
   const drawn = spans.map((one) => ({ short: "", status: "", ...one, isOpen: one.endedAt === undefined, to: one.endedAt ?? now }))
@@ -395,7 +395,7 @@ function label(one, words, x, y, width, height) {
 
 const pen = document.createElement("canvas").getContext("2d");
 
-/** As many of the words as there is room for in so many pixels; empty if that is next to nothing. */
+/** As many of the words as fit into `room` pixels; empty if hardly any fit. */
 function cut(words, room) {
   if (room < LEAST_PX) return "";
   pen.font = `11px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`; // as .lab in run.css

@@ -1,8 +1,8 @@
 // A transcript as the page holds it: entries by number, read page by page, so that none is there twice and none is left
-// out, however often the feed breaks off. Beside the entries: the words that a turn is saying now, and messages that
-// are on their way. It draws nothing; the chat and the page of a run do.
+// out, however often the feed breaks off. Besides the entries, it holds the live text of a turn, and messages that are
+// on their way. It draws nothing; the chat and the page of a run do.
 //
-// A reading begins at the last entry that may still change (a reply whose calls run), else at the last one. If that
+// A reading begins at the last reply if that may still change (its calls run), else at the last entry. If the last
 // entry is not in the answer, the transcript is another one (it was deleted and begun again): it is read anew.
 
 import { fail } from "./dom.js";
@@ -13,14 +13,14 @@ export const PAGE = 100;
 const MOST = 500;
 const MOST_HELD = 600; // entries, before the oldest are forgotten
 const MOST_KEPT = 20; // transcripts that no view shows
-const COMMAND_MS = 120_000; // some wait for an answer
-const FILES_MS = 120_000; // they may be large, and the way slow
+const COMMAND_MS = 120_000; // some commands wait for an answer
+const FILES_MS = 120_000; // they may be large, and the connection slow
 const UNSENT = "fledge.unsent.";
 
-/** True of what stands between entries and has no number of its own. */
+/** True for a line or a command: it stands between entries and has no number of its own. */
 const isBetween = (entry) => entry.type === "line" || entry.type === "command";
 
-/** What an entry is known by: its number. */
+/** The key of an entry: its number; of a line or a command, its kind, session and time. */
 export const keyOf = (entry) => (isBetween(entry) ? `${entry.type} ${entry.kind ?? ""} ${entry.sessionKey ?? ""} ${entry.at}` : `entry ${entry.seq}`);
 
 const inOrder = (one, other) => one.seq - other.seq || Number(isBetween(one)) - Number(isBetween(other)) || one.at - other.at;
@@ -31,9 +31,9 @@ export class Transcript {
   isLoaded = false;
   /** There are entries before the first. */
   hasOlder = false;
-  /** Somebody has gone back to earlier entries. */
+  /** True if the reader has gone back to earlier entries. */
   isReadBack = false;
-  /** What the turn is doing: null if nothing is known of one. `text` is being said, behind the entry `after`. */
+  /** The present state of the turn; null if none is known. `text` is its live text, which follows the entry `after`. */
   live = null;
   /** Messages of a person that are not entries yet: `{id, text, files, runId, state}`. */
   unsent = [];
@@ -54,13 +54,13 @@ export class Transcript {
     for (const message of this.unsent) this.#deliver(message).catch(fail);
   }
 
-  /** Have `changed` called after each change. Answers what ends that. */
+  /** Call `changed` after each change. Answers a function that ends this. */
   subscribe(changed) {
     this.#changed.add(changed);
     return () => this.#changed.delete(changed);
   }
 
-  /** A view shows it. */
+  /** True if a view shows it. */
   get isShown() { return this.#changed.size > 0; }
 
   /** Entries, lines and answers to commands, in order. */
@@ -94,7 +94,7 @@ export class Transcript {
     this.#tell();
   }
 
-  /** Read what is new. False if this is another transcript. */
+  /** Read the new entries. False if the gateway has another transcript. */
   async #readOn(isSame) {
     for (let first = true; ; first = false) {
       const page = await this.#ask({ after: Math.max(0, first ? this.#settled : this.#last), limit: MOST });
@@ -141,19 +141,19 @@ export class Transcript {
     }
   }
 
-  /** One entry whole: nothing in it is cut. */
+  /** A whole entry: nothing in it is cut. */
   whole(seq) { return call("sessions.entry", { session: this.key, seq }); }
 
-  // ---- what is going on
+  // ---- events
 
-  /** An event of the feed. */
+  /** An event of the feed has come. */
   hear(event) {
     if (event.type === "connected" || event.type === "lost") {
-      this.live = null; // what was said meanwhile is in the entries
+      this.live = null; // the words that were missed are in the entries
       for (const go of this.#waiting.splice(0)) go();
       this.refresh();
     } else if (event.type === "row") {
-      if (event.row.requester === this.key || event.row.sessionKey === this.key) this.refresh(); // there may be a line
+      if (event.row.requester === this.key || event.row.sessionKey === this.key) this.refresh(); // there may be a new line
     } else if (event.type === "turn" && event.sessionKey === this.key) this.#turn(event);
   }
 
@@ -166,7 +166,7 @@ export class Transcript {
         this.refresh();
         break;
       case "assistant:text":
-        if (event.entry < this.#last) return; // another process says it, and its entry is here already
+        if (event.entry < this.#last) return; // another process drives the turn, and the entry of this text is here already
         this.live = { ...live, text: live.text + event.text, status: "" };
         break;
       case "tool:start":
@@ -195,7 +195,7 @@ export class Transcript {
 
   #tell() { for (const changed of [...this.#changed]) changed(); }
 
-  // ---- what a person says
+  // ---- messages and commands of the person
 
   /** Carry out a slash command. Its answer stands behind the entries that are there now. */
   async command(line) {
@@ -212,7 +212,7 @@ export class Transcript {
     this.refresh();
   }
 
-  /** Send a message. It is sent until the gateway has it, under one name, so that it is read once. */
+  /** Send a message, again until the gateway has it, and always with one idempotency key, so that it is read once. */
   say(text, files = []) {
     const message = { id: unique(), text, files, runId: "", state: "sending" };
     this.#keepUnsent([...this.unsent, message]);
@@ -277,7 +277,7 @@ export function transcriptOf(shared, key) {
   const transcripts = shared.kept.get("transcripts");
   const found = transcripts.get(key) ?? new Transcript(key);
   transcripts.delete(key);
-  transcripts.set(key, found); // as the last
+  transcripts.set(key, found); // moves to the end
   const idle = [...transcripts.values()].filter((transcript) => transcript !== found && !transcript.isShown && !transcript.unsent.length);
   for (const transcript of idle.slice(0, -MOST_KEPT)) transcripts.delete(transcript.key);
   return found;

@@ -1,6 +1,7 @@
-// Undelivered: results that could not be delivered, and messages that could not be sent. Each says for whom it was,
-// why it did not arrive and how long it is kept, and can be delivered again, given to another conversation, or dismissed.
-// A card that was dealt with stays where it is until the view is left, so that nothing moves under the pointer.
+// Undelivered: results that could not be delivered, and messages that could not be sent. Each card names the recipient
+// (of a message, the sender, too), the reason and how long it is kept. It can be delivered again or dismissed, and a
+// result can be given to another conversation. A card that was dealt with stays where it is until the view is left, so
+// that nothing moves under the pointer.
 
 import { foldable } from "./cards.js";
 import { command, page } from "./desk.js";
@@ -35,7 +36,7 @@ export function mount(root, params, { store }) {
     empty.hidden = waiting.size > 0 || !store.isLoaded;
   };
   draw();
-  store.readUndelivered(); // no event tells of a message that was given up
+  store.readUndelivered(); // there is no event for a message that was given up
   return store.subscribe(draw);
 }
 
@@ -46,7 +47,7 @@ function card(store, one) {
   const foot = el("footer", { class: "cardfoot acts" });
   const since = one.arrivedAt && el("time", { class: "soft nowrap", datetime: new Date(one.arrivedAt).toISOString(), title: full(one.arrivedAt) },
     el("span", { class: "num", "data-since": one.arrivedAt }, age(present() - one.arrivedAt)), " ago");
-  let isBusy = false; // something is being done with it here, and what follows is not read yet
+  let isBusy = false; // an action of this card is not finished, or the list is not read again since
   let isDone = false;
   const done = (words, tone) => {
     if (isDone) return;
@@ -91,7 +92,7 @@ function card(store, one) {
   return made;
 }
 
-/** For whom it was: a session that the page knows, or an address. */
+/** The intended recipient of a result: a link to the session, or an address. */
 function recipient(store, { to }) {
   if (!to) return el("b", null, "no requester");
   return to.startsWith("agent:") ? sessionLink(store, to) : el("b", null, to);

@@ -1,5 +1,5 @@
 // A list of which only the rows on screen are in the document, so that ten thousand are no more work than forty. All rows
-// have one height. What a row looks like, and which row is current, is the owner's affair.
+// have one height. The owner decides how a row looks and which row is current.
 
 import { arrange } from "./dom.js";
 
@@ -16,8 +16,8 @@ export class VirtualList {
   #pinned = -1;
 
   /** `scroller` scrolls `body`, which holds the rows; `top()` is the height of what stands above them and stays there;
-   * `rowHeight()` is a row's; `keyOf(line)` names a line; `make(line)` answers its Item; `seen(first, last)` is told which
-   * lines are on screen. */
+   * `rowHeight()` is a row's; `keyOf(line)` names a line; `make(line)` answers its Item; `seen(first, last)` is called
+   * with the indexes of the lines that are on screen. */
   constructor({ scroller, body, top, rowHeight, keyOf, make, seen }) {
     Object.assign(this, { scroller, body, top, rowHeight, keyOf, make, seen });
     let isDue = false;
@@ -33,10 +33,10 @@ export class VirtualList {
   /** How many rows fit on the screen. */
   get pageSize() { return Math.max(1, Math.floor((this.scroller.clientHeight - this.top()) / this.rowHeight()) - 1); }
 
-  /** Keep the row of this line in the document wherever one scrolls: a screen reader is told of it by id. */
+  /** Keep the row of this line in the document at any scroll position: screen readers find it by its id. */
   pin(index) { this.#pinned = index; }
 
-  /** Show these lines instead. What is at the top of the screen stays there, if it is still in the list. */
+  /** Show these lines instead. The line at the top of the screen stays there, if it is still in the list. */
   set(lines) {
     const { scroller } = this;
     const height = this.rowHeight();

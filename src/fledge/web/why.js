@@ -1,4 +1,4 @@
-// Why a run does not move, or how it came out, and what a person can do about it: one banner. A run that waits for an
+// Why a run makes no progress, or how it ended, and what a person can do about it: one banner. A run that waits for an
 // answer has its card instead.
 
 import { doing } from "./cards.js";
@@ -7,7 +7,7 @@ import { age, plural, sentence, until } from "./format.js";
 import { standing } from "./standing.js";
 import { present } from "./time.js";
 
-/** The first words and the rest, for each kind of standing still. `story` may be missing at first. */
+/** The first sentence and the rest, by the tone of the run or the kind of its activity. `due` may be missing. */
 const WORDS = {
   stuck: (row) => [`It has not got through a step for ${age(present() - (row.now?.sinceAt ?? row.stuckAt))}.`, `${row.now?.text ?? ""}. Its requester got one notice; it is never killed for that. Look at the call, steer it, or kill it.`],
   giveup: (row, due) => ["The result is safe, but it was not delivered.", `${sentence(row.delivery?.why)}${due ? ` It is kept until ${until(due.at)}.` : ""}`],

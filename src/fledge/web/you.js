@@ -1,5 +1,6 @@
-// For you: what cannot go on without a person, oldest first, of all conversations; below it what is worth a look, and
-// the rules by which commands run without a question. Nothing here is lost when the page is closed.
+// For you: the questions and plans of all conversations, which wait for a person, oldest first; below them stuck runs,
+// conversations without an answer and undelivered results, and the rules by which commands run without a question.
+// Nothing here is lost when the page is closed.
 
 import { waitingCards } from "./asks.js";
 import { block, command, keeper, page, steps } from "./desk.js";
@@ -46,7 +47,7 @@ export function mount(root, params, shared) {
 
 // ---- worth a look: nothing waits for an answer, and yet nothing moves
 
-/** Key, what is shown, and how it is made, of each. */
+/** Of each card: its key, the values that it shows, and a function that makes it. */
 function worthALook(store) {
   const stuck = [...store.rows.values()].filter((row) => row.stuckAt).map((row) => [row.sessionKey, [row.label, row.now?.text], () => stuckCard(row)]);
   const silent = [...store.conversations.values()].filter((one) => one.unanswered).map((one) => [one.key, [one.label, one.unanswered], () => silentCard(one)]);
@@ -67,7 +68,7 @@ const silentCard = (conversation) => lookCard("stuck", el("a", { class: "runlink
 const lostCard = (number) => lookCard("giveup", el("a", { class: "runlink strong", href: "#/undelivered" }, `${plural(number, "result")} undelivered`),
   "", "Each is kept: deliver it again, give it to another conversation, or let it go.", "#/undelivered");
 
-// ---- what was allowed for good
+// ---- rules: commands that are allowed for good
 
 /** The rules that were made with *always*, each with a button that revokes it. */
 function rulesBlock() {

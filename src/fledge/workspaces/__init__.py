@@ -1,1 +1,1 @@
-"""Folders of children: what is made for them outside the database, what they hand over, how all of it goes."""
+"""Folders of children outside the database: making them, finding the files that they hand over, removing them."""

@@ -1,7 +1,8 @@
-"""Finding what a child hands over: regular files beneath its folder of artifacts, named and counted within bounds.
+"""Finds the files that a child hands over: regular files beneath its folder of artifacts, named and counted within
+bounds.
 
-The folder lies where the child can write, so it is walked by descriptors and never through a link. Nothing is opened
-but regular files, and those only to take their digest.
+The folder lies where the child can write, so it is walked by descriptors and never through a link. Only regular files
+are opened, and those only to take their digest.
 """
 
 import hashlib
@@ -21,14 +22,15 @@ from fledge.errors import BadInput, NotFound
 MAX_DEPTH: Final = 16
 MAX_SEEN: Final = 10_000
 DIGEST_BYTES: Final = 32 * 1024 * 1024
-"""What is read for digests in all; files beyond that are listed without one."""
+"""How many bytes are read for digests in all; files beyond that are listed without one."""
 DIGEST_CHARS: Final = 16
 
 
 def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Protected = UNPROTECTED) -> Handover:
-    """The files beneath `folder` of a workspace, by name; nothing if it is not there, hidden, or leads out of it."""
+    """The files beneath `folder` of a workspace, by name; none if the folder is not there, hidden, or leads out of the
+    workspace."""
     if not os.access(f"{workspace}/{folder}", os.F_OK):
-        return Handover()  # most children hand over words only; this looks no further than that
+        return Handover()  # most children hand over words only: one system call finds that
     found: list[Artifact] = []
     room = DIGEST_BYTES if digests else -1  # no file is so small
     try:
@@ -47,8 +49,8 @@ def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Prote
 def read_artifact(
     workspace: str, folder: str, name: str, limit: int, protected: Protected = UNPROTECTED
 ) -> tuple[bytes, int]:
-    """The first `limit` bytes of a file beneath `folder` of a workspace, and its size. Refused: a name that climbs, and
-    a link anywhere on the way. Raises NotFound if there is no such file."""
+    """The first `limit` bytes of a file beneath `folder` of a workspace, and its size. Raises BadInput for a name that
+    climbs, and if the file is missing, hidden or a link; NotFound if a folder on the way is."""
     *parts, last = (*folder.split("/"), *name.split("/"))
     if any(part in ("", ".", "..") or "\x00" in part for part in (*parts, last)):
         raise BadInput("name", "must be a file's name beneath the folder of artifacts", name)
@@ -66,7 +68,7 @@ def _files(
     confined: Confined, held: int, seen: Iterator[int], prefix: str = "", depth: int = 0
 ) -> Iterator[tuple[int, str, str, int]]:
     """Regular files beneath a folder that is held: the folder of each, its name there, its name beneath the top, its
-    size. Ends where nothing more of `seen` is left."""
+    size. Ends when `seen` is used up."""
     for name in sorted(os.listdir(held)):
         if next(seen, None) is None:
             return

@@ -1,4 +1,4 @@
-"""Reading the documents of a workspace that speak in prompts: their words, and which version of them this is."""
+"""Reads the documents of a workspace that enter prompts: the text of each, and which version it is."""
 
 import hashlib
 import os
@@ -17,22 +17,23 @@ from fledge.errors import BadInput
 DOCUMENT_BYTES: Final = 64 * 1024
 """How much of a document is read; less of it enters a prompt."""
 SETTLED_NS: Final = 2_000_000_000
-"""How old the last change of a folder must be, so that a later one is seen by its time."""
+"""How old the last change of a folder must be before it is remembered, so that a later change has another time."""
 FOLDERS: Final = 256
-"""Of how many folders it is remembered that they hold no document."""
+"""The most folders that are remembered to hold no document."""
 JUDGED: Final = document_names("main")
 """The documents of which only accepted versions enter prompts."""
 
 
 class DocumentText(Struct, frozen=True):
-    """What a document says."""
+    """The text of a document, and its version."""
 
     text: str
     version: Version
 
 
 class BareFolders:
-    """Folders that hold no document: looked at again only after something was made, renamed or removed in them."""
+    """A cache of folders that hold no document: one is looked at again only after a file in it was made, renamed or
+    removed."""
 
     def __init__(self) -> None:
         self._changed_ns: dict[str, int] = {}
@@ -56,7 +57,7 @@ class BareFolders:
 
 
 def read_documents(workspace: Path, names: Iterable[str] = JUDGED) -> dict[str, DocumentText]:
-    """The documents that are there, by name. One that is a link, or no file, is not."""
+    """The documents in a workspace, by name. A link, or anything else that is no regular file, does not count."""
     try:
         with Confined(workspace) as folder:
             found = {name: folder.read_own(name, DOCUMENT_BYTES) for name in names}
@@ -72,7 +73,7 @@ def versions_in(workspace: Path) -> tuple[str, dict[str, str]]:
 
 
 def digest(data: bytes) -> str:
-    """What a version is known by."""
+    """The digest that identifies a version."""
     return hashlib.sha256(data[:DOCUMENT_BYTES]).hexdigest()
 
 

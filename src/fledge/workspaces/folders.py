@@ -1,7 +1,7 @@
 """Host-owned folders beneath one root: made private, filled once, removed whole; nothing outside the root is touched.
 
 Everything is reached through descriptors, one name at a time and never through a link, so that neither a link nor a
-rename made by whoever races with us leads anywhere else. A link that is met is removed as a link.
+rename made by a racing process leads anywhere else. A link that is met is removed as a link.
 """
 
 import os
@@ -54,19 +54,19 @@ def write_beside(root: Path, leaf: str, suffix: str, data: bytes) -> None:
 
 
 def remove_beside(root: Path, leaf: str, suffix: str) -> None:
-    """That file is gone; one that is gone already is fine."""
+    """The file beside the folder is gone; one that is gone already is fine."""
     with suppress(FileNotFoundError), _held(root, leaf) as (held, name):
         os.unlink(f"{name}{suffix}", dir_fd=held)
 
 
 def put_aside(root: Path, leaf: str, suffix: str) -> None:
-    """The folder is called so from now on; one that is gone already is fine."""
+    """The folder is renamed with this suffix; one that is gone already is fine."""
     with suppress(FileNotFoundError), _held(root, leaf) as (held, name):
         os.rename(name, f"{name}{suffix}", src_dir_fd=held, dst_dir_fd=held)
 
 
 def write_in(held: int, name: str, data: bytes, mode: int) -> None:
-    """The same in a folder that is held."""
+    """Write a new file with this mode in a folder that is held. Refused: a file that is there."""
     with open(os.open(name, CREATE_FLAGS, mode, dir_fd=held), "wb") as file:
         file.write(data)
 
@@ -80,13 +80,13 @@ def remove_folder(root: Path, leaf: str) -> None:
 def remove_tree(held: int, name: str) -> None:
     """Remove one name in a folder that is held: a file, a link as such, or a folder with all that is in it."""
     later = [name]
-    """Names there that remain to be removed: folders that lie too deep are moved there."""
+    """Names in the held folder that remain to be removed: folders that lie too deep are moved to it."""
 
     def remove(above: int, name: str, depth: int) -> None:
         if not _is_folder(above, name):
             os.unlink(name, dir_fd=above)
             return
-        # One that was swapped for a link by now is not opened: that is an error, and the removal is tried again.
+        # A folder that was swapped for a link by now is not opened: OSError, and the removal is tried again later.
         folder = _open_folder(above, name)
         try:
             os.fchmod(folder, 0o700)
@@ -110,7 +110,7 @@ def _open_folder(held: int, name: str) -> int:
     try:
         return os.open(name, FOLDER_FLAGS, dir_fd=held)
     except PermissionError:
-        # Whoever worked there may have locked it. Changed by its descriptor, so that no link can be meant.
+        # The child may have taken the permissions away. They are changed by descriptor, so that no link is followed.
         with kept_open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, held) as named:
             os.chmod(f"/proc/self/fd/{named}", 0o700)
             return os.open(name, FOLDER_FLAGS, dir_fd=held)
@@ -125,7 +125,7 @@ def _is_folder(held: int, name: str) -> bool:
 
 @contextmanager
 def _held(root: Path, leaf: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """The folder that a leaf lies in, open for the block, and the leaf's name there. Refused: what is no leaf."""
+    """The folder that a leaf lies in, open for the block, and the leaf's name there. Refused: it is no leaf."""
     kind, name = split_leaf(leaf)
     with kept_open(root, ANY_FOLDER_FLAGS) as base:
         if make:

@@ -1,9 +1,8 @@
-"""Running git in a repository that others can write to: without hooks, filters, network, prompts or settings of its
-own.
+"""Runs git in a repository that others can write to: without hooks, filters, network, prompts or settings of its own.
 
-A repository's configuration can name programs to run. What is asked of git here is plumbing that runs none, and the few
-that could still be named are overridden on the command line, which wins over every file. Nothing here checks files out
-or looks at those of a working tree: that is where filters run.
+A repository's configuration can name programs to run. Only plumbing commands are used here, which run none of them, and
+the few programs that could still be named are overridden on the command line, which wins over every file. Nothing here
+checks files out or reads those of a working tree: that is where filters run.
 """
 
 import os
@@ -16,7 +15,7 @@ from fledge.tools.shell import DEFAULT_PATH
 
 TIMEOUT_S: Final = 20.0
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""The most that is read from one command."""
+"""The longest output of one command; a longer one is refused."""
 
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
@@ -50,7 +49,8 @@ _ENVIRONMENT: Final = {
 
 
 def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """What git says in this folder. Refused, with its own words, if it fails, takes too long or is not there."""
+    """The output of git in this folder. Refused, with git's own words, if it fails, takes too long, is not there or
+    writes too much."""
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     try:
         done = subprocess.run(
@@ -74,18 +74,18 @@ def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
 
 
 def line(folder: Path, *arguments: str) -> str:
-    """The one line that git says."""
+    """The one line of git's output."""
     return git(folder, *arguments).decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
 def names(folder: Path, *arguments: str, given: bytes = b"") -> list[str]:
-    """The names that git says, with NUL between them."""
+    """The names in git's output, with NUL between them."""
     said = git(folder, *arguments, given=given).decode("utf-8", "surrogateescape")
     return [name for name in said.split("\0") if name]
 
 
 def answer(folder: Path, *arguments: str) -> str | None:
-    """The one line that git says; None if it fails."""
+    """The one line of git's output; None if it fails."""
     try:
         return line(folder, *arguments)
     except Refused:

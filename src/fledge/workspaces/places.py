@@ -1,7 +1,7 @@
 """Everything a child needs outside the database, made and removed: attachments, folders of its own, worktrees.
 
-`make` and `remove` are the two ends of a leaf's life; `goods` looks at what lies there in between. All of it is plain
-blocking work, to be done in a thread. Who may have what, and when it goes, is decided elsewhere.
+`make` and `remove` are the two ends of a leaf's life; `handover` looks at its files in between. All of it is plain
+blocking work, to be done in a thread. Which child gets which files, and when they are removed, is decided elsewhere.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ class Places:
         self._state, self._protected = state.absolute(), protected
 
     def folder(self, leaf: str) -> Path:
-        """Where a leaf lies, or would."""
+        """The path of a leaf, whether it is made or not."""
         folders.split_leaf(leaf)
         return self._state / leaf
 
@@ -37,8 +37,8 @@ class Places:
         return any((self._state / kind).exists() for kind in (WORK, WORKTREES))
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
-        """Where a child would work in what is made under this name: in a worktree as deep as the workspace lies in its
-        repository. Refused: the workspace is in no repository."""
+        """The folder in which a child would work once this leaf is made: in a worktree, as deep as the workspace lies
+        in its repository. Refused: for a worktree, a workspace that is in no repository."""
         if not _is_worktree(leaf):
             return self.folder(leaf)
         return self.folder(leaf) / find_repository(workspace).prefix
@@ -46,8 +46,8 @@ class Places:
     def make(
         self, leaves: tuple[str, ...], files: tuple[File, ...], source: str = "", workspace: str = "", cwd: str = ""
     ) -> None:
-        """Make all that one child needs. Raises, with something perhaps half made, if that is not possible: then
-        `remove` it.
+        """Make all that one child needs. Raises if that is not possible, perhaps with some of it made: then `remove`
+        it.
 
         - `source`: the workspace whose repository a worktree is made of.
         - `workspace`: where the child will work.
@@ -73,7 +73,8 @@ class Places:
         folders.write_file(self._state, leaf, MANIFEST, msgspec.json.encode({"files": receipts(files)}))
 
     def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove what is there of these, except worktrees that hold work: those stay. Raises if it cannot."""
+        """Remove those of these leaves that exist, except worktrees that hold work: those stay. Raises OSError or
+        Refused if it cannot."""
         for leaf in leaves:
             if _is_worktree(leaf):
                 worktrees.remove_worktree(self._state, leaf)
@@ -86,7 +87,8 @@ class Places:
         return next((record.branch for record in made if record is not None), "")
 
     def handover(self, leaves: tuple[str, ...], workspace: Path, artifacts: str, thorough: bool) -> Handover:
-        """What a child hands over: files with their digests and the state of its worktree, if one looks thoroughly."""
+        """The files that a child hands over, and its worktree; if `thorough`, with digests and the state of the
+        worktree."""
         found = find_artifacts(workspace, artifacts, thorough, self._protected)
         for leaf in leaves:
             if _is_worktree(leaf):

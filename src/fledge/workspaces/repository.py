@@ -1,8 +1,8 @@
 """The repository that a folder is in, found without git, and refused where its own files lead outside it.
 
-git goes where a repository's files say: links among objects and refs, alternates, pointers between worktrees,
-settings that include others. Agents can write these files, and a worktree would show what they lead to. So all of them
-are looked at first, from held folders and never through a link. This file makes nothing and changes nothing.
+git follows the files of a repository: links among objects and refs, alternates, pointers between worktrees, settings
+that include others. Agents can write these files, and a worktree would show the files that they lead to. So all of them
+are checked first, from held folders and never through a link. This file makes nothing and changes nothing.
 """
 
 import os
@@ -27,7 +27,7 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_INCLUDES: Final = 10
 
 _UNUSED: Final = frozenset({"hooks", "modules", "lfs"})
-"""Folders of git's own that nothing asked of git here looks into."""
+"""Folders of git's own that no git command used here looks into."""
 _SETTINGS: Final = frozenset({"config", "config.worktree"})
 _ALTERNATES: Final = frozenset({"alternates", "http-alternates"})
 
@@ -47,7 +47,8 @@ class Repository(Struct, frozen=True):
 
 def find_repository(workspace: Path) -> Repository:
     """The repository that the workspace is in. Refused: none, one that is reached through a link, and one whose records
-    do not say that this working tree is its own: whoever can write `.git` can make it name any other."""
+    do not say that this working tree is its own: an agent that can write `.git` can make it name any other
+    repository."""
     real = Path(os.path.realpath(workspace))
     for top in (real, *real.parents)[:MAX_UP]:
         try:
@@ -79,7 +80,7 @@ def _linked(top: Path, prefix: str) -> Repository:
 
 
 def line_in(folder: int, name: str) -> str:
-    """What a file of one line in a held folder says; empty if there is no such file, or it cannot be read."""
+    """The text of a one-line file in a held folder; empty if there is no such file, or it cannot be read."""
     return (_text_in(folder, name) or "").strip()
 
 
@@ -97,7 +98,7 @@ def refuse_unknown() -> NoReturn:
     raise Refused("forbidden", "workspace: the repository that the workspace names does not list the workspace")
 
 
-# ---- what its files lead to ------------------------------------------------------------------------------------------
+# ---- files and links of a repository ---------------------------------------------------------------------------------
 
 
 def check_repository(repository: Repository) -> None:
@@ -110,7 +111,7 @@ class _Check:
         self._shared = str(repository.shared)
         main_tree = [str(repository.shared.parent)] if repository.shared.name == ".git" else []
         self._inside = (self._shared, *main_tree)
-        """What is the repository's own: git's files, and the working tree that they lie in."""
+        """The repository's own folders: git's files, and the working tree that they lie in."""
         self._seen = 0
 
     def look(self) -> None:
@@ -120,7 +121,7 @@ class _Check:
             self._folder(held, "", 0)
 
     def _folder(self, held: int, inner: str, depth: int) -> None:
-        """Look at everything in a folder of git's own, `inner` below the top of those."""
+        """Check everything in a folder of git's own; `inner` is its path below the top one."""
         if depth > MAX_DEPTH:
             _refuse(inner, "lies too deep")
         with os.scandir(held) as found:
@@ -142,7 +143,7 @@ class _Check:
             elif entry.is_file(follow_symlinks=False):
                 self._file(held, entry.name, path)
             elif not stat.S_ISSOCK(os.stat(entry.name, dir_fd=held, follow_symlinks=False).st_mode):
-                _refuse(path, "is a pipe or a device")  # git's own monitor listens at a socket, which nobody waits for
+                _refuse(path, "is a pipe or a device")  # a socket blocks no reader: git's own monitor has one
 
     def _link(self, held: int, name: str, path: str) -> None:
         try:
@@ -164,7 +165,7 @@ class _Check:
             self._includes(self._text(held, name, path), os.path.join(self._shared, os.path.dirname(path)), path, 0)
 
     def _includes(self, text: str, folder: str, path: str, depth: int) -> None:
-        """Look at the files that settings include, and at those that these include."""
+        """Check the files that settings include, and those that these include."""
         given = text.encode("utf-8", "surrogateescape")
         for entry in names(Path("/"), "config", "--file", "-", "--no-includes", "--null", "--list", given=given):
             key, _, value = entry.partition("\n")

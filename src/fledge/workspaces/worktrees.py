@@ -1,9 +1,9 @@
 """A git worktree for a child, on a branch of its own: made, looked at, and removed only where no work would be lost.
 
-The repository lies where agents can write, so git is only asked for what runs no program named in it (`git`), files are
-written and compared here, byte by byte, and a repository counts only if its own records say that the folder belongs to
-it. What was made is written down first, beside the worktree, where no agent writes: whoever removes it, after whatever
-crash, knows all there is to remove.
+The repository lies where agents can write, so only git commands that run no program named in it are used (`git`), files
+are written and compared here, byte by byte, and a repository counts only if its own records say that the folder belongs
+to it. A record of the worktree is written before it is made, beside it, where no agent writes: after any crash the
+removal finds there all that there is to remove.
 """
 
 import hashlib
@@ -30,25 +30,26 @@ BRANCH_CHARS: Final = 12
 MAX_FILES: Final = 50_000
 BATCH_BYTES: Final = 64 * 1024 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Of all files together: a larger worktree is not made, and one that has grown larger is taken to hold work."""
+"""Of all files together: a larger worktree is not made. A single file that has grown larger than this counts as
+changed."""
 MOST_CHANGED: Final = 20
 RECORD: Final = ".json"
 READY: Final = ".ready"
-"""Marks a worktree that was made whole: before that nobody can have worked in it."""
+"""The suffix of the mark that a worktree is complete: before that no child can have worked in it."""
 GONE: Final = ".gone"
-"""What is being removed is called so: whatever is left of it after a crash holds no work."""
+"""The suffix of a worktree that is being removed: its remains after a crash hold no work."""
 
 
 class Record(Struct, frozen=True):
-    """What was made: kept beside the worktree until all of it is gone."""
+    """The record of a worktree, kept beside it until all of it is gone."""
 
     repository: str
-    """Its folder of git's own files, the one all its worktrees share."""
+    """The folder of git's own files that all worktrees of the repository share."""
     branch: str
     base: str
     """The commit it started from."""
     prefix: str = ""
-    """Where in the worktree the child works: as deep as its caller did in its own."""
+    """The child's path in the worktree: the same as its caller's in the caller's own working tree."""
 
 
 class _Blob(Struct, frozen=True):
@@ -61,7 +62,7 @@ class _Blob(Struct, frozen=True):
 
 
 def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_FILES) -> Path:
-    """A worktree of the repository that the workspace is in; answers where in it the child works.
+    """A worktree of the repository that the workspace is in; answers the folder in it in which the child works.
 
     Refused: no repository, one that does not know the workspace, no commit yet, too many or too large files.
     """
@@ -75,7 +76,7 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
         _check_out(place, record.base, max_files)
     except ValueError:
         raise Refused("error", "workspace: the repository lacks some of its files' contents") from None
-    _check_still(place, record)  # nobody has led git elsewhere meanwhile
+    _check_still(place, record)  # no agent has led git to another repository meanwhile
     work = place / record.prefix
     work.mkdir(parents=True, exist_ok=True)
     folders.write_beside(root, leaf, READY, b"")
@@ -94,12 +95,12 @@ def _look_up(workspace: Path, name: str) -> Record:
     base = answer(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if base is None:
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
-    # The last part of an id: the first is the time, and children of one step are spawned at the same.
+    # The end of the id: its beginning is the time, which is the same for the children of one step.
     return Record(str(repository.shared), f"{BRANCHES}{name[-BRANCH_CHARS:]}", base, repository.prefix)
 
 
 def _check_still(place: Path, record: Record) -> None:
-    """Refused: the worktree belongs to another repository by now, or its own leads outside."""
+    """Refused: the worktree belongs to another repository by now, or its repository leads outside itself."""
     repository = find_repository(place)
     if str(repository.shared) != record.repository or repository.top != Path(os.path.realpath(place)):
         raise Refused("forbidden", "the worktree does not belong to its repository any more")
@@ -123,7 +124,8 @@ def _check_out(place: Path, commit: str, max_files: int) -> None:
 
 
 def _blobs(place: Path, digest_at: int, *arguments: str) -> list[_Blob]:
-    """The files that git lists: before a path stand its mode and two words, one of which is its digest."""
+    """The files that git lists: before a path stand its mode and two words; `digest_at` says which of them is its
+    digest."""
     found: list[_Blob] = []
     for entry in names(place, *arguments):
         about, _, path = entry.partition("\t")
@@ -159,7 +161,7 @@ def _contents(said: bytes) -> Iterator[bytes]:
 
 
 def _write(place: Path, blob: _Blob, data: bytes) -> None:
-    """One file of the tree. A tree can hold names that no working tree may: those are refused."""
+    """One file of the tree. A tree can hold names that a working tree must not have: those are refused."""
     parts = blob.path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise Refused("error", f"workspace: the repository holds a file that may not be written: {blob.path[:80]!r}")
@@ -179,11 +181,11 @@ def _write(place: Path, blob: _Blob, data: bytes) -> None:
         os.close(held)
 
 
-# ---- what was made ---------------------------------------------------------------------------------------------------
+# ---- looking ---------------------------------------------------------------------------------------------------------
 
 
 def record_of(root: Path, leaf: str) -> Record | None:
-    """What was written down of a worktree; None if there is none."""
+    """The record of a worktree; None if there is none, or it cannot be read."""
     kind, name = folders.split_leaf(leaf)
     try:
         with Confined(root / kind) as confined:
@@ -193,7 +195,8 @@ def record_of(root: Path, leaf: str) -> Record | None:
 
 
 def look_at(root: Path, leaf: str, thorough: bool) -> Worktree | None:
-    """The worktree, if one looks thoroughly with what was done in it; None if there is none."""
+    """The worktree; if `thorough`, with its commits and changed files, as far as they can be found. None if there is
+    none."""
     record = record_of(root, leaf)
     place = root / leaf
     if record is None or not place.is_dir():
@@ -213,10 +216,10 @@ def look_at(root: Path, leaf: str, thorough: bool) -> Worktree | None:
 
 
 def _changed(place: Path, prefix: str) -> list[str]:
-    """Files with something that is not committed: staged, changed, deleted, or new and not ignored."""
+    """Files with changes that are not committed: staged, changed, deleted, or new and not ignored."""
     staged = names(place, "diff-index", "--cached", "--name-only", "-z", "--no-renames", "--no-ext-diff", "HEAD", "--")
     new = names(place, "ls-files", "-o", "-z", "--exclude-standard")
-    # What is handed over counts even where the repository ignores it.
+    # Files that are handed over count even where the repository ignores them.
     handed = names(place, "ls-files", "-o", "-z", "--", f":(top,literal){prefix}{'/' * bool(prefix)}{ARTIFACTS}/")
     indexed = _blobs(place, 0, "ls-files", "-s", "-z")
     if len(indexed) > MAX_FILES:
@@ -226,8 +229,8 @@ def _changed(place: Path, prefix: str) -> list[str]:
 
 
 def names_inside(place: Path, found: set[str]) -> set[str]:
-    """These names, except that one which leads out of the worktree is only told by the folder that does: git may have
-    looked into a folder that was swapped for a link under its hands."""
+    """These names; one that leads out of the worktree is replaced by the top folder of its path: git may have looked
+    into a folder that was swapped for a link meanwhile."""
     folders_of = {os.path.dirname(name) for name in found}
     with Confined(place) as confined:
         inside = {folder for folder in folders_of if _is_folder_in(confined, folder)}
@@ -268,7 +271,8 @@ def _is_as_stored(place: Path, blob: _Blob) -> bool:
 def remove_worktree(root: Path, leaf: str) -> bool:
     """Remove a worktree that holds no work, with its branch; False, and everything stays, if it does.
 
-    Work is whatever is not committed, and commits that no other branch has. Removing what is gone already is fine.
+    Work is files in `_changed`, commits that no other branch has, a HEAD that is not the branch's tip, and everything
+    if that cannot be found out. Removing a worktree that is gone already is fine.
     """
     record = record_of(root, leaf)
     if record is None:
@@ -292,9 +296,9 @@ def remove_worktree(root: Path, leaf: str) -> bool:
 
 def _holds_work(place: Path, repository: Path, record: Record, tip: str | None) -> bool:
     if not place.is_dir():
-        return False  # it was decided before, and renamed
+        return False  # an earlier removal has decided, and renamed it
     if tip is None:
-        return True  # its branch is gone, or the repository: these files are all there is
+        return True  # the branch or the repository is gone: these files are all there is
     try:
         _check_still(place, record)
         if tip != record.base and not _is_merged(repository, record.branch, tip):

@@ -1,7 +1,7 @@
 """Text as columns of a terminal: how wide it is, where a row may end, how a style is written.
 
-Widths come from wcwidth, by grapheme: an emoji of several code points is one sign of two columns. Styles are strings of
-letters, one for each attribute (`STYLES`). This file knows no markdown and writes nothing.
+Widths come from wcwidth, by grapheme: an emoji of several code points is one character of two columns. Styles are
+strings of letters, one for each attribute (`STYLES`). This file knows no markdown and writes nothing.
 """
 
 import re
@@ -24,7 +24,7 @@ NARROWEST: Final = 4
 _SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RUNS: Final = re.compile(r"\n|[^\S\n]+|\S+")
 _CLINGS: Final = frozenset("、。，．：；？！）」』】〉》’”…ー")
-"""Wide signs that do not begin a row."""
+"""Wide characters that do not begin a row."""
 
 
 class Piece(NamedTuple):
@@ -42,7 +42,8 @@ class WrappedRow(NamedTuple):
 
     pieces: list[Piece]
     end: int | None
-    """How many of the wrapped pieces are used up where this row ends; None inside a word that is too long for a row."""
+    """How many of the given pieces are used up at the end of this row; None inside a word that is too long for a
+    row."""
 
 
 def columns(text: str) -> int:
@@ -69,12 +70,12 @@ def plain(row: str) -> str:
 
 
 def is_wide(grapheme: str) -> bool:
-    """True of a sign that takes two columns."""
+    """True of a character that takes two columns."""
     return not grapheme.isascii() and _columns(grapheme) == 2
 
 
 def pieces(text: str, style: str = "", *, loose: bool = False) -> Iterator[Piece]:
-    """The pieces of a text. `loose`: rows may end before and after it, whatever it is."""
+    """The pieces of a text. `loose`: rows may end before and after its narrow pieces, too, without a blank."""
     for run in _RUNS.findall(text):
         if run == "\n":
             yield Piece("\n", style, 0, False)
@@ -87,7 +88,7 @@ def pieces(text: str, style: str = "", *, loose: bool = False) -> Iterator[Piece
 
 
 def _wide_apart(word: str, style: str, loose: bool) -> Iterator[Piece]:
-    """A word in which every wide sign is a piece of its own."""
+    """The pieces of a word: every wide character is one of its own."""
     for are_wide, signs in groupby(iter_graphemes(word), is_wide):
         if are_wide:
             yield from (Piece(sign, style, 2, sign not in _CLINGS) for sign in signs)
@@ -97,7 +98,7 @@ def _wide_apart(word: str, style: str, loose: bool) -> Iterator[Piece]:
 
 
 def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[WrappedRow]:
-    """Rows of these pieces, each as full as words allow. A word too long for a row begins one, and is broken."""
+    """Rows of these pieces, each as full as words allow. A word too long for a row begins a new one, and is broken."""
     rows: list[WrappedRow] = []
     row: list[Piece] = []
     used, room = 0, max(NARROWEST, first_room)
@@ -158,7 +159,7 @@ class Theme(NamedTuple):
     colour: bool = True
 
     def paint(self, text: str, style: str) -> str:
-        """The text in a style, and nothing of it left behind."""
+        """The text in a style, which ends with the text."""
         sequence = _sequence(style, self.colour)
         return f"{sequence}{text}\x1b[0m" if sequence and text else text
 
@@ -180,7 +181,7 @@ def _sequence(style: str, colour: bool) -> str:
 
 
 def fit(text: str, room: int) -> str:
-    """The text on one row of so many columns, made printable; a sign shows where it was cut."""
+    """The text on one row of so many columns, made printable; `…` shows where it was cut."""
     text = " ".join(printable(text).split())
     if columns(text) <= room:
         return text

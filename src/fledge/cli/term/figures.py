@@ -1,4 +1,4 @@
-"""The sign and the figures of a subagent that ended, and when a model is tried next.
+"""The sign and the figures of a subagent that ended, and the next try of a model.
 
 A file of its own: plain lines need both without the extra `chat`.
 """
@@ -12,7 +12,7 @@ SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", 
 
 
 def sign_of(status: str) -> tuple[str, str]:
-    """What stands before a subagent that has ended like this, and in which style."""
+    """The sign before a subagent that has ended with this status, and its style."""
     return SIGNS.get(status, ("●", "y"))
 
 
@@ -24,6 +24,6 @@ def ended_facts(card: EndedItem) -> list[str]:
 
 
 def next_try(turn: TurnShown, now: float) -> str:
-    """Which try of a turn comes next, and when; without a time if nobody knows it."""
+    """The number of a turn's next try, and its time if that is known."""
     when = f"in {elapsed(max(0, turn.retry_at - now) + 0.999)}" if turn.retry_at else "follows"
     return f"try {turn.attempt} {when}"

@@ -1,4 +1,4 @@
-"""What the person's own machine gives to the input: files to complete after `@`, and commands that `!` runs here.
+"""The person's own machine, for the input: files to complete after `@`, and commands that `!` runs here.
 
 A command runs in the person's terminal with the person's rights, never where the agents run. Its output is shown as it
 comes and joins the next message.
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 MOST_FILES: Final = 20_000
 WALK_S: Final = 0.5
-"""A folder is walked for so long; what was found until then can be completed."""
+"""How long a folder is walked; the files found until then can be completed."""
 MOST_MATCHES: Final = 8
 KEPT_OUTPUT: Final = 30_000
 """Characters of a command's output that join the message: its beginning and its end."""
@@ -23,7 +23,7 @@ LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "d
 
 
 def files_below(folder: Path, most: int = MOST_FILES, now: Callable[[], float] = time.monotonic) -> list[str]:
-    """Files and folders below this one, relative to it; hidden ones and what programs make are left out."""
+    """Files and folders below this one, relative to it; hidden ones and those of `LEFT_OUT` are left out."""
     until = now() + WALK_S
     found: list[str] = []
     for place, folders, files in os.walk(folder):
@@ -37,7 +37,8 @@ def files_below(folder: Path, most: int = MOST_FILES, now: Callable[[], float] =
 
 
 def best_matches(typed: str, paths: Iterable[str], most: int = MOST_MATCHES) -> list[str]:
-    """The paths that fit what was typed, the nearest first: by name, then by path, shorter before longer."""
+    """The paths that contain the typed text, best first: those that begin with it, those whose name does, then the
+    rest. Of equals the least deep comes first, in the rest the shortest."""
     word = typed.casefold()
 
     def rank(path: str) -> tuple[int, int, str]:
@@ -52,7 +53,7 @@ def best_matches(typed: str, paths: Iterable[str], most: int = MOST_MATCHES) -> 
 
 
 def file_word(before_cursor: str) -> str | None:
-    """What is typed after the `@` that the cursor is in; None if it is in none."""
+    """The word at the cursor without its `@`; None if it does not begin with one."""
     word = before_cursor.rpartition(" ")[2].rpartition("\n")[2]
     return word[1:] if word.startswith("@") else None
 
@@ -66,13 +67,13 @@ class CommandRan(Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """What is shown of it above the input."""
+        """The line about it above the input."""
         lines = self.output.count("\n") + 1 if self.output else 0
         return f"+ output of `{self.command}` ({lines} line{'s' * (lines != 1)}) joins the next message"
 
     @property
     def text(self) -> str:
-        """What joins the message."""
+        """The text that joins the message."""
         fence = "```"
         while fence in self.output:
             fence += "`"
@@ -99,7 +100,7 @@ async def run_here(command: str, show: Callable[[bytes], None]) -> CommandRan:
 
 
 def shortened(text: str, most: int = KEPT_OUTPUT) -> str:
-    """The text, or its beginning and end with how much is missing between."""
+    """The text, or its beginning and end with the number of characters left out between."""
     if len(text) <= most:
         return text
     half = most // 2

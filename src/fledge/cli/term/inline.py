@@ -1,8 +1,9 @@
-"""Inline markdown while it comes: text in, styled pieces out, as soon as nothing that follows can change them.
+"""Inline markdown while it streams: text in, styled pieces out, as soon as nothing that follows can change them.
 
-Text is given away in segments. A segment ends before a blank or between two wide signs, where no mark (`*`, `` ` ``,
-`[` …) is open; a mark that stays open for `HOLD` characters is none. So the segments depend on the text alone, not on
-how it was cut on its way. markdown-it parses a segment; one without any mark, or with absurdly many, is plain text.
+Text is released in segments. A segment ends before a blank or between two wide characters, where no mark (`*`, `` ` ``,
+`[` …) is open; a mark that stays open for `HOLD` characters does not count as one. So the segments depend on the text
+alone, not on the chunks in which it came. markdown-it parses a segment; one without any mark, or with absurdly many, is
+plain text.
 """
 
 import re
@@ -22,29 +23,29 @@ if TYPE_CHECKING:
 HOLD: Final = 400
 """A mark that is not closed after so many characters is no mark."""
 LONGEST_WORD: Final = 1000
-"""A word that is longer is given away in parts."""
+"""A longer word is released in parts."""
 MOST_MARKS: Final = 24
-"""A segment with more is plain text: a parser takes quadratic time for some of those."""
+"""A segment with more marks is plain text: the parser takes quadratic time for some of those."""
 RULES: Final = ("autolink", "backticks", "emphasis", "entity", "escape", "image", "link", "newline", "strikethrough")
 
 _MARKS: Final = re.compile(r"[*_`\[\]<!&~\\]")
 _CLOSED_BRACKETS: Final = re.compile(r"\[[^\[\]]*\]")
 _OPENERS: Final = re.compile(r"`|\[|\*(?=\S|$)|(?<![^\W_])_(?=\S|$)|~~(?=\S|$)")
 _GAP_OR_WIDE: Final = re.compile(r"[\s\u1100-\U0003ffff]")
-"""Where a segment may end: blanks, and signs that may be wide."""
+"""Where a segment may end: blanks, and characters that may be wide."""
 _STYLES: Final = {"strong": "b", "em": "i", "s": "s", "link": "u"}
 
 
 @cache
 def parser() -> "MarkdownIt":
-    """markdown-it with inline rules alone. HTML is text; a link needs its address beside it."""
+    """markdown-it with inline rules alone. HTML stays text; a link needs its address beside it."""
     from markdown_it import MarkdownIt
 
     return MarkdownIt("zero", {"html": False}).enable(list(RULES))
 
 
 class Inline:
-    """The text of one block. `take` gives what cannot change any more, `rest` what may."""
+    """The text of one block. `feed` answers the pieces that cannot change any more, `rest` those that may."""
 
     def __init__(self, style: str, *, colour: bool) -> None:
         self._style, self._colour = style, colour
@@ -62,11 +63,11 @@ class Inline:
         return found
 
     def rest(self) -> list[Piece]:
-        """The pieces of what is left, as if nothing followed."""
+        """The pieces of the text that is left, as if nothing followed."""
         return list(self._pieces(self._text))
 
     def _next_end(self) -> int | None:
-        """Where the next segment ends; None while that is open."""
+        """The end of the next segment; None while the segment is open."""
         text = self._text
         while (gap := _GAP_OR_WIDE.search(text, self._seen)) is not None and gap.start() < LONGEST_WORD:
             end = gap.start()
@@ -88,7 +89,7 @@ class Inline:
         return self._text[end].isspace()
 
     def _is_closed(self, text: str) -> bool:
-        """True if no mark in it is open."""
+        """True if no mark in the text is open."""
         if not _is_marked(text):
             return True
         tokens = _tokens(text)

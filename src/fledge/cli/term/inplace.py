@@ -1,8 +1,8 @@
 """A live region without an input: rows that are drawn anew at the bottom of a terminal, and rows above them that stay.
 
-For commands that show their work and read no keys. What the rows are is their owner's affair; this file decides when a
-picture is drawn, and by `picture` what it takes. Keys that are typed meanwhile are not echoed: an echo would move the
-cursor, from which the next picture is drawn.
+For commands that show their work and read no keys. The owner of the region provides its rows; this file decides when a
+picture is drawn, and `picture` which bytes that takes. Keys that are typed meanwhile are not echoed: an echo would move
+the cursor, from which the next picture is drawn.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.writer import Writer, draw_frames
 
 STOPPING_S: Final = 0.5
-"""How long a terminal is waited for before the process is stopped by Ctrl-Z."""
+"""How long to wait for the terminal before Ctrl-Z stops the process."""
 
 
 class InPlace:
-    """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
+    """A live region. Open it with `async with`; at its end it is taken away, and the rows put above it stay."""
 
     def __init__(
         self, writer: Writer, size: Callable[[], os.terminal_size], keys: "TerminalKeys", *, folds: bool
     ) -> None:
         self._writer, self._size, self._keys = writer, size, keys
         self.rows: Callable[[int, int], list[str]] = lambda width, room: []
-        """What the region shows now, for a width and a room: at most so many rows, none wider."""
+        """Gives the rows of the region now, for a width and a room: at most so many rows, none wider."""
         self.moves_in: Callable[[], float | None] = lambda: None
-        """After how long its rows look different by themselves; None: not at all."""
+        """Gives the seconds until its rows look different by themselves; None: they do not."""
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
         self._changed = asyncio.Event()
@@ -61,7 +61,7 @@ class InPlace:
         self._changed.set()
 
     def change(self) -> None:
-        """What is shown has changed."""
+        """The rows of the region have changed."""
         self._changed.set()
 
     def written(self) -> None:
@@ -70,7 +70,8 @@ class InPlace:
             self.draw()
 
     def draw(self) -> None:
-        """Draw a picture, unless one is still being written: the next one has what this one would have had."""
+        """Draw a picture, unless one is still being written: the next one includes all that this one would have
+        shown."""
         if self._writer.is_busy:
             return
         self._changed.clear()
@@ -79,7 +80,7 @@ class InPlace:
             self._paint(rows)
 
     def take_away(self) -> None:
-        """Take the region away; rows that were not written yet are."""
+        """Take the region away; rows above it that were not written yet are written."""
         if self._above or self._painter.stands:
             self._paint([])
             self._painter.forget()
@@ -93,16 +94,16 @@ class InPlace:
 
 
 class TerminalKeys:
-    """The keys of a real terminal. Its modes are touched only while this process is in its foreground: whoever does so
-    in the background is stopped for it."""
+    """The keys of a real terminal. Its modes are changed only while this process is in its foreground: the terminal
+    stops a background process that changes them."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._kept: list[int | list[bytes | int]] | None = None
 
     def hush(self) -> bool:
-        """Echo keys no more; False if the terminal is another program's now, and nothing may be drawn. Ctrl-C stays a
-        signal."""
+        """Stop the echo of keys; False if the terminal belongs to another program now, and no region may be drawn.
+        Ctrl-C stays a signal."""
         if not is_in_foreground(self._descriptor):
             return False
         if self._kept is None:
@@ -137,7 +138,7 @@ async def in_place(writer: Writer, descriptor: int) -> AsyncIterator[InPlace]:
     async def stop() -> None:
         region.take_away()
         await writer.drain(STOPPING_S)
-        os.kill(os.getpid(), signal.SIGSTOP)  # here the process stops, and goes on
+        os.kill(os.getpid(), signal.SIGSTOP)  # the process stops here, and continues here
         region.change()
 
     def stopped() -> None:
@@ -146,7 +147,7 @@ async def in_place(writer: Writer, descriptor: int) -> AsyncIterator[InPlace]:
         task.add_done_callback(stopping.discard)
 
     handled = {signal.SIGWINCH: region.change, signal.SIGTSTP: stopped}
-    with suppress(ValueError, RuntimeError):  # only the main thread hears signals
+    with suppress(ValueError, RuntimeError):  # only the main thread can handle signals
         for number, handler in handled.items():
             loop.add_signal_handler(number, handler)
     try:

@@ -1,18 +1,18 @@
-"""Which key does what: when a key answers a question, what Esc and Ctrl-C mean, how a long paste is folded.
+"""The meaning of keys: when a key answers a question, what Esc and Ctrl-C do, how a long paste is folded.
 
-Pure tables over what the screen knows. A key that was meant for a message must never approve anything, so a bare key
-answers only where nobody can be in the middle of typing.
+Pure functions of the screen's state. A key that was meant for a message must never approve anything, so a bare key
+answers only when the person cannot be in the middle of typing.
 """
 
 import re
 from typing import Final, Literal
 
 QUIET_S: Final = 1.0
-"""So long must no key have been pressed before a bare key answers a question."""
+"""How long no key may have been pressed before a bare key answers a question."""
 READ_S: Final = 0.7
-"""So long must a question have stood on the terminal before a bare key answers it."""
+"""How long a question must have stood on the terminal before a bare key answers it."""
 PAUSE_S: Final = 0.3
-"""A bare key answers if no other follows for so long; else it was the first letter of a message."""
+"""A bare key answers if no other key follows for so long; else it was the first letter of a message."""
 ARMED_S: Final = 2.0
 """Within this time a second Esc or Ctrl-C leaves."""
 FOLDED_LINES: Final = 10
@@ -50,7 +50,7 @@ def on_escape(
     is_empty: bool,
     is_armed: bool,
 ) -> KeyAction:
-    """What Esc or Ctrl-C does. The nearest thing first: a menu, a question, the turn, the input, the chat."""
+    """The action of Esc or Ctrl-C. It concerns the nearest thing: a menu, a question, the turn, the input, the chat."""
     if has_menu:
         return "close menu"
     if is_answering:
@@ -63,7 +63,7 @@ def on_escape(
 
 
 class Pastes:
-    """Long pastes, folded into a mark in the input and unfolded when it is sent."""
+    """Long pastes, each folded into a mark in the input and unfolded when the message is sent."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -78,7 +78,7 @@ class Pastes:
         return f"[paste {len(self._texts)}: {lines} lines]"
 
     def unfold(self, text: str) -> str:
-        """The text with what its marks stand for."""
+        """The text with each mark replaced by its paste."""
 
         def whole(mark: re.Match[str]) -> str:
             number = int(mark[1])

@@ -1,12 +1,12 @@
-"""Markdown for a terminal, while it comes: text in, rows out, each once.
+"""Markdown for a terminal, while it streams: text in, rows out, each once.
 
-A row is given away when nothing that follows can change it; `tail` shows the rest. Rows depend on the text and the
-width alone, not on how the text was cut on its way, and a new width concerns only rows that are still to come.
+A row is released when nothing that follows can change it; `tail` shows the rest. Rows depend on the text and the width
+alone, not on the chunks in which the text came, and a new width concerns only rows that are still to come.
 
 Blocks are read line by line. Two kinds of CommonMark are left out, because they change lines that were read before: a
-heading underlined by the next line, and links whose address stands elsewhere. Lines stay lines. Code is given away as
-it is written, between its fences, so that it can be copied. A table waits for its end, or for `TABLE_ROWS` rows:
-its columns depend on all of them.
+heading underlined by the next line, and links whose address stands elsewhere. Line breaks are kept. Code is released as
+it is written, between its fences, so that it can be copied. A table waits for its end, or for `TABLE_ROWS` rows: its
+columns depend on all of them.
 """
 
 import re
@@ -20,14 +20,14 @@ from fledge.cli.term.inline import Inline
 from fledge.core.printable import printable
 
 TABLE_ROWS: Final = 24
-"""After so many rows a table's columns stay as they are, and its rows are given away as they come."""
+"""After so many rows a table's columns stay as they are, and its rows are released as they come."""
 TABLE_COLUMNS: Final = 40
 SHOWN_LINE: Final = 2000
-"""A line whose kind is open, or of code, is shown by its last characters while it comes."""
+"""Of a line of code, or whose kind is still open, at most so many characters are shown while it comes."""
 DEEPEST: Final = 16
 """Columns of indentation that are kept."""
 MOST_QUOTES: Final = 5
-"""Quotations inside each other that are told apart."""
+"""Levels of nested quotations; a deeper one counts as the deepest."""
 
 _QUOTE: Final = re.compile(r"(?: {0,3}> ?)*")
 _FENCE: Final = re.compile(r"(`{3,})[^`]*$|(~{3,}).*$")
@@ -35,7 +35,7 @@ _HEADING: Final = re.compile(r"(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$")
 _RULE: Final = re.compile(r"([-*_])(?:\s*\1){2,}\s*$")
 _ITEM: Final = re.compile(r"([-*+]|\d{1,9}[.)])(?:\s+|$)")
 _KINDS: Final = {"fence": _FENCE, "heading": _HEADING, "rule": _RULE, "table": re.compile(r"\|"), "item": _ITEM}
-"""Which kind of line is told by what; the first that fits counts."""
+"""The pattern of each kind of line; the first that fits counts."""
 _MAY_BE_FENCE: Final = r"(?:`{3}|`{1,2}$|~{3}|~{1,2}$)"
 _OPEN: Final = re.compile(rf"$|[#|]|([-*_+])(?:\1|[ \t])*$|\d{{1,9}}[.)]?\s*$|(?:{_ITEM.pattern})?{_MAY_BE_FENCE}")
 """The beginning of a line that may still become another kind than it is: a heading or a table, a rule or an item, code,
@@ -54,7 +54,7 @@ Out = str | Boundary
 
 
 class MarkdownLine(NamedTuple):
-    """One line of the text, as far as its beginning tells."""
+    """One line of the text, as far as its kind can be read from its beginning."""
 
     kind: str
     """`blank`, `fence`, `heading`, `rule`, `table`, `item`, `code` or `text`; `open` while it may become another."""
@@ -113,9 +113,10 @@ class MarkdownTable:
         self._theme, self._prefix = theme, _prefix(head)
         self._rows = [self._cells(head.body, "b")]
         self._alignments = [(cell.startswith(":"), cell.endswith(":")) for cell in _split(delimiters)]
-        """Of each column, whether its text keeps to the middle or the right: by the colons at both ends of its mark."""
+        """Of each column, whether its mark has a colon at the left and at the right end: its text is centred with both,
+        and aligned right with the right one alone."""
         self._widths: list[int] = []
-        """Of its columns, once rows were given away."""
+        """The widths of its columns, once rows were released; empty before."""
 
     def add(self, line: str, width: int) -> list[str]:
         """One more row; answers the rows of the terminal that are certain now."""
@@ -127,7 +128,7 @@ class MarkdownTable:
         return out
 
     def rows(self, width: int, coming: str = "") -> list[str]:
-        """What is still to be given away, with a row that is coming."""
+        """The rows that are not released yet, with a row that is coming."""
         rows = [*self._rows, self._cells(coming)] if coming else self._rows
         widths = self._widths or self._column_widths(rows, width)
         is_too_narrow = len(widths) * (NARROWEST + 3) - 3 > self._room(width)
@@ -152,7 +153,8 @@ class MarkdownTable:
         return cells
 
     def _column_widths(self, rows: Sequence[Cells], width: int) -> list[int]:
-        """As many as the first row has, as wide as their cells if all fit; else the widest are narrowed first."""
+        """As many widths as the first row has cells, as wide as the cells if all fit; else the widest are narrowed
+        first."""
         widths, room = [1] * len(rows[0]), self._room(width)
         for row in rows:
             for column, cell in enumerate(row[: len(widths)]):
@@ -162,7 +164,7 @@ class MarkdownTable:
         return widths
 
     def _as_record(self, row: Cells, room: int) -> Iterator[str]:
-        """More columns than fit side by side: one below the other."""
+        """A row with more cells than fit side by side: one below the other."""
         for cell in row:
             for line in wrap(cell, room, room):
                 yield self._prefix + self._theme.row(line.pieces)
@@ -181,7 +183,7 @@ class MarkdownTable:
 
 
 class Markdown:
-    """One answer. `feed` its text, `tail` for what is not certain yet, `end` when it is complete."""
+    """One answer. `feed` takes its text, `tail` shows the rows that are not certain yet, `end` completes it."""
 
     def __init__(self, theme: Theme) -> None:
         self._theme = theme
@@ -191,7 +193,7 @@ class Markdown:
         self._head: MarkdownLine | None = None
         """The only line of the open paragraph, while the next one may show that it is the head of a table."""
         self._fence = ""
-        """The signs that opened the code that is coming."""
+        """The characters that opened the code that is coming; empty outside code."""
         self._fence_indent = self._fence_quotes = 0
         self._flows = False
         """True while the rest of the coming line belongs to the open paragraph."""
@@ -200,12 +202,12 @@ class Markdown:
         self._has_begun = False
         self._carriage = ""
         self._width = 0
-        """How wide rows may be, and which are certain now: of the call under way."""
+        """Of the call under way: the width of rows, and the rows that are certain now."""
         self._out: list[Out] = []
 
     @property
     def is_at_boundary(self) -> bool:
-        """True if nothing is open: what comes next begins a block."""
+        """True if nothing is open: the next text begins a block."""
         return self._block is None and not self._fence and not self._line
 
     def feed(self, text: str, width: int) -> list[Out]:
@@ -225,7 +227,7 @@ class Markdown:
         return self._out
 
     def tail(self, width: int) -> list[str]:
-        """What is not certain yet, as rows."""
+        """The rows that are not certain yet."""
         if self._fence:
             return [self._theme.paint(row, "c") for row in chop(self._line[-SHOWN_LINE:], width)] if self._line else []
         block = self._block
@@ -267,7 +269,7 @@ class Markdown:
         self._take_line(self._read(text, whole=True))
 
     def _read(self, text: str, *, whole: bool) -> MarkdownLine:
-        """What kind of line this is. Of one that is not whole, what follows changes no `item` and no `text`."""
+        """The line with its kind. Of a line that is not whole, the kinds `item` and `text` are certain."""
         marks = _QUOTE.match(text)
         assert marks is not None
         quotes, rest = min(marks[0].count(">"), MOST_QUOTES), text[marks.end() :]
@@ -284,7 +286,7 @@ class Markdown:
         return MarkdownLine(kind, quotes, indent, body)
 
     def _take_line(self, line: MarkdownLine) -> None:
-        """A line whose kind is known; of an item and of text perhaps only its beginning."""
+        """Take a line whose kind is known; of an item and of text perhaps only its beginning."""
         if self._is_of_table(line):
             return
         match line.kind:
@@ -366,7 +368,7 @@ class Markdown:
         self._give([self._theme.paint(line.body.rstrip(), "d")])
 
     def _code(self, text: str) -> bool:
-        """A line between fences; False if it is none, because it is outside the quotation that the code is in."""
+        """Take a line between fences; False if it is none, because it is outside the quotation that the code is in."""
         if self._fence_quotes:
             marks = re.match(rf"(?: {{0,3}}> ?){{{self._fence_quotes}}}", text)
             if marks is None:
@@ -390,11 +392,11 @@ class Markdown:
             self._give(block.rows(self._width))
 
     def _end_block(self) -> None:
-        """Something else may stand here, between this block and the next."""
+        """Mark that something else may stand here, between this block and the next."""
         self._out.append(Boundary.HERE)
 
     def _give(self, rows: Sequence[str]) -> None:
-        """Rows of a block, after the blank row that its text has before it."""
+        """Release rows of a block, after a blank row if the text has one before it."""
         if self._has_gap and self._has_begun:
             self._out.append("")
         self._has_gap = False

@@ -1,6 +1,6 @@
-"""Which screen fits here, and opening it: the terminal's, or plain lines where a live region would be no help.
+"""Chooses and opens the screen that fits: the terminal's, or plain lines where a live region would be no help.
 
-prompt_toolkit is imported only for a terminal that can show one.
+prompt_toolkit is imported only for a terminal that can show a live region.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from fledge.cli.term.screen import CompleteWord, TerminalScreen
 
 LEAVING_S: Final = 1.0
-"""How long a terminal that takes no bytes is waited for when the person leaves."""
+"""How long to wait for a terminal that takes no bytes, when the person leaves."""
 Manner = Literal["terminal", "lines", "accessible", "pipe"]
 
 
 def manner(environment: Mapping[str, str], *, reads_terminal: bool, writes_terminal: bool) -> Manner:
-    """How to show a conversation here. `FLEDGE_ACCESSIBLE` wins over what a terminal could do."""
+    """How to show a conversation here. `FLEDGE_ACCESSIBLE` wins over the abilities of the terminal."""
     if not reads_terminal or not writes_terminal:
         return "pipe"
     if environment.get("FLEDGE_ACCESSIBLE", "") not in ("", "0"):
@@ -94,7 +94,7 @@ async def in_terminal(history: Path, complete: "CompleteWord") -> "AsyncIterator
 
 
 def terminal_size(descriptor: int) -> os.terminal_size:
-    """How large a terminal is; one that does not know is taken for a usual one."""
+    """The size of a terminal; where it does not know one, 80 columns or 24 lines are assumed."""
     found = os.get_terminal_size(descriptor)
     return os.terminal_size((found.columns or 80, found.lines or 24))
 

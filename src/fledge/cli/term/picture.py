@@ -1,6 +1,6 @@
-"""From one picture to the next, in as few bytes as matter: rows go above the region once, changed rows are drawn anew.
+"""Draws the next picture over the last one with few bytes: rows go above the region once, changed rows are drawn anew.
 
-A `Painter` knows what stands on the terminal and answers what to write; it writes nothing. It never asks the terminal
+A `Painter` knows the rows on the terminal and answers the text to write; it writes nothing. It never asks the terminal
 where the cursor is, and never touches a row above the region. A picture is one synchronized update, so that no terminal
 shows half of one.
 """
@@ -25,11 +25,11 @@ class ScreenCursor(NamedTuple):
 
 
 class Painter:
-    """What stands on the terminal."""
+    """The rows of the region that stand on the terminal."""
 
     def __init__(self, *, folds: bool) -> None:
         self._folds = folds
-        """True of a terminal that folds rows which a new width is too narrow for; xterm cuts them."""
+        """True if the terminal folds rows for which a new width is too narrow; xterm cuts them."""
         self.forget()
 
     @property
@@ -44,10 +44,10 @@ class Painter:
         self._columns = 0
 
     def paint(self, above: Sequence[str], rows: Sequence[str], cursor: ScreenCursor | None, width: int) -> str:
-        """What makes these rows the region, with `above` written once above it; empty if nothing changes.
+        """The text that makes these rows the region, with `above` written once above it; empty if nothing changes.
 
-        Without a `cursor` it rests hidden at the region's top: a terminal moves it with its row when it folds rows, so
-        that the next picture begins there even if it is drawn before the new width is known.
+        Without a `cursor` the terminal's one rests hidden at the region's top: a terminal moves it with its row when it
+        folds rows, so that the next picture begins there even if it is drawn before the new width is known.
         """
         is_fresh = bool(above) or width != self._columns or len(rows) < len(self._rows)
         if not is_fresh and list(rows) == self._rows and cursor == self._cursor:

@@ -1,8 +1,8 @@
 """A conversation as plain lines: for pipes, dumb terminals and screen readers. Nothing is redrawn, nothing moves.
 
 Words of an answer are written as they come, or line by line for a screen reader. Items wait for the end of a paragraph,
-as they do on a live screen. At a terminal a line `y`, `a` or `n` answers the question that was asked last; in a pipe
-questions are only shown, because a line there may have been written before the question.
+as they do on a live screen. At a terminal a line `y`, `a` or `n` answers the oldest open question; in a pipe questions
+are only shown, because a line there may have been written before the question.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from fledge.core.printable import printable, quoted_lines
 
 
 class PlainScreen(Screen):
-    """Lines in, lines out. What was typed stands there already, and nothing can be emptied or copied. Whom words are
-    for is said by the command that changes it."""
+    """Lines in, lines out. Typed words stand on the terminal already, and nothing can be emptied or copied. The
+    receiver of words is shown only by the command that changes it."""
 
     def __init__(self, typed: TextIO, out: TextIO, *, answers: bool, by_line: bool) -> None:
         """`answers`: a bare letter answers a question. `by_line`: an answer is written in whole lines."""
@@ -51,7 +51,7 @@ class PlainScreen(Screen):
         self._line = ""
         """The line of the answer that is coming."""
         self._written = 0
-        """How much of it stands there already."""
+        """How many characters of it are written already."""
         self._in_code = self._has_begun = False
         self._waiting: list[str] = []
         self._at_work: set[str] = set()
@@ -59,9 +59,9 @@ class PlainScreen(Screen):
         self._reader: threading.Thread | None = None
         self._armed_until = 0.0
         self._trouble = ""
-        """What went wrong last, as it was said."""
+        """The text of the last error, as it was shown."""
 
-    # ---- what the chat tells
+    # ---- shown by the chat
 
     def words(self, text: str) -> None:
         """A piece of an answer."""
@@ -88,8 +88,8 @@ class PlainScreen(Screen):
         self._write_waiting()
 
     def say(self, item: ChatItem) -> None:
-        """Something whole. It waits for the end of a paragraph. What was typed stands there already, and a call has a
-        line when it begins."""
+        """Show an item. It waits for the end of a paragraph. Left out: words that were typed here, which stand there
+        already; calls, which got a line when they began; and outputs that the person did not ask for."""
         match item:
             case Called() | SpokenItem(is_typed_here=True) | OutputItem(is_asked_for=False):
                 return
@@ -98,7 +98,7 @@ class PlainScreen(Screen):
         self._put(item_lines(item))
 
     def turn(self, turn: TurnShown | None) -> None:
-        """The turn under way: a tool that begins and a model in trouble have a line each."""
+        """The turn under way: a tool call that begins and a model error get a line each."""
         before, self._turn = self._turn, turn
         if turn is None or (before is not None and (before.state, before.tool) == (turn.state, turn.tool)):
             return
@@ -109,7 +109,7 @@ class PlainScreen(Screen):
             self._put(f"{cause}try {turn.attempt} follows by itself")
 
     def children(self, children: WorkingChildren) -> None:
-        """Subagents at work; a new one has a line."""
+        """Subagents at work; a new one gets a line."""
         for child in children:
             if child.label not in self._at_work:
                 self._put(f"· {printable(child.label)} is at work")
@@ -124,14 +124,14 @@ class PlainScreen(Screen):
                 self._put(question_lines(question, answers=self._answers))
 
     def put_back(self, text: str) -> None:
-        """There is no input to put words into."""
+        """Show words that were not read: there is no input to put them into."""
         if text:
             self._put(f"not read, send it again:{quoted_lines(printable(text))}")
 
-    # ---- what the person wants
+    # ---- wishes of the person
 
     async def wish(self) -> Wish:
-        """The next line, as what it means."""
+        """The next wish, from a line or from Ctrl-C."""
         if self._reader is None:
             loop = asyncio.get_running_loop()
             self._reader = threading.Thread(target=self._pump, args=(loop,), name="typed lines", daemon=True)
@@ -143,7 +143,7 @@ class PlainScreen(Screen):
     def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
         if isinstance(self._in, io.TextIOWrapper):
             self._in.reconfigure(errors="replace")
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for lines any more
+        with suppress(RuntimeError):  # the loop is closed: lines are not needed any more
             for line in self._in:
                 loop.call_soon_threadsafe(self._typed, line.rstrip("\n"))
             loop.call_soon_threadsafe(self._wishes.put_nowait, Leave())
@@ -157,7 +157,7 @@ class PlainScreen(Screen):
             self._wishes.put_nowait(WordsSent(line, line))
 
     def _answer(self, line: str) -> QuestionAnswered | None:
-        """The answer that a line is to the first open question; None if it is words."""
+        """The line as an answer to the first open question; None if it is a message."""
         letter, _, words = line.partition(" ")
         if not self._asked or self.now() - self._asked_at[self._asked[0].id] < READ_S:
             return None
@@ -189,7 +189,7 @@ class PlainScreen(Screen):
         self._waiting.clear()
 
     def _write_line(self, end: str = "") -> None:
-        """What does not stand there yet of the line that is coming."""
+        """Write the rest of the coming line, from the first character that is not written yet."""
         self._write(self._line[self._written :] + end)
 
     def _write(self, text: str) -> None:

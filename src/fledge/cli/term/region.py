@@ -1,7 +1,8 @@
-"""The live region below the scrollback: a pure function from what goes on, the terminal's size and the time to rows.
+"""The live region below the scrollback: a pure function from the chat's state, the terminal's size and time to rows.
 
-From top to bottom: the end of the answer that is coming, what the turn does, the subagents at work, the question that
-waits for the person, what is queued. The input follows below. In a low terminal the question is kept before all else.
+From top to bottom: the end of the answer that is coming, the state of the turn, the subagents at work, the question
+that waits for the person, queued words, notes. The input follows below. In a low terminal the question is kept before
+all else.
 """
 
 from collections.abc import Sequence
@@ -21,30 +22,30 @@ TAIL_ROWS: Final = 8
 CHILD_ROWS: Final = 4
 QUEUED_ROWS: Final = 3
 QUESTION_ROWS: Final = 6
-"""A call that takes more rows is shown in the scrollback, too, and here by its beginning."""
+"""A call that takes more rows is shown whole in the scrollback, too, and only its beginning here."""
 LABEL_COLUMNS: Final = 24
 MENU_ROWS: Final = 6
 
 QuestionKeys = Literal["waits", "keys", "reason"]
-"""What keys do about the question: nothing yet, answer it, or write the reason for a no."""
+"""The effect of keys on the question: none yet, answer it, or write the reason for a no."""
 
 
 class View(Struct, frozen=True):
     """All that the region depends on, besides the time and the terminal."""
 
     tail: tuple[str, ...] = ()
-    """Rows of the answer that are still coming, already as wide as the terminal."""
+    """Rows of the answer that may still change, already wrapped to the width of the terminal."""
     turn: TurnShown | None = None
     children: WorkingChildren = ()
     shows_all: bool = False
-    """True: every child has a row, as far as the terminal is high enough."""
+    """True if every child gets a row, as far as the height of the terminal allows."""
     asked: OpenQuestions = ()
     answering: QuestionKeys = "waits"
     queued: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Short notes about the input, such as what joins the next message."""
     reads_keys: bool = True
-    """False: there is no input, so no key is named but Ctrl-C."""
+    """False if there is no input: then no key is named but Ctrl-C."""
 
 
 def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> list[str]:
@@ -64,7 +65,7 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
 
 
 def turn_row(turn: TurnShown, width: int, now: float, theme: Theme, reads_keys: bool) -> str:
-    """What the turn does, since when, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
+    """The state of the turn, its time, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
     stops = "esc stops" if reads_keys else "ctrl-c leaves"
     tokens = [f"↓ {count_text(turn.tokens)} tok"] if turn.tokens else []
     if turn.state == "retrying":
@@ -110,7 +111,7 @@ def child_rows(
 
 
 def question_rows(view: View, width: int, theme: Theme) -> list[str]:
-    """The first open question, and the keys that answer it once they do."""
+    """The first open question, and the keys that work for it now."""
     if not view.asked:
         return []
     asked = view.asked[0]
@@ -129,14 +130,14 @@ def question_rows(view: View, width: int, theme: Theme) -> list[str]:
 
 
 def always_key(question: CallQuestion, width: int) -> str:
-    """The key that makes a rule; empty if no rule can be made, or the terminal is too narrow to show it whole: nobody
-    may allow what they cannot see."""
+    """The key that makes a rule; empty if no rule can be made, or the terminal is too narrow to show it whole: a person
+    must see all of what they allow."""
     words = f"a always for {printable(question.granted)}" if question.always else ""
     return words if columns(words) <= width - 2 else ""
 
 
 def is_long(question: CallQuestion, width: int) -> bool:
-    """True if the call does not fit here, so that it must stand in the scrollback first."""
+    """True if the call does not fit in the region, so that it must stand in the scrollback first."""
     return len(_whole_call(question, width)) > QUESTION_ROWS
 
 
@@ -168,7 +169,7 @@ def queued_rows(queued: tuple[str, ...], width: int, most: int, theme: Theme) ->
 
 
 def menu_rows(choices: Sequence[tuple[str, str]], chosen: int | None, width: int, theme: Theme) -> list[str]:
-    """What the word that is typed may be completed to: the choices near the chosen one, with their meanings."""
+    """The completion menu of the typed word: the choices near the chosen one, with their meanings."""
     first = max(0, min((chosen or 0) - MENU_ROWS // 2, len(choices) - MENU_ROWS))
     rows = []
     for number, (word, meaning) in list(enumerate(choices))[first : first + MENU_ROWS]:
@@ -178,7 +179,7 @@ def menu_rows(choices: Sequence[tuple[str, str]], chosen: int | None, width: int
 
 
 def input_hint(view: View, has_words: bool) -> str:
-    """What Enter does, where it is not plain."""
+    """A hint about Enter, where its effect is not the usual one."""
     return "(enter: heard at the next step)" if view.turn and has_words and view.answering != "reason" else ""
 
 
@@ -202,7 +203,7 @@ def _joined(words: Sequence[str], room: int) -> list[str]:
 
 
 def _spread(left: str, right: str, width: int) -> str:
-    """One text at the left, with the blanks it begins with, and perhaps one at the right."""
+    """One text at the left, with its leading blanks, and perhaps one at the right."""
     indent = " " * (len(left) - len(left.lstrip(" ")))
     if not right:
         return indent + fit(left, width - len(indent))

@@ -58,7 +58,7 @@ from fledge.cli.term.writer import Writer, WriterFile, draw_frames
 
 INPUT_ROWS: Final = 8
 ESCAPE_S: Final = 0.05
-"""After this an Esc is a key of its own, and not the beginning of another."""
+"""After this time an Esc is a key of its own, and not the beginning of another."""
 FILES_S: Final = 5.0
 """How long a list of files is used for completion."""
 CLIPBOARD_CHARS: Final = 100_000
@@ -66,13 +66,13 @@ CLIPBOARD_CHARS: Final = 100_000
 _CLEAR_ALL: Final = "\x1b[H\x1b[2J\x1b[3J"
 
 CompleteWord = Callable[[str], Iterable[tuple[str, str]]]
-"""Completions of a slash command: what the last word may become, and what that means."""
+"""Completions of a slash command: the choices for the last word, each with its meaning."""
 InputRows = tuple[list[str], ScreenCursor]
-"""The rows of the input, and where in them the cursor is."""
+"""The rows of the input, and the place of the cursor in them."""
 
 
 class TerminalScreen(Screen):
-    """Shows a conversation in a terminal and reads what the person wants. `opening` opens it."""
+    """Shows a conversation in a terminal and reads the person's wishes. `opening` opens it."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class TerminalScreen(Screen):
         )
         self._app = self._application(output, typed)
 
-    # ---- what the chat tells
+    # ---- shown by the chat
 
     def words(self, text: str) -> None:
         """A piece of an answer, as it comes."""
@@ -128,7 +128,8 @@ class TerminalScreen(Screen):
         self._change()
 
     def say(self, item: ChatItem) -> None:
-        """Something whole that stays. What tools give back is shown while the person wants to see it (Ctrl-O)."""
+        """An item that stays. The output of a tool that was not asked for is shown only while outputs are wanted
+        (Ctrl-O)."""
         if isinstance(item, OutputItem) and not item.is_asked_for:
             self._last_output = item
             if not self._shows_output:
@@ -137,7 +138,8 @@ class TerminalScreen(Screen):
         self._change()
 
     def ask(self, asked: OpenQuestions) -> None:
-        """All open questions, the oldest first. What is too long for the region is shown in the scrollback."""
+        """All open questions, the oldest first. A question that is too long for the region is shown in the
+        scrollback."""
         known = {question.id for question in self._asked}
         for question in asked:
             if question.id not in known and self._is_long(question):
@@ -154,7 +156,7 @@ class TerminalScreen(Screen):
         self._change()
 
     def talks_to(self, label: str) -> None:
-        """Whom words are for, shown before the input; empty: the main agent."""
+        """The conversation or subagent that gets the words, shown before the input; empty: the main conversation."""
         self._label = f"{fit(label, region.LABEL_COLUMNS)} " if label else ""
         self._change()
 
@@ -187,7 +189,7 @@ class TerminalScreen(Screen):
             self._wishes.put_nowait(Leave())
 
     def close(self) -> None:
-        """Let `run` end. It takes the region away; what was said stays in the scrollback."""
+        """Let `run` end. It takes the region away; the conversation stays in the scrollback."""
         if self._app.is_running:
             self._app.exit()
 
@@ -196,7 +198,7 @@ class TerminalScreen(Screen):
         self._app.invalidate()
 
     def written(self) -> None:
-        """The terminal has taken everything: what was drawn can be read, and what has changed can be drawn."""
+        """The terminal has taken everything: the person can read the last picture, and later changes can be drawn."""
         self._questions.seen(self.now())
         if self._changed.is_set():
             self.draw()
@@ -217,7 +219,7 @@ class TerminalScreen(Screen):
         return self.now() < self._armed_until
 
     def _moves_in(self) -> float | None:
-        """After how long the region looks different by itself."""
+        """The seconds until the region looks different by itself; None: it does not."""
         if self._turn is not None:
             return 1 / region.SPINS_PER_S
         if self._asked or self._is_armed:
@@ -225,7 +227,7 @@ class TerminalScreen(Screen):
         return 1.0 if self._children else None
 
     def _open_questions(self) -> OpenQuestions:
-        """Those that can be shown: a long one only once its whole text stands in the scrollback."""
+        """The questions that can be shown: a long one only once its whole text stands in the scrollback."""
         return tuple(
             one
             for one in self._asked
@@ -253,7 +255,7 @@ class TerminalScreen(Screen):
         )
 
     def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
-        """What the renderer writes for a picture around these rows of the input; empty if there is nothing to draw."""
+        """The text that draws a picture around these rows of the input; empty if there is nothing to draw."""
         self._changed.clear()
         size, view, width = self._size(), self._view(), self._width
         menu = self._menu(width)
@@ -308,7 +310,7 @@ class TerminalScreen(Screen):
 
     @property
     def prompt(self) -> str:
-        """What stands before the input."""
+        """The text before the input."""
         return "why › " if self._questions.reason_for else f"{self._label}› "
 
     def _line_prefix(self, line: int, folded: int) -> str:
@@ -320,7 +322,7 @@ class TerminalScreen(Screen):
         return self._writer.is_busy
 
     def erase_region(self) -> str:
-        """What the renderer writes to take the region away; rows that were not written yet are."""
+        """The text that takes the region away, and writes rows of the scrollback that were not written yet."""
         self._questions.drawn("")
         data = self._painter.paint(self._scrollback.take(), [], ScreenCursor(0, 0), self._size().columns)
         self._painter.forget()
@@ -329,7 +331,7 @@ class TerminalScreen(Screen):
     # ---- keys
 
     def _key_pressed(self) -> None:
-        """Before any key: one that was about to answer a question was the first letter of a message."""
+        """Runs before any key: a letter that was about to answer a question was the first of a message."""
         self._key_before_at, self._key_at = self._key_at, self.now()
         if letter := self._questions.release():
             self._input.insert_text(letter)
@@ -484,7 +486,7 @@ class TerminalScreen(Screen):
         self._change()
 
     def _leave_reason(self, *, keeps_words: bool = False) -> None:
-        """Back to the input as it was; words of a reason that nobody waits for any more are kept there."""
+        """Restore the input from before the reason; words of a reason that is not needed any more are kept in it."""
         words = self._input.text if keeps_words else ""
         self._questions.reason_for = None
         self._input.document = self._questions.stash
@@ -512,20 +514,20 @@ class TerminalScreen(Screen):
 
 
 class _Questions:
-    """What the person did about questions so far, and since when one can be read."""
+    """What the person has done with questions so far, and since when a question can be read."""
 
     def __init__(self) -> None:
         self.answered: set[str] = set()
         self.focused = ""
         """The question that the person went to by Ctrl-Y."""
         self.reason_for: tuple[str, PersonVerdict] | None = None
-        """The question whose no the person gives a reason for, and the verdict it goes with."""
+        """The question for whose denial the person writes a reason, and the verdict that goes with it."""
         self.stash = Document()
         """The input as it was before the reason."""
         self._drawn = self._seen = ""
         self._seen_at = 0.0
         self.held: tuple[str, asyncio.TimerHandle] | None = None
-        """A letter, and the timer with which it answers."""
+        """A letter that was typed, and the timer after which it answers."""
 
     def drawn(self, question: str) -> None:
         """A picture shows this question, or none."""
@@ -539,11 +541,11 @@ class _Questions:
             self._seen, self._seen_at = self._drawn, now
 
     def shown_at(self, question: str) -> float | None:
-        """Since when the question stands on the terminal."""
+        """The time since which the question stands on the terminal; None if it does not."""
         return self._seen_at if question == self._seen else None
 
     def release(self) -> str:
-        """The letter that was held; it answers nothing any more."""
+        """The letter that was held, which answers nothing any more; empty if there is none."""
         if self.held is None:
             return ""
         (letter, timer), self.held = self.held, None
@@ -607,7 +609,7 @@ class _RegionRenderer(Renderer):
 
 
 def _row(cells: dict[int, Char], width: int) -> str:
-    """A row of prompt_toolkit's as text; what is selected or found is shown reversed."""
+    """A row of prompt_toolkit's as text; selected or found characters are shown reversed."""
     shown: list[Char] = []
     last = max((x for x, cell in cells.items() if cell.char != " " and x < width), default=-1)
     x = 0
@@ -630,7 +632,7 @@ class _Completer(Completer):
         self._found_at = -FILES_S
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """What the word before the cursor may become."""
+        """The completions of the word before the cursor."""
         before = document.text_before_cursor
         word = file_word(before)
         if word is not None:
@@ -643,7 +645,7 @@ class _Completer(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """The same, after a look at the files."""
+        """The same, after the list of files is brought up to date."""
         if file_word(document.text_before_cursor) is not None and self._now() - self._found_at > FILES_S:
             self._files = await asyncio.to_thread(files_below, self._folder)
             self._found_at = self._now()

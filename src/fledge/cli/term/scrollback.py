@@ -1,6 +1,6 @@
-"""The order of what stays: rows of an answer as they become certain, and whole items between its blocks.
+"""The order of the rows that stay: those of an answer as they become certain, and whole items between its blocks.
 
-An item (a card, a notice, the person's words) never tears a sentence: while a block of the answer is open it waits.
+An item (a card, a notice, the person's words) never splits a sentence: while a block of the answer is open it waits.
 Rows are handed out once and never again. This file draws nothing.
 """
 
@@ -29,7 +29,7 @@ from fledge.core.printable import printable
 CARD_ROWS: Final = 3
 """Rows of a result that a card shows."""
 SPOKEN_ROWS: Final = 12
-"""Rows of the person's words that are shown; they know the rest."""
+"""Rows of the person's own words that are shown; the person knows the rest."""
 
 BELOW: Final = "    "
 _TWO_COLUMNS: Final = re.compile(r"( *\S+(?: \S+)*)(  +)(\S.*)")
@@ -41,10 +41,10 @@ IN_CHAT: Final[OpensResult] = "/open {}".format
 
 
 class Scrollback:
-    """One conversation's rows. `take` answers those that are to be written now, each once."""
+    """One conversation's rows. `take` answers those to write now, each once."""
 
     def __init__(self, theme: Theme, opens: OpensResult = IN_CHAT) -> None:
-        """`opens`: what shows the whole result of the subagent with this label."""
+        """`opens`: gives the command that shows the whole result of the subagent with this label."""
         self._theme, self._opens = theme, opens
         self._markdown = Markdown(theme)
         self.waiting: list[Whole] = []
@@ -59,7 +59,7 @@ class Scrollback:
         self._place(self._markdown.feed(text, width), width)
 
     def complete(self, width: int) -> None:
-        """The answer is complete; what comes next is another one."""
+        """The answer is complete; the next words begin another one."""
         self._place(self._markdown.end(width), width)
         self._markdown = Markdown(self._theme)
         if self._last != "nothing":
@@ -77,7 +77,7 @@ class Scrollback:
         return ["", *rows] if rows and self._last in ("items", "calls") else rows
 
     def take(self) -> list[str]:
-        """The rows that are to be written now."""
+        """The rows to write now."""
         out, self._out = self._out, []
         return out
 
@@ -149,7 +149,8 @@ def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) ->
 
 
 def _open_hint(label: str, room: int, opens: OpensResult) -> str:
-    """The command that shows the whole result. The first words of a long label are enough: they mean it, too."""
+    """The command that shows the whole result. The first words of a long label are enough: the command accepts them,
+    too."""
     words = label.split()
     while words and columns(opens(" ".join(words))) > room:
         words.pop()

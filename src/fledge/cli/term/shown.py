@@ -1,9 +1,9 @@
-"""What a chat gives its screen to show, and what the screen gives back: values, and the base of every screen.
+"""The values that a chat gives its screen to show, and those that the screen gives back; and the base of every screen.
 
-A chat tells the state as it is now (`TurnShown`, `WorkingChild`, `CallQuestion`), again and again; what stays is said
+A chat passes the current state (`TurnShown`, `WorkingChild`, `CallQuestion`) again and again, and each item that stays
 once (`SpokenItem`, `NoticeItem`, `ErrorItem`, `EndedItem`, `AnswerItem`, `Verbatim`, `Called`, `OutputItem`). The
-person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAnswered`. Texts may be hostile: whoever
-shows them makes them printable.
+person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAnswered`. Texts may be hostile: the screen
+makes them printable.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from typing import Literal
 
 from msgspec import Struct
 
-# ---- what is going on
+# ---- the current state
 
 
 class TurnShown(Struct, frozen=True):
     """The turn under way."""
 
     state: Literal["thinking", "answering", "tool", "retrying", "waiting"]
-    """`waiting`: for the person, who is asked something."""
+    """`waiting`: for the person's answer to a question."""
     since: float
     """When it began, in seconds of the screen's clock."""
     tool: str = ""
-    """Of `tool`: its name and arguments. Of `retrying`: what went wrong."""
+    """Of `tool`: its name and arguments. Of `retrying`: the error."""
     tokens: int = 0
     """Tokens of the answer so far."""
     attempt: int = 0
     retry_at: float = 0.0
-    """Of `retrying`: which try comes next, and when; 0 if nobody knows when."""
+    """Of `retrying`: the number of the next try, and its time; 0 if that is not known."""
 
 
 class WorkingChild(Struct, frozen=True):
@@ -36,7 +36,7 @@ class WorkingChild(Struct, frozen=True):
 
     label: str
     doing: str
-    """What it does: `thinking`, or a tool with its arguments."""
+    """Its activity: `thinking`, or a tool with its arguments."""
     since: float
     tokens: int = 0
     waits: bool = False
@@ -48,7 +48,7 @@ WorkingChildren = tuple[WorkingChild, ...]
 
 
 PersonVerdict = Literal["once", "always", "no", "carry out", "reject", "edited"]
-"""What a person answers to a question or a plan."""
+"""A person's answer to a question or a plan."""
 
 
 class CallQuestion(Struct, frozen=True):
@@ -57,21 +57,21 @@ class CallQuestion(Struct, frozen=True):
     id: str
     who: str
     text: str
-    """The whole call: nobody may allow what they cannot see."""
+    """The whole call: a person must see all of what they allow."""
     place: str = ""
     always: str = ""
-    """What *always* would allow, in the words of the rule; empty if there is no such choice."""
+    """The rule that *always* would make, in its own words; empty if there is no such choice."""
     for_subagents: bool = False
-    """True: such a rule covers subagents, too."""
+    """True if such a rule covers subagents, too."""
 
     @property
     def verdicts(self) -> dict[str, PersonVerdict]:
-        """What each key answers."""
+        """The verdict of each key."""
         return {"y": "once", "n": "no", "a": "always"} if self.always else {"y": "once", "n": "no"}
 
     @property
     def granted(self) -> str:
-        """What *always* would allow, and whom."""
+        """The calls that *always* would allow, and whether subagents may make them, too."""
         return f"`{self.always}` here{', subagents too' * self.for_subagents}" if self.always else ""
 
 
@@ -84,15 +84,15 @@ class PlanQuestion(Struct, frozen=True):
 
     @property
     def verdicts(self) -> dict[str, PersonVerdict]:
-        """What each key answers."""
+        """The verdict of each key."""
         return {"y": "carry out", "n": "reject"}
 
 
 OpenQuestion = CallQuestion | PlanQuestion
 OpenQuestions = tuple[OpenQuestion, ...]
-"""All of them, the oldest first."""
+"""All open questions, the oldest first."""
 
-# ---- what stays
+# ---- items that stay
 
 
 class SpokenItem(Struct, frozen=True):
@@ -149,17 +149,17 @@ class Called(Struct, frozen=True):
 
 
 class OutputItem(Struct, frozen=True):
-    """What a tool call gave back. It is shown while the person wants to see outputs."""
+    """The output of a tool call. It is shown while the person wants to see outputs."""
 
     call: str
     text: str
     is_asked_for: bool = False
-    """True: the person asked for this one."""
+    """True if the person asked for this one."""
 
 
 ChatItem = SpokenItem | NoticeItem | ErrorItem | EndedItem | AnswerItem | Verbatim | Called | OutputItem
 
-# ---- what the person wants
+# ---- wishes of the person
 
 
 class WordsSent(Struct, frozen=True):
@@ -171,7 +171,7 @@ class WordsSent(Struct, frozen=True):
 
 
 class StopWanted(Struct, frozen=True):
-    """Stop the turn; what is queued goes back into the input (`Screen.put_back`)."""
+    """Stop the turn; queued words go back into the input (`Screen.put_back`)."""
 
 
 class Leave(Struct, frozen=True):
@@ -191,10 +191,10 @@ Wish = WordsSent | StopWanted | Leave | QuestionAnswered
 
 
 class Screen:
-    """Shows a conversation, as far as it can, and reads what the person wants. Only `wish` waits."""
+    """Shows a conversation, as far as it can, and reads the person's wishes. Only `wish` waits."""
 
     in_turns = False
-    """True if nobody types, so that each line is to be answered before the next is read."""
+    """True if lines come from a pipe: each is answered before the next is carried out."""
 
     def __init__(self) -> None:
         self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
@@ -203,7 +203,7 @@ class Screen:
         self._asked: OpenQuestions = ()
         self._queued: tuple[str, ...] = ()
         self.now: Callable[[], float] = lambda: asyncio.get_running_loop().time()
-        """The time that `since` and `retry_at` are told in."""
+        """The clock of `since` and `retry_at`."""
 
     def words(self, text: str) -> None:
         """A piece of an answer, as it comes."""
@@ -212,7 +212,7 @@ class Screen:
         """The answer is complete."""
 
     def say(self, item: ChatItem) -> None:
-        """Something whole that stays. It waits for the end of a block of the answer."""
+        """An item that stays. It waits for the end of a block of the answer."""
 
     def turn(self, turn: TurnShown | None) -> None:
         """The turn under way; None between turns."""
@@ -236,18 +236,18 @@ class Screen:
         """Words that were not read go back into the input, before what is typed there."""
 
     def talks_to(self, label: str) -> None:
-        """Whom words are for, shown before the input; empty: the main agent."""
+        """The conversation or subagent that gets the words, shown before the input; empty: the main conversation."""
 
     def clear(self) -> None:
-        """Empty the terminal. What was said stays in the conversation."""
+        """Empty the terminal. The transcript stays as it is."""
 
     def copy(self, text: str) -> bool:
         """Ask the terminal to put this into the clipboard; False where there is no way to ask."""
         return False
 
     def _change(self) -> None:
-        """What is shown has changed."""
+        """The turn, the children or the queued words have changed."""
 
     async def wish(self) -> Wish:
-        """What the person wants next."""
+        """The person's next wish."""
         return await self._wishes.get()

@@ -1,7 +1,7 @@
-"""A thread that writes to the terminal, so that one that takes no bytes (Ctrl-S, a stuck connection) stops nothing.
+"""A thread that writes to the terminal, so that one that takes no bytes (Ctrl-S, a stuck connection) blocks nothing.
 
-While a picture is being written, `is_busy` holds and no other should be made: the next one has all that the skipped
-ones would have had. A terminal that is gone takes everything and shows nothing.
+While a picture is being written, `is_busy` holds and no other should be made: the next one includes all that the
+skipped ones would have shown. A terminal that is gone takes everything and shows nothing.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from fledge.clock import hold_time, wait_for_event
 from fledge.errors import FledgeError
 
 FRAME_S: Final = 0.05
-"""The least time between two pictures that no key asked for."""
+"""The least time between two pictures that no key caused."""
 
 
 class Writer:
@@ -34,7 +34,7 @@ class Writer:
         self._written = asyncio.Event()
         self._written.set()
         self.failure: OSError | None = None
-        """Why something could not be written; nothing is written after it."""
+        """The first error of a write; nothing is written after it."""
         self._thread = threading.Thread(target=self._pump, name="terminal", daemon=True)
         self._thread.start()
 
@@ -57,7 +57,7 @@ class Writer:
         self.put(text)
 
     def check(self) -> None:
-        """Raises BrokenPipeError if nobody reads any more, FledgeError if something could not be written."""
+        """Raises BrokenPipeError if the reader is gone, FledgeError if something could not be written."""
         if isinstance(self.failure, BrokenPipeError):
             raise self.failure
         if self.failure is not None:
@@ -68,7 +68,7 @@ class Writer:
         return await wait_for_event(self._written, patience_s)
 
     def close(self) -> None:
-        """The thread ends when it has written what it was given."""
+        """Let the thread end when it has written everything it was given."""
         self._given.put(None)
 
     def _pump(self) -> None:
@@ -76,7 +76,7 @@ class Writer:
             try:
                 if self.failure is None:
                     self._write(data)
-            except OSError as error:  # a terminal that is gone, whose reader notices; a pipe nobody reads; a full disk
+            except OSError as error:  # a terminal that is gone, whose reader notices; an unread pipe; a full disk
                 self.failure = error
             try:
                 self._loop.call_soon_threadsafe(self._one_written)
@@ -116,7 +116,7 @@ class WriterFile(io.StringIO):
 
 
 async def draw_frames(changed: asyncio.Event, moves_in: Callable[[], float | None], draw: Callable[[], None]) -> None:
-    """Draw when something has changed, and while something moves: `moves_in` says after how long what is shown looks
+    """Draw when something has changed, and while something moves: `moves_in` gives the seconds until the picture looks
     different by itself."""
     while True:
         await wait_for_event(changed, moves_in())
