@@ -1,5 +1,6 @@
 """`fledge run` and `ps` against a strict server that speaks the real protocol."""
 
+import asyncio
 import base64
 import os
 import re
@@ -12,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+import fledge as library
 from fledge.api.values import Message as Entry
+from fledge.channels.base import Message
+from fledge.channels.terminal import HERE
 from fledge.cli.run import RunOutput
 from fledge.models.base import Broke, ToolMessage
 from fledge.models.base import Request as Asked
 from fledge.models.scripted import Answer as Said
-from fledge.models.scripted import ScriptedModel, ScriptedReply, echo, use
+from fledge.models.scripted import ScriptedModel, ScriptedReply, echo, last_text, use
 from tests import images
 from tests.cli import command
 from tests.cli.command import Done, name_in
@@ -77,6 +81,41 @@ def test_run_killed_with_minus_nine_goes_on_with_continue(model: Model, work: Pa
         done = fledge(model, work, *arguments, "--continue")
     assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
     assert model.requests == 3  # the one that was under way at the kill, then two
+
+
+@pytest.mark.parametrize("forwards", [False, True], ids=["a reply", "a forwarded result"])
+def test_an_answer_that_a_killed_process_has_not_sent_is_printed_by_the_next(
+    forwards: bool, model: Model, work: Path
+) -> None:
+    answer = asyncio.run(leave_unsent(work.parent / "state", forwards))
+    arguments = ("run", "--state", "../state", *MODEL, "--session", "main", "--continue")
+    printed = [fledge(model, work, *arguments).stdout for _ in range(2)]
+    assert printed == [f"{answer}\n", ""]
+
+
+async def leave_unsent(state: Path, forwards: bool) -> str:
+    """Leave a state folder as a process does that is killed before it has sent this answer to the terminal."""
+
+    def says(request: Asked) -> Said:
+        words = last_text(request)
+        if words == "Delegate":
+            return use("sessions_spawn", task="survey", label="survey")
+        return "" if forwards and "Subagent Context" not in request.system else "the survey"
+
+    async with library.open(state, model=ScriptedModel(says), channels={"terminal": Unsent()}) as fl:
+        await fl.session("main", address=HERE).send("Delegate" if forwards else "hello")
+        assert await fl.session("main").settled(timeout=60)
+        return (await fl.session("main").history())[-1].text
+
+
+class Unsent:
+    """A channel whose receiver is away."""
+
+    async def send(self, message: Message) -> None:
+        raise OSError("no terminal is open")
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 def test_the_conversation_remembers_what_was_said_before(model: Model, work: Path) -> None:

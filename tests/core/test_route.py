@@ -194,7 +194,7 @@ def test_a_message_knows_its_address() -> None:
     [
         ("reply:agent:main:main:17", "reply", True, 17),
         ("final:agent:main:subagent:x:run-1", "reply", True, 0),
-        ("forward:agent:main:main:3", "result", True, 0),
+        ("forward:agent:main:main:3", "result", True, 3),
         ("result:outcome:x:run-1", "result", False, 0),
         ("notice:reply:1", "notice", False, 0),
     ],

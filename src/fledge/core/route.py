@@ -25,8 +25,10 @@ APART: Final = "exchange:"
 """The prefix of the origin of an exchange between agents: such a row joins no turn and shares none."""
 ANNOUNCED: Final = ":announce"
 """The suffix of that origin if the reply, once the exchange is over, is for the session's own people."""
+REPLIED: Final = "reply:"
+"""The prefix of the id of a message that is a reply; its session and the number of its entry follow."""
 FORWARDED: Final = "forward:"
-"""The prefix of the id of a message that forwards results of subagents unchanged."""
+"""The prefix of the id of a message that forwards results of subagents unchanged; the same follows."""
 TO_CHARS: Final = 256
 
 RouteSource = Literal["bound", "hook", "fallback"]
@@ -144,9 +146,9 @@ class ChannelMessage(Value, kw_only=True, rename="camel", omit_defaults=True):
 
     @property
     def entry(self) -> int:
-        """The number of the entry that this reply is; 0 of any other message."""
-        kind, *_, number = self.id.split(":")
-        return int(number) if kind == "reply" else 0
+        """The number of the entry that has the words of this reply or forwarded result; 0 of any other message."""
+        is_numbered = self.id.startswith((REPLIED, FORWARDED))
+        return int(self.id.rpartition(":")[2]) if is_numbered else 0
 
 
 def expiry_s(about: About) -> float:

@@ -27,6 +27,7 @@ from fledge.core.hook import (
 from fledge.core.keys import parse_key
 from fledge.core.route import (
     FORWARDED,
+    REPLIED,
     About,
     Address,
     ChannelMessage,
@@ -68,7 +69,7 @@ def reply(c: Commit, turn: OpenTurn, entry: int, text: str) -> None:
     """Post the reply that ended a turn, if it has words and an address."""
     address = address_for(c, turn.session, turn.origin)
     if address is not None and is_worth_sending(text, c.rules.heartbeat.ack_chars):
-        _post(c, f"reply:{turn.session}:{entry}", address, "reply", turn.session, text, route=turn.route)
+        _post(c, f"{REPLIED}{turn.session}:{entry}", address, "reply", turn.session, text, route=turn.route)
 
 
 def result(c: Commit, session: str, address: Address, row: InboxRow, completion: Completion) -> None:
@@ -86,14 +87,13 @@ def final(c: Commit, address: Address, completion: Completion) -> None:
     _post(c, f"final:{child}:{completion.run_id}", address, about, child, words if spoke else headline(completion))
 
 
-def forward(c: Commit, turn: OpenTurn, text: str, completions: Sequence[Completion]) -> None:
-    """Post what the subagents said that this turn has read and had no words for, once per turn."""
+def forward(c: Commit, turn: OpenTurn, entry: int, text: str, completions: Sequence[Completion]) -> None:
+    """Post what the subagents said that this turn has read and had no words for; the entry says it, too."""
     address = address_for(c, turn.session, turn.origin)
     if address is not None:
         one = completions[0] if len(completions) == 1 else None
         child, status = ("", "") if one is None else (one.child_session_key, one.outcome.status)
-        key = f"{FORWARDED}{turn.session}:{turn.turn}"
-        _post(c, key, address, "result", turn.session, text, child, status, turn.route)
+        _post(c, f"{FORWARDED}{turn.session}:{entry}", address, "result", turn.session, text, child, status, turn.route)
 
 
 def say(c: Commit, session: str, address: Address, key: str, words: str) -> None:

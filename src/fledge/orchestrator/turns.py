@@ -689,8 +689,8 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Bo
     completions = inbox.completions_read(c, session, bodies)
     if completions:
         text = forwarded(completions, c.rules.style, c.rules.inline_chars)
-        transcripts.write(c, session, Replied(text))
-        outbox.forward(c, turn, text, completions)
+        entry = transcripts.write(c, session, Replied(text))
+        outbox.forward(c, turn, entry, text, completions)
         messages.exchanges_answered(c, session, text)
         for owed in c.tx.requests.of(session):
             if owed.turn != turn.turn:
