@@ -121,6 +121,26 @@ def test_a_subagent_that_runs_does_what_its_events_say(heard: list[dict[str, Any
     assert child.doing == doing
 
 
+def test_a_look_that_began_before_a_subagent_did_leaves_its_call_under_way() -> None:
+    activity = Activity()
+    activity.hear_below(turn_event({"kind": "tool:start", "sessionKey": "k", "text": "exec", "arguments": "{}"}))
+    assert activity.look(at_work(), 10, 0, is_talked_with=True) == ()
+    (child,) = activity.look(at_work(scout()), 11, activity.heard, is_talked_with=True)
+    assert child.doing == "exec"
+    activity.look(at_work(), 12, activity.heard, is_talked_with=True)
+    (again,) = activity.look(at_work(scout()), 13, activity.heard, is_talked_with=True)
+    assert again.doing == "thinking", "what has ended is forgotten"
+
+
+def test_events_of_subagents_do_not_keep_a_look_from_the_turn() -> None:
+    activity = Activity()
+    activity.hear(turn_event({"kind": "start", "sessionKey": "main"}), 1)
+    begun = activity.heard
+    activity.hear_below(turn_event({"kind": "assistant:text", "sessionKey": "k"}))
+    activity.look(at_work(), 10, begun, is_talked_with=True)
+    assert activity.turn is None
+
+
 def test_a_subagent_is_shown_with_its_age_its_tokens_and_whether_it_waits() -> None:
     waits = scout("awaiting approval", tokens=8100, waits=True, started_at=969.0)
     (child,) = Activity().look(at_work(waits), 10, 0, is_talked_with=True)

@@ -30,6 +30,8 @@ class _Work(Struct):
     doing: str = "thinking"
     calls: dict[str, str] = {}
     """Calls under way, by id."""
+    heard: int = 0
+    """The number of its last event."""
 
     def hear(self, event: TurnEvent) -> None:
         """Take in an event of the session's turn."""
@@ -58,7 +60,7 @@ class Activity:
 
     def __init__(self) -> None:
         self.heard = 0
-        """The number of events that came from the session that the person talks to."""
+        """The number of the last event."""
         self._work: dict[str, _Work] = {}
         self.stop()
 
@@ -68,13 +70,12 @@ class Activity:
         """The turn is over."""
         self.turn: TurnShown | None = None
         """The turn of the session that the person talks to; None between turns."""
-        self._own = _Work()
+        self._own = _Work(heard=self.heard)
         self._counted = self._chars = self._failures = 0
 
     def hear(self, event: TurnEvent, now: float) -> None:
         """Take in an event of the session that the person talks to."""
-        self.heard += 1
-        self._own.hear(event)
+        self._take(self._own, event)
         turn = self.turn or TurnShown("thinking", now)
         match event.kind:
             case "start":
@@ -115,15 +116,21 @@ class Activity:
 
     def hear_below(self, event: TurnEvent) -> None:
         """Take in an event of a subagent."""
-        self._work.setdefault(event.session, _Work()).hear(event)
+        self._take(self._work.setdefault(event.session, _Work()), event)
+
+    def _take(self, work: _Work, event: TurnEvent) -> None:
+        self.heard += 1
+        work.heard = self.heard
+        work.hear(event)
 
     def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> WorkingChildren:
         """Take in an answer of `sessions.below` about the conversation; returns the subagents at work. `heard`: the
         value of that field when the look began. `is_talked_with`: True if the person talks to the conversation, not to
         one of its subagents."""
-        if is_talked_with and heard == self.heard:
+        if is_talked_with and self._own.heard <= heard:
             self._look_at_turn(below, now)
-        self._work = {child.session_key: self._work.get(child.session_key, _Work()) for child in below.children}
+        newer = {key: work for key, work in self._work.items() if work.heard > heard}
+        self._work = {one.session_key: self._work.get(one.session_key, _Work()) for one in below.children} | newer
         return tuple(
             WorkingChild(
                 label=child.label,
