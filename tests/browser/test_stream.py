@@ -203,6 +203,32 @@ def test_who_follows_the_end_of_a_long_conversation_has_its_newest_entries_and_c
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
 
 
+def test_who_is_at_the_end_stays_there_when_the_window_is_turned_or_the_box_grows(
+    browser: Browser, gateway: Gateway
+) -> None:
+    def write(c: Commit) -> None:
+        for number in range(40):
+            transcripts.write(c, main_key(), Spoken(f"question {number}", kind="send"), Replied("some words " * 100))
+
+    gateway.call("sessions.open", session="main")
+    written(gateway, write)
+    with sitting(browser, gateway, viewport={"width": 1280, "height": 800}) as person:
+        page = person.page
+        person.sign_in()
+        last, reader = page.locator("#chat-log .msg").last, page.locator("#chat-scroll")
+        rest = "one => one.scrollHeight - one.scrollTop - one.clientHeight < 80"
+        expect(last).to_be_in_viewport()
+        for width, height in ((390, 844), (844, 390), (390, 500), (1280, 800)):
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_function(f"({rest})(document.querySelector('#chat-scroll'))")
+        page.get_by_label("Message, or a command such as /help").fill("a line\n" * 12)
+        page.wait_for_function(f"({rest})(document.querySelector('#chat-scroll'))")
+        reader.evaluate("one => { one.scrollTop = 3000 }")
+        page.set_viewport_size({"width": 1280, "height": 500})
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert reader.evaluate("one => one.scrollTop") == 3000, "who reads further up stays there, too"
+
+
 def test_long_words_are_shown_plain_and_long_outputs_folded(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         page = person.page

@@ -55,8 +55,12 @@ class Chat {
     this.panel = panel(key, shared);
     this.#build(root);
     const draw = oncePerFrame(() => this.#draw());
+    // A window that is turned, a keyboard that opens, and long words in the box change its size: who was at the end stays there.
+    const resized = new ResizeObserver(() => { if (this.#atEnd) this.#follow(null); });
+    resized.observe(this.scroll);
     this.ends = [
       this.store.watch(key), this.store.subscribe(draw), this.transcript.subscribe(draw),
+      () => resized.disconnect(),
       shared.keys({ t: () => togglePanel(), "/": () => { this.composer.focus(); this.composer.put("/"); } }),
     ];
     shared.actions = this.#actions;
