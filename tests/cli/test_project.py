@@ -224,6 +224,18 @@ def test_a_label_means_the_run_of_this_project_first(fledge: In, folders: tuple[
     assert value(fledge(other, "info", again["runId"], "--json"))["requester"] == session_of(other)
 
 
+@pytest.mark.parametrize("word", ["last", " LAST ", "1", "#1"])
+def test_last_and_numbers_mean_runs_of_this_project_alone(fledge: In, folders: tuple[Path, Path], word: str) -> None:
+    one, other = folders
+    fledge(one, "run", "spawn", *MODEL)
+    fledge(other, "run", "hello", *MODEL)
+    fledge(one, "again", "digger")
+    for verb in ("kill", "info", "log"):
+        done = fledge(other, verb, word)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", "fledge: there are no subagents here\n")
+    assert fledge(one, "kill", word).stdout == "killed 1\n"
+
+
 def test_events_and_words_go_to_the_conversation_of_this_folder(fledge: In, folders: tuple[Path, Path]) -> None:
     one, other = folders
     fledge(one, "run", "hello", *MODEL)

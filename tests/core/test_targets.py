@@ -3,7 +3,7 @@
 import pytest
 
 from fledge.core.prompts import ChildRow, RunStatus
-from fledge.core.targets import is_everybody, pick
+from fledge.core.targets import is_everybody, is_position, pick
 from fledge.errors import NotFound
 from tests.statements import proves
 
@@ -145,3 +145,10 @@ def test_numbers_are_of_the_children_alone() -> None:
 )
 def test_two_words_mean_every_run(word: str, is_all: bool) -> None:
     assert is_everybody(word) == is_all
+
+
+@pytest.mark.parametrize(
+    ("word", "is_place"), [("last", True), (" LAST ", True), ("2", True), ("#2", True), ("lasting", False), ("", False)]
+)
+def test_numbers_and_last_mean_a_place_in_a_list(word: str, is_place: bool) -> None:
+    assert is_position(word) == is_place

@@ -15,6 +15,7 @@ SHOWN = 5
 """How many candidates an ambiguous word names."""
 NAME_CHARS = 48
 """How much of a candidate's label is shown."""
+LAST = "last"
 SHORTEST_ID = 6
 """From this length on, digits that are no number in the list may be the beginning of a run id."""
 
@@ -30,7 +31,7 @@ def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) ->
         raise NotFound("name a subagent: its number, label, run id or session key")
     if not rows and not below:
         raise NotFound("there are no subagents here")
-    if token == "last":
+    if token == LAST:
         return (rows or below)[-1]
     number = token.removeprefix("#")
     if number.isdecimal() and (len(token) < SHORTEST_ID or int(number) <= len(rows)):
@@ -53,6 +54,12 @@ def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) ->
 def is_everybody(target: str) -> bool:
     """True of the words for every run of a session."""
     return target.strip().casefold() in ("all", "*")
+
+
+def is_position(word: str) -> bool:
+    """True of words for a place in the list of a session's own runs: a number, with or without `#`, or `last`."""
+    token = word.strip().casefold()
+    return token == LAST or token.removeprefix("#").isdecimal()
 
 
 def _numbered(number: int, rows: Sequence[ChildRow]) -> ChildRow:
