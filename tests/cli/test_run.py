@@ -32,7 +32,8 @@ from tests.models.serving import Answer, Body, Script, Status
 from tests.statements import proves
 
 ROOT = Path(__file__).parents[2]
-ANSWER = "Let me see.\nThe tool said: notes.txt (5)\n"
+LAST_WORDS = "The tool said: notes.txt (5)"
+ANSWER = f"Let me see.\n{LAST_WORDS}\n"
 """What the model says: words before it uses a tool, and words after that."""
 
 
@@ -116,6 +117,18 @@ class Unsent:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def test_an_open_turn_of_another_conversation_is_work_of_the_folder(model: Model, work: Path) -> None:
+    arguments = ["run", "--state", "../state", *MODEL]
+    command = [sys.executable, "-m", "fledge.cli.main", *arguments, "--session", "trip", "Please use list"]
+    with killed_amid(model, work, command):
+        assert fledge(model, work, "ps", "--state", "../state").stdout == (
+            "main · idle\nno process is at work here: `fledge run --continue` continues\n"
+        )
+        done = fledge(model, work, *arguments, "--continue")
+    assert done.returncode == 0, done.stderr
+    assert fledge(model, work, "log", "trip", "--state", "../state").stdout.endswith(f"assistant: {LAST_WORDS}\n")
 
 
 def test_the_conversation_remembers_what_was_said_before(model: Model, work: Path) -> None:

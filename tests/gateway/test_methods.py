@@ -624,6 +624,20 @@ def test_an_overview_says_what_goes_on_and_what_waits_for_a_person(tmp_path: Pat
         assert [plan["label"] for plan in told["plans"]] == ["planner"]
 
 
+@pytest.mark.parametrize("session", ["agent:main:main", "agent:main:trip"])
+def test_the_whole_folder_rests_once_no_conversation_has_an_open_turn(tmp_path: Path, session: str) -> None:
+    with serving(tmp_path / "state") as server:
+        client = server.client()
+        run_id = client.call("agent", session=session, message="Wait for me")["runId"]
+        assert client.call("overview")["isUnfinished"]
+        assert not client.call("sessions.wait", session="other", timeoutMs=0, wholeFolder=True)["settled"]
+        assert client.call("sessions.wait", session="other", timeoutMs=0)["settled"]
+        client.call("sessions.stop", session=session)
+        client.call("agent.wait", run=run_id)
+        assert client.call("sessions.wait", session="other", wholeFolder=True)["settled"]
+        assert not client.call("overview")["isUnfinished"]
+
+
 def test_old_names_of_methods_are_answered_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(tmp_path / "state") as server:
         client = server.client()

@@ -87,11 +87,12 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
 
 def unfinished_roots(tx: Tx) -> list[str]:
     """Conversations and programs for which something is left to do: runs below them that have not settled, or, for a
-    main conversation, also work of its own. Results that a program has not read do not count: they wait for it."""
+    conversation, also work of its own. Results that a program has not read do not count: they wait for it."""
     found = []
     for root in tx.sessions.roots():
         known = tx.sessions.get(root)
-        if tx.sessions.counts(root).unsettled or (known is not None and known.is_main and not api.is_at_rest(tx, root)):
+        is_program = known is None or known.kind == "program"
+        if tx.sessions.counts(root).unsettled or not (is_program or api.is_at_rest(tx, root)):
             found.append(root)
     return found
 
