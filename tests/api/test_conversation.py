@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 import fledge
+from fledge.api import views
 from fledge.commands.dispatch import call
 from fledge.commands.gateway_state import GatewayState
+from fledge.core.transcript import Noted, to_body
 from fledge.models.base import Broke, Request
 from fledge.models.scripted import Answer, ScriptedReply, last_text
+from fledge.store.base import EntryKind
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place, obedient
 from tests.runtime.desk import said
@@ -53,6 +56,20 @@ def test_silence_is_an_answer_without_words(place: Place) -> None:
         assert (reply.status, reply.text) == ("ok", "")
 
     place.act(body, ScriptedModel(lambda _: "NO_REPLY"))
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_history_has_the_newest_entries_of_a_transcript_of_any_length(place: Place, after: int) -> None:
+    notes: list[tuple[EntryKind, str]] = [("note", to_body(Noted("from long ago")))] * views.LOOK_BACK
+
+    async def body(fl: fledge.Fledge) -> None:
+        chat = fl.session("main")
+        await chat.send("one")
+        await fl.engine.commit(lambda c: c.tx.transcripts.append(chat.key, c.at, notes))
+        await chat.send("two")
+        assert [m.text for m in await chat.history(limit=2, after=after)] == ["two", "echo: two"]
+
+    place.act(body)
 
 
 def test_a_failed_turn_is_a_value_and_its_answer_can_be_waited_for(place: Place) -> None:

@@ -333,8 +333,8 @@ def last_shown(tx: Tx, key: str, newest: Sequence[Line]) -> int:
 
 def transcript(tx: Tx, key: str, limit: int, after: int = 0, tools: bool = False) -> list[Message]:
     """The newest entries of a transcript that are numbered above `after`, oldest first; tool results only with
-    `tools`."""
-    found = messages(tx, key, after, LOOK_BACK)
+    `tools`. Entries before the newest `LOOK_BACK` are left out."""
+    found = messages(tx, key, max(after, tx.transcripts.last(key) - LOOK_BACK), LOOK_BACK)
     return [message for message in found if tools or message.role != "tool"][-limit:]
 
 
