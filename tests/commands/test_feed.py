@@ -121,6 +121,37 @@ def test_who_comes_back_with_a_cursor_hears_all_that_was_missed_and_nothing_twic
     assert [next(everything)["event"] for _ in range(12)] == LIFE * 2
 
 
+def first_row(server: Server, way: str, cursor: int) -> dict[str, Any]:
+    """The first row of a feed from this cursor on; then the connection is cut."""
+    if way == "http":
+        with watching(server, f"?rows=true&live=false&cursor={cursor}") as feed:
+            row = feed.next()
+            assert row["id"] == row["cursor"]
+            return row
+    with server.socket() as connection:
+        ask = OverSocket(connection)
+        ask.call("events.subscribe", rows=True, live=False, cursor=cursor)
+        row = ask.event()
+        assert isinstance(row, dict)
+        return row
+
+
+@proves("4.rows.7", "A client that is cut off between two rows and resumes gets the rows that it has not seen")
+@pytest.mark.parametrize("way", ["http", "socket"])
+def test_a_client_cut_off_between_two_rows_gets_the_others_when_it_resumes(server: Server, way: str) -> None:
+    client = server.client()
+    for label in ("one", "two", "three"):
+        client.call("runs.spawn", task="Say hello", label=label)
+    client.call("sessions.wait", session="main")
+    cursor, last = 0, client.call("runs.query")["feedCursor"]
+    rows: dict[str, dict[str, Any]] = {}
+    while cursor < last:
+        event = first_row(server, way, cursor)
+        assert cursor < event["cursor"] <= last
+        rows[event["row"]["label"]], cursor = event["row"], event["cursor"]
+    assert {label: row["phase"] for label, row in rows.items()} == dict.fromkeys(("one", "two", "three"), "completed")
+
+
 def test_a_feed_can_be_of_one_session_and_what_is_below_it(server: Server) -> None:
     client = server.client()
     server.begin("agent:main:mine", "agent:main:other")

@@ -300,3 +300,24 @@ def test_a_row_follows_the_calls_of_its_run_and_comes_again_to_who_resumes(tmp_p
         await run.kill()
 
     Place(tmp_path).act(body, ScriptedModel(script), config=SETTINGS, **TOOLS)
+
+
+@proves("4.rows.7")
+def test_every_row_of_a_feed_has_a_cursor_that_covers_this_row_and_all_before_it(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        seen: list[RowEvent] = []
+        async with opened_watch(fl, Subscribe(rows=True)) as watch:
+            runs = [await fl.spawn(f"wait 0.{number}", label=str(number)) for number in range(4)]
+            for run in runs:
+                seen += [one for one in await watch.take() if isinstance(one, RowEvent)]
+                assert (await run).status == "ok"
+            while {one.row.label for one in seen if one.row.phase == "completed"} != set("0123"):
+                seen += [one for one in await watch.next(15) if isinstance(one, RowEvent)]
+        assert [one.cursor for one in seen] == sorted(one.cursor for one in seen)
+        for count, last in enumerate(seen, 1):
+            latest = {one.row.label: one.row.phase for one in seen[:count]}
+            async with opened_watch(fl, Subscribe(cursor=last.cursor, rows=True)) as again:
+                latest |= dict(told(await again.take()))
+            assert latest == dict.fromkeys("0123", "completed"), f"resumed behind row {count}"
+
+    Place(tmp_path).act(body)

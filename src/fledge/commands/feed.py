@@ -104,8 +104,8 @@ class FeedClosing(NamedValue, tag_field="type", tag="closing"):
 
 
 class RowEvent(NamedValue, tag_field="type", tag="row"):
-    """A run has changed; `row` is its present state. `cursor`: every event up to there is covered by this row, by
-    earlier ones, or by others with the same cursor."""
+    """A run has changed; `row` is its present state. `cursor`: every event up to there is covered by this row or by
+    earlier ones."""
 
     cursor: int
     row: RunRow
@@ -219,8 +219,13 @@ class Watch:
             return []
         reader = RowReader(Moment(tx, self._fl.engine.clock.now(), self._fl.drives))
         cursor = self._changed.safe(self._looked_at)
-        runs = [tx.lists.run(key) for key in due if self._is_wanted(tx, key)]
-        return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
+        rows: list[FeedEvent] = []
+        # From the last row to the first: the cursor of a row stays before the events that only later rows show.
+        for key, seq in reversed(due):
+            if self._is_wanted(tx, key) and (run := tx.lists.run(key)) is not None:
+                rows.append(RowEvent(cursor=cursor, row=reader.row(run)))
+                cursor = cursor if seq is None else min(cursor, seq - 1)
+        return rows[::-1]
 
     def _all_driven(self, tx: Tx) -> None:
         """Note each run at work as changed: it may have changed without an event."""
@@ -285,14 +290,15 @@ class Changed:
         if self._changed.get(key) is None:
             self._changed[key] = seq
 
-    def due(self, now: float) -> list[str]:
-        """The runs whose rows must be sent now; they count as sent from here on."""
+    def due(self, now: float) -> list[tuple[str, int | None]]:
+        """The runs whose rows must be sent now, each with the first event that its row has yet to show, in the order of
+        these events; they count as sent from here on."""
         self._told_at = {key: at for key, at in self._told_at.items() if now - at < EVERY_S}
-        due = [key for key in self._changed if key not in self._told_at]
-        for key in due:
+        due = [(key, seq) for key, seq in self._changed.items() if key not in self._told_at]
+        for key, _ in due:
             del self._changed[key]
             self._told_at[key] = now
-        return due
+        return sorted(due, key=lambda one: one[1] or 0)
 
     def safe(self, looked_at: int) -> int:
         """The last event up to which every changed row was sent."""

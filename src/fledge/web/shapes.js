@@ -653,7 +653,7 @@
  * @property {number|null} [endedAt]
  */
 
-/** A run has changed; `row` is its present state. `cursor`: every event up to there is covered by this row, by earlier ones, or by others with the same cursor.
+/** A run has changed; `row` is its present state. `cursor`: every event up to there is covered by this row or by earlier ones.
  * @typedef {object} RowEvent
  * @property {"row"} type
  * @property {number} cursor
