@@ -6,7 +6,7 @@ runtimes, workspaces, approvals that are lifted) is left out and named. Pure fun
 trusted.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from msgspec.structs import fields
 
 from fledge.config.check import SettingsDocument, check
 from fledge.config.layers import SettingPath, leaves, merge, nested
-from fledge.config.schema import AgentBlock, Config
+from fledge.config.schema import PRESETS, AgentBlock, Config
 from fledge.core.schema import JsonObject
 
 TighteningRule = Callable[[object, object], object]
@@ -73,7 +73,6 @@ def _only(*tight: object) -> TighteningRule:
 
 
 _CHILDREN: Final[TighteningRules] = {
-    "limits": _only("strict"),
     "maxSpawnDepth": _least,
     "maxChildrenPerAgent": _least,
     "maxConcurrent": _least,
@@ -137,7 +136,7 @@ def tightened(base: Config, document: SettingsDocument, source: str = "fledge.js
     check(document, source)
     kept: JsonObject = {}
     left_out: list[str] = []
-    for keys, asked in leaves(document):
+    for keys, asked in _single_limits(dict(leaves(document))):
         setting = _block(keys)
         if setting == "agents.list[].id":
             continue  # it only names the agent
@@ -154,6 +153,19 @@ def tightened(base: Config, document: SettingsDocument, source: str = "fledge.js
         if waits:
             left_out.append(".".join(keys))
     return Tightened(kept, tuple(left_out))
+
+
+def _single_limits(settings: Mapping[SettingPath, object]) -> Iterator[tuple[SettingPath, object]]:
+    """The settings, with the numbers that a preset stands for in its place, as each number has a rule of its own."""
+    for keys, asked in settings.items():
+        preset = PRESETS.get(asked) if keys[-2:] == ("subagents", "limits") and isinstance(asked, str) else None
+        if preset is None:
+            yield keys, asked
+            continue
+        for name, number in preset.items():
+            beside = (*keys[:-1], name)
+            if beside not in settings:  # a key beside the preset wins
+                yield beside, number
 
 
 def _plain(value: object) -> object:
