@@ -4,16 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from fledge.clock import Clock, SystemClock
 from fledge.core.cluster import News
 from fledge.core.live import COLLECT_S, WATCH_S, TurnEvent
+from fledge.errors import StoreError
 from fledge.orchestrator import spawn
 from fledge.orchestrator.engine import Engine
 from fledge.runtime.feed import Feed
 from fledge.runtime.relay import MOST_WAITING, Relay
+from fledge.store.base import Tx
 from fledge.testing import InlineStore, ScriptedPerformer, Stage, run_virtual
 from tests.statements import proves
+
+T = TypeVar("T")
 
 MAIN = "agent:main:main"
 OTHER = "agent:main:other"
@@ -71,11 +76,22 @@ class BusEnd:
         self._heard_live = heard
 
 
+class LostStore(InlineStore):
+    """A store that can be out of reach."""
+
+    is_out = False
+
+    async def read(self, job: Callable[[Tx], T]) -> T:
+        if self.is_out:
+            raise StoreError("the store is out of reach")
+        return await super().read(job)
+
+
 class Process:
     """A process on the bus: its feed, and what carries it."""
 
-    def __init__(self, bus: Bus, engine: Engine) -> None:
-        self.feed, self.end = Feed(), BusEnd(bus)
+    def __init__(self, bus: Bus, engine: Engine, store: LostStore) -> None:
+        self.feed, self.end, self.store = Feed(), BusEnd(bus), store
         self.relay = Relay(self.feed, engine, self.end)
         self.end.join(engine.owner, engine._hear)
         self.relay.start()
@@ -98,11 +114,11 @@ async def _silent(stage: Stage) -> None:
 @asynccontextmanager
 async def processes(folder: Path) -> AsyncIterator[tuple[Bus, Process, Process]]:
     """A worker and a gateway."""
-    bus, store = Bus(), InlineStore(folder / "store.db")
+    bus, store = Bus(), LostStore(folder / "store.db")
     engines = [Engine(store, ScriptedPerformer(_silent), drives=False) for _ in range(2)]
     for key in (MAIN, OTHER):
         await engines[0].commit(lambda c: spawn.open_conversation(c, key))  # noqa: B023 (awaited here)
-    worker, gateway = (Process(bus, engine) for engine in engines)
+    worker, gateway = (Process(bus, engine, store) for engine in engines)
     yield bus, worker, gateway
     for process in (worker, gateway):
         await process.relay.stop()
@@ -196,6 +212,78 @@ def test_words_that_wait_are_bounded_and_what_is_left_out_is_told(tmp_path: Path
             assert [(event.kind, event.text, event.count) for event in heard.waiting()] == [
                 ("lost", "", 2),
                 ("assistant:text", "z", 0),
+            ]
+
+    run_virtual(test())
+
+
+def losses(events: Sequence[TurnEvent]) -> list[tuple[str, int]]:
+    return [(event.session, event.count) for event in events if event.kind == "lost"]
+
+
+def test_each_overflow_adds_to_the_number_of_lost_events(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with processes(tmp_path) as (_, worker, gateway):
+            heard = gateway.feed.listen(session=MAIN)
+            await asyncio.sleep(COLLECT_S)
+            worker.say(*["x" * (MOST_WAITING - 1), "yy"] * 3, "z")
+            await asyncio.sleep(2 * COLLECT_S)
+            events = heard.waiting()
+            assert losses(events) == [(MAIN, 6)]
+            assert texts(events)[-1] == "z"
+
+    run_virtual(test())
+
+
+def test_each_session_hears_how_many_of_its_own_events_are_lost(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with processes(tmp_path) as (_, worker, gateway):
+            heard = gateway.feed.listen(session=MAIN)
+            await asyncio.sleep(COLLECT_S)
+            worker.say("hello")
+            worker.say("x" * MOST_WAITING, session=OTHER)
+            worker.say("goodbye")
+            await asyncio.sleep(2 * COLLECT_S)
+            events = heard.waiting()
+            assert losses(events) == [(MAIN, 1)]
+            assert texts(events)[-1] == "goodbye"
+
+    run_virtual(test())
+
+
+def test_events_that_were_not_sent_before_the_watch_ended_take_no_room_in_the_next(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with processes(tmp_path) as (bus, worker, gateway):
+            gone = gateway.feed.listen(session=MAIN)
+            await asyncio.sleep(COLLECT_S)
+            gone.close()
+            await asyncio.sleep(WATCH_S - COLLECT_S * 1.5)
+            worker.say("x" * MOST_WAITING)  # the watch ends before they are sent
+            await asyncio.sleep(COLLECT_S)
+            assert (bus.live, worker.feed.is_heard) == ([], False)
+            heard = gateway.feed.listen(session=MAIN)
+            await asyncio.sleep(COLLECT_S)
+            worker.say("hello")
+            await asyncio.sleep(2 * COLLECT_S)
+            assert [(event.kind, event.text) for event in heard.waiting()] == [("assistant:text", "hello")]
+
+    run_virtual(test())
+
+
+def test_events_that_could_not_be_sent_are_counted_as_lost(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with processes(tmp_path) as (_, worker, gateway):
+            heard = gateway.feed.listen(session=MAIN)
+            await asyncio.sleep(COLLECT_S)
+            worker.store.is_out = True
+            worker.say("hello")
+            await asyncio.sleep(2 * COLLECT_S)
+            worker.store.is_out = False
+            worker.say("goodbye")
+            await asyncio.sleep(2 * COLLECT_S)
+            assert [(event.kind, event.text, event.count) for event in heard.waiting()] == [
+                ("lost", "", 1),
+                ("assistant:text", "goodbye", 0),
             ]
 
     run_virtual(test())

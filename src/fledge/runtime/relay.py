@@ -9,6 +9,8 @@ here may be lost: replies are read from the rows.
 import asyncio
 import contextlib
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from fledge.cancellation import end_tasks
@@ -20,7 +22,8 @@ from fledge.runtime.feed import Feed
 from fledge.store.base import Cluster, Tx
 
 MOST_WAITING: Final = 512 * 1024
-"""Characters that wait to be sent. At more, all waiting events are dropped, and their number is sent instead."""
+"""Characters that wait to be sent. At more, all waiting events are dropped, and each session's number of them is sent
+instead."""
 MOST_KNOWN: Final = 1000
 """Sessions whose ancestors are remembered."""
 
@@ -76,8 +79,7 @@ class Relay:
             return
         self._chars += len(event.text) + len(event.arguments)
         if self._chars > MOST_WAITING:
-            lost = len(self._waiting) + 1
-            self._waiting, self._chars = [TurnEvent("lost", event.session, count=lost)], 0
+            self._waiting, self._chars = _losses([*self._waiting, event]), 0
         else:
             self._waiting.append(event)
         if self._sends_at is None:
@@ -91,7 +93,7 @@ class Relay:
             self._say(now)
             watched_until = self._watched.ends_at(now)
             if watched_until is None:
-                self._feed.relay, self._waiting, self._sends_at = None, [], None
+                self._feed.relay, self._waiting, self._chars, self._sends_at = None, [], 0, None
             elif self._sends_at is not None and now >= self._sends_at:
                 await self._send()
             times = [self._says_at if self._feed.watched else None, watched_until, self._sends_at]
@@ -116,6 +118,7 @@ class Relay:
             await self._learn({event.session for event in waiting})
         except StoreError as error:
             log.debug("live events were lost: %s", error)
+            self._waiting = [*_losses(waiting), *self._waiting]
             return
         now = self._now()
         wanted = [event for event in waiting if self._watched.covers(self._lineages[event.session], now)]
@@ -137,3 +140,11 @@ class Relay:
     def _hear(self, message: str) -> None:
         for event in self._received.take(message):
             self._feed.receive(event)
+
+
+def _losses(events: Iterable[TurnEvent]) -> list[TurnEvent]:
+    """What is sent instead of these events: for each session how many of its events are missing."""
+    missing: Counter[str] = Counter()
+    for event in events:
+        missing[event.session] += event.count if event.kind == "lost" else 1
+    return [TurnEvent("lost", session, count=count) for session, count in missing.items()]
