@@ -6,6 +6,7 @@ and nothing here knows a store.
 """
 
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -245,9 +246,10 @@ def _transcripts(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
         for key, entry in sessions.items():
             name = entry.get("sessionId") if isinstance(entry, Mapping) else None
             path = index.parent / f"{name}.jsonl"
-            if not isinstance(name, str) or path.parent != index.parent or path.is_symlink() or not path.is_file():
+            size = _file_size(path) if isinstance(name, str) and path.parent == index.parent else None
+            if size is None:
                 missing += 1
-            elif path.stat().st_size > MAX_TRANSCRIPT:
+            elif size > MAX_TRANSCRIPT:
                 skipped.append(f"{path}: must be at most {MAX_TRANSCRIPT} bytes")
             else:
                 found[key] = path
@@ -256,34 +258,52 @@ def _transcripts(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
     return found, tuple(skipped)
 
 
+def _file_size(path: Path) -> int | None:
+    """The size of a plain file; None if there is none, or if no file can have this name."""
+    try:
+        about = path.lstat()
+    except (OSError, ValueError):
+        return None
+    return about.st_size if stat.S_ISREG(about.st_mode) else None
+
+
 class Transcript(Struct, frozen=True):
     """The messages in a file, and how much of it could not be read."""
 
     lines: tuple[PastLine, ...]
     """Its messages, oldest first."""
     unreadable: int
-    """The number of lines that were no JSON."""
+    """The number of lines that were no JSON, not UTF-8 or nested too deeply."""
+    error: str = ""
+    """Why the file, or the rest of it, could not be read; empty if it could."""
 
 
 def read_transcript(path: Path) -> Transcript:
     """The messages of a transcript. Entries that are no messages are passed over."""
     lines: list[PastLine] = []
     unreadable = 0
-    with path.open("rb") as file:
-        for raw in file:
-            try:
-                entry = msgspec.json.decode(raw)
-            except msgspec.DecodeError:
-                unreadable += 1
-                continue
-            message = entry.get("message") if isinstance(entry, dict) and entry.get("type") == "message" else None
-            line = _line(message) if isinstance(message, dict) else None
-            if line is not None:
-                lines.append(line)
-    return Transcript(tuple(lines), unreadable)
+    error = ""
+    try:
+        with path.open("rb") as file:
+            for raw in file:
+                try:
+                    line = _line(raw)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    unreadable += 1
+                    continue
+                if line is not None:
+                    lines.append(line)
+    except OSError as failure:
+        error = failure.strerror or str(failure)
+    return Transcript(tuple(lines), unreadable, error)
 
 
-def _line(message: Mapping[str, object]) -> PastLine | None:
+def _line(raw: bytes) -> PastLine | None:
+    """The message in a line of the file; None for an entry that is no message."""
+    entry = msgspec.json.decode(raw)
+    message = entry.get("message") if isinstance(entry, dict) and entry.get("type") == "message" else None
+    if not isinstance(message, dict):
+        return None
     text = _content(message.get("content"))
     match message.get("role"):
         case "user":

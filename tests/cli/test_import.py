@@ -1,6 +1,7 @@
 """`fledge import openclaw`: another system's runs become settled history, and nothing of them goes on."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_runs_and_transcripts_become_history_and_importing_twice_is_importing_on
     assert done.stdout.splitlines()[1:] == [
         "skipped: 2 rows made no sense",
         f"skipped: {claw}/agents/main/sessions/sessions.json: 1 of 3 sessions have no transcript beside it",
-        f"skipped: {claw}/agents/main/sessions/s-b.jsonl: 1 lines are not JSON",
+        f"skipped: {claw}/agents/main/sessions/s-b.jsonl: 1 lines cannot be read as JSON",
     ]
     again = fledge("import", "openclaw", str(claw), "--state", state)
     assert "imported 0 runs and 0 conversations" in again.stdout
@@ -292,7 +293,7 @@ def test_json5_is_read_and_what_is_skipped_is_said(claw: Path, tmp_path: Path) -
         "skipped: 1 rows are older than another row of the same child or run",
         "skipped: 1 transcripts of subagents that are not in the registry",
         f"skipped: {other}/sessions.json: must be JSON or JSON5",
-        f"skipped: {sessions}/s-b.jsonl: 1 lines are not JSON",
+        f"skipped: {sessions}/s-b.jsonl: 1 lines cannot be read as JSON",
     ], done.stderr
     assert "worker" in fledge("tree", "--state", str(tmp_path / "state")).stdout
 
@@ -312,3 +313,62 @@ def test_a_transcript_that_is_too_large_is_said_to_be_skipped(claw: Path) -> Non
     past = read_past(claw)
     assert set(past.transcripts) == {MAIN}
     assert f"{path}: must be at most {MAX_TRANSCRIPT} bytes" in past.skipped
+
+
+DEPTHS = range(930, 1000)
+"""About the depth of JSON that Python can just read: one of a few steps more or less fails at another place."""
+
+
+@proves("6.import.5")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([b'{"type":"message","message":{"role":"user","content":"\xff"}}'], id="not UTF-8"),
+        pytest.param([b"[" * 100_000 + b"]" * 100_000], id="nested too deeply"),
+        pytest.param(
+            [
+                b'{"type":"message","message":{"role":"assistant","content":[{"type":"toolCall","id":"c","arguments":'
+                + b"[" * depth
+                + b"]" * depth
+                + b"}]}}"
+                for depth in DEPTHS
+            ],
+            id="nested too deeply in arguments",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_skipped_and_the_rest_is_imported(
+    claw: Path, tmp_path: Path, lines: list[bytes]
+) -> None:
+    path = claw / "agents" / "main" / "sessions" / "s-main.jsonl"
+    path.write_bytes(b"\n".join([*lines, json.dumps(text("user", "still here")).encode()]))
+    done = fledge("import", "openclaw", str(claw), "--state", str(tmp_path / "state"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("imported 3 runs and 1 conversations")
+    assert re.search(rf"^skipped: {path}: \d+ lines cannot be read as JSON$", done.stdout, re.MULTILINE)
+    assert read_transcript(path).lines[-1] == Spoken("still here", kind="history")
+
+
+@proves("6.import.5")
+def test_an_index_that_is_not_utf8_is_skipped(claw: Path, tmp_path: Path) -> None:
+    index = claw / "agents" / "main" / "sessions" / "sessions.json"
+    index.write_bytes(b'{"x\xff": {"sessionId": "s-main"}}')
+    done = fledge("import", "openclaw", str(claw), "--state", str(tmp_path / "state"))
+    assert done.returncode == 0, done.stderr
+    assert f"skipped: {index}: must be JSON or JSON5" in done.stdout.splitlines()
+
+
+@proves("6.import.5")
+@pytest.mark.parametrize("name", ["x" * 300, "x\0", "x\ud800"], ids=["too long", "NUL", "surrogate"])
+def test_a_session_id_that_no_file_can_have_counts_as_one_without_a_transcript(
+    claw: Path, tmp_path: Path, name: str
+) -> None:
+    index = claw / "agents" / "main" / "sessions" / "sessions.json"
+    index.write_text(json.dumps({MAIN: {"sessionId": "s-main"}, B: {"sessionId": name}}))
+    done = fledge("import", "openclaw", str(claw), "--state", str(tmp_path / "state"))
+    assert done.returncode == 0, done.stderr
+    assert f"skipped: {index}: 1 of 2 sessions have no transcript beside it" in done.stdout.splitlines()
+
+
+def test_a_transcript_that_is_gone_when_it_is_read_is_empty_with_the_reason(tmp_path: Path) -> None:
+    assert read_transcript(tmp_path / "gone.jsonl").error == "No such file or directory"

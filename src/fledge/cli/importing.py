@@ -28,7 +28,8 @@ async def _imported(folder: Path, where: Where) -> list[str]:
 
     def lines_of(path: Path | None) -> tuple[PastLine, ...]:
         read = Transcript((), 0) if path is None else read_transcript(path)
-        unreadable.extend([f"{path}: {read.unreadable} lines are not JSON"] if read.unreadable else [])
+        unreadable.extend([f"{path}: {read.unreadable} lines cannot be read as JSON"] if read.unreadable else [])
+        unreadable.extend([f"{path}: cannot be read: {read.error}"] if read.error else [])
         return read.lines
 
     try:
