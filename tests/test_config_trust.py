@@ -125,7 +125,8 @@ def test_an_untrusted_project_allows_no_agents_where_the_user_names_none(
 
 
 def test_an_agent_the_user_has_may_be_tightened_by_id() -> None:
-    base = check({"agents": {"list": [{"id": "known", "tools": {"deny": ["exec"]}}]}}).config
+    own = {"id": "known", "tools": {"deny": ["exec"]}, "subagents": {"maxConcurrent": 3}}
+    base = check({"agents": {"list": [own]}}).config
     asked = {"agents": {"list": [{"id": "Known", "tools": {"deny": ["write"]}, "subagents": {"maxConcurrent": 2}}]}}
     found = tightened(base, asked)
     expected = {"id": "known", "tools": {"deny": ["exec", "write"]}, "subagents": {"maxConcurrent": 2}}

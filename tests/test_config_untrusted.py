@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fledge.config import subagent_limits
 from fledge.config.places import FILE, FoundSettings, discover
+from fledge.runtime.profiles import rules_of
 
 
 def _children(agent: dict[str, object], defaults: dict[str, object] | None = None) -> dict[str, object]:
@@ -33,4 +34,14 @@ def test_a_preset_of_an_untrusted_project_counts_number_by_number(tmp_path: Path
     found = _found(tmp_path, _children({"maxConcurrent": 9}, {}), _children({"limits": "strict", "maxRetained": 2}))
     limits = subagent_limits(found.loaded.config, "x")
     assert (limits.max_concurrent, limits.max_retained) == (5, 2)
+    assert found.left_out == ()
+
+
+def test_an_untrusted_project_opens_no_lane(tmp_path: Path) -> None:
+    found = _found(tmp_path, _children({}, {"maxConcurrent": 8}), _children({"maxConcurrent": 2}))
+    assert rules_of(found.loaded.config).widths == {"main": 4, "subagent": 8, "nested": 1}
+    assert found.left_out == ("agents.list.x.subagents.maxConcurrent",)
+
+    found = _found(tmp_path, _children({"maxConcurrent": 3}, {"maxConcurrent": 8}), _children({"maxConcurrent": 2}))
+    assert rules_of(found.loaded.config).widths == {"main": 4, "subagent": 8, "nested": 1, "subagent:x": 2}
     assert found.left_out == ()

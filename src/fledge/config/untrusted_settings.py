@@ -183,12 +183,15 @@ def _own(base: Config, keys: SettingPath) -> AgentBlock | None:
 
 
 def _held(base: Config, keys: SettingPath) -> object:
-    """The present value of this key; for an agent that does not set it, the default for all agents if there is one."""
+    """The present value of this key; for an agent that does not set it, the default for all agents if there is one.
+
+    An agent's width has no such default: with a width of its own an agent has a lane of its own, beside that of others.
+    """
     if keys[:2] != ("agents", "list"):
         return _value(base, keys)
     own = _own(base, keys)
     said = None if own is None else _value(own, keys[3:])
-    if said is None and keys[3] in ("subagents", "sandbox"):
+    if said is None and keys[3] in ("subagents", "sandbox") and keys[4] != "maxConcurrent":
         return _value(base, ("agents", "defaults", *keys[3:]))
     return said
 
