@@ -306,6 +306,26 @@ def test_a_function_that_answers_questions_is_asked_once_about_each(place: Place
     place.act(body, ScriptedModel(launching), tools=[launch], config=ASKS)
 
 
+@pytest.mark.parametrize("sent_before", [False, True])
+def test_a_conversation_from_before_the_function_waits_for_its_answers_too(place: Place, sent_before: bool) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        chat = fl.session("main")
+        if sent_before:
+            sending = asyncio.ensure_future(chat.send("Go"))
+            await asyncio.sleep(0.5)
+            fl.on_approval(lambda question: True)
+        else:
+            fl.on_approval(lambda question: True)
+            sending = asyncio.ensure_future(chat.send("Go"))
+        assert (await sending).text == "it said: launched"
+
+    async def later(request: Request) -> Answer:
+        await asyncio.sleep(1.0)
+        return launching(request)
+
+    place.act(body, ScriptedModel(later), tools=[launch], config=ASKS)
+
+
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from fledge.models.scripted import Answer, echo, use
 from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
+from tests.api.test_conversation import ASKS, launch, launching
 from tests.api.test_docstrings import EXAMPLES, play
 from tests.gateway.serving import serving
 from tests.statements import proves
@@ -303,6 +304,24 @@ def test_a_process_that_shares_nothing_is_alone(tmp_path: Path, which: str) -> N
                     pass
 
     asyncio.run(main())
+
+
+def test_a_guest_that_waits_for_an_answer_waits_on_once_a_function_answers_questions(tmp_path: Path) -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def later(request: Request) -> Answer:
+        begun.set()
+        await goes_on.wait()
+        return launching(request)
+
+    async def body(guest: fledge.Fledge) -> None:
+        sending = asyncio.ensure_future(guest.session("main").send("Go"))
+        await begun.wait()
+        guest.on_approval(lambda question: True)
+        goes_on.set()
+        assert (await sending).text == "it said: launched"
+
+    as_guest(tmp_path / "state", body, model=ScriptedModel(later), tools=[launch], config=ASKS)
 
 
 def test_what_needs_the_rows_is_refused_in_a_guest(tmp_path: Path) -> None:

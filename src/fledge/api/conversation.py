@@ -49,7 +49,7 @@ class Conversation:
         key: str,
         profiles: ConfiguredProfiles,
         check: Callable[[str], None],
-        is_asked: bool = False,
+        is_asked: Callable[[], bool],
         origin: str = "",
     ) -> None:
         self._engine, self._changes, self._profiles = engine, changes, profiles
@@ -57,8 +57,8 @@ class Conversation:
         self._check = check
         """Raises `BadInput` or `Refused` if this agent could not work, for example because it has no model."""
         self._is_asked = is_asked
-        """True if a function of this program answers the questions that wait for a person: waits then continue while
-        one is open."""
+        """Answers True once a function of this program answers the questions that wait for a person: waits then
+        continue while one is open."""
         self.origin = origin
         """The origin of messages sent here: the address of the person who speaks; empty if none was given."""
         self.key = key
@@ -110,7 +110,7 @@ class Conversation:
 
         `failures` is how often the turn had failed when the message was sent: only a further failure ends the wait.
         With `asks=True` the wait continues while a person must answer a question; by default it does so if
-        `fl.on_approval` was called before `fl.session`.
+        `fl.on_approval` was called.
 
         >>> chat = fl.session("main")
         >>> first = await chat.send("Hello", timeout=0)
@@ -205,10 +205,13 @@ class Conversation:
     async def _answer(self, run_id: str, failures: int, at: Instant | None, asks: bool | None = None) -> Reply:
         """The answer, or `pending` at the time `at`. `asks`: wait while a person must answer a question; None: only if
         a function of this program answers such questions."""
-        waits = self._is_asked if asks is None else asks
+
+        def look(tx: Tx) -> Reply | None:
+            return _reply(tx, run_id, failures, self._is_asked() if asks is None else asks)
+
         heard = self._feed.listen()
         try:
-            reply = await self._changes.until(lambda tx: _reply(tx, run_id, failures, waits), [self.key], at)
+            reply = await self._changes.until(look, [self.key], at)
             if reply is not None and reply.status == "error":
                 words = [event.text for event in heard.waiting() if event.kind == "error" and event.session == self.key]
                 reply = Reply(status="error", error=words[-1] if words else reply.error, run_id=run_id)

@@ -496,7 +496,7 @@ class Fledge:
             key,
             parts.profiles,
             self._check_thinks,
-            is_asked=self._is_asked,
+            is_asked=lambda: self._is_asked,
             origin="" if address is None else origin_of(check_address(address)),
         )
 
@@ -610,8 +610,7 @@ class Fledge:
         """Let this function answer the tool calls that wait for a person; it may be async.
 
         It gets a `Question` and returns True to allow the call, False to deny it, or None to leave it to someone else.
-        Call this before `fl.session`: `Conversation.send` then waits for the answer instead of returning a `pending`
-        reply.
+        `Conversation.send` then waits for the answer instead of returning a `pending` reply.
 
         >>> fl.on_approval(lambda question: question.tool == "exec" and "rm " not in question.arguments)
         """

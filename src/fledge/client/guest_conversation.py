@@ -66,13 +66,16 @@ class GuestConversation(Conversation):
             raise as_written(error, _WRITTEN if wishes is None else {**_WRITTEN, "session": "session_key"}) from None
 
     async def _answer(self, run_id: str, failures: int, at: float | None, asks: bool | None = None) -> Reply:
-        waits = self._asking.asks if asks is None else asks
+        def waits() -> bool:
+            return self._asking.asks if asks is None else asks
 
         async def look(wait_ms: int) -> Reply | None:
             found = await self._asking.call(
-                Reply, "reply", session=self.key, run=run_id, timeoutMs=wait_ms, failures=failures, asks=waits
+                Reply, "reply", session=self.key, run=run_id, timeoutMs=wait_ms, failures=failures, asks=waits()
             )
-            return found if found.status != "pending" or found.questions else None
+            # A function that answers questions may have come during the call.
+            is_asked = bool(found.questions) and not waits()
+            return found if found.status != "pending" or is_asked else None
 
         return await self._asking.in_slices(look, at) or Reply(status="pending", run_id=run_id)
 
