@@ -390,6 +390,21 @@ def test_on_end_is_told_once_of_each_run_and_may_read_it(place: Place) -> None:
     place.act(body)
 
 
+def test_on_end_gives_a_run_by_its_run_id_and_no_turn_of_a_conversation(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        told: list[tuple[str, str]] = []
+        fl.on_end(lambda run: told.append((run.run_id, run.label)))
+        await fl.session("main").send("wait 1")
+        first = await fl.spawn("Wait for me", label="first")
+        await fl.engine.clock.wait_until(fl.engine.clock.now() + 1000.0, asyncio.Event())
+        second_id = await first.steer("wait 1")
+        await first
+        await asyncio.sleep(1)
+        assert told == [(second_id, "first")]
+
+    place.act(body)
+
+
 class Point(Struct):
     x: int
     y: int = 0

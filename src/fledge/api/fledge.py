@@ -466,7 +466,7 @@ class Fledge:
             if run is None or run.ended is None or heard.get(key) == run.run_id:
                 return
             heard[key] = run.run_id
-            await called(told, await self.run(key))
+            await called(told, await self.run(run.run_id))
 
         def ended(key: str) -> None:
             if self._engine is not None:
