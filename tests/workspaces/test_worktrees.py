@@ -12,7 +12,7 @@ import pytest
 
 from fledge.core.handover import Worktree
 from fledge.errors import Refused
-from fledge.workspaces.worktrees import look_at, make_worktree, names_inside, record_of, remove_worktree
+from fledge.workspaces.worktrees import MAX_FILE_BYTES, look_at, make_worktree, names_inside, record_of, remove_worktree
 from tests.statements import proves
 from tests.workspaces.repository import LEADING_OUT, commit, lead_out, make_repository, run_git
 
@@ -109,6 +109,16 @@ def test_without_a_commit_it_is_refused(root: Path, tmp_path: Path) -> None:
 def test_a_repository_that_is_too_large_is_refused(root: Path, repo: Path) -> None:
     with pytest.raises(Refused, match="5 of 3 files"):
         make_worktree(root, LEAF, repo, max_files=3)
+    assert remove_worktree(root, LEAF)
+    assert left(root, repo) == NOTHING_LEFT
+
+
+def test_a_file_that_is_too_large_is_refused_by_its_name(root: Path, repo: Path) -> None:
+    blob = _raw_object(repo, b"blob %d\0" % (MAX_FILE_BYTES + 1), b"its size alone is looked at")
+    run_git(repo, "update-index", "--add", "--cacheinfo", f"100644,{blob},sub/large.bin")
+    run_git(repo, "commit", "-q", "-m", "a large file")
+    with pytest.raises(Refused, match=f"sub/large.bin has {MAX_FILE_BYTES + 1} of {MAX_FILE_BYTES} bytes"):
+        make_worktree(root, LEAF, repo)
     assert remove_worktree(root, LEAF)
     assert left(root, repo) == NOTHING_LEFT
 
@@ -240,8 +250,25 @@ def test_a_worktree_whose_repository_leads_outside_by_now_is_not_looked_into_and
     assert not remove_worktree(root, LEAF)
 
 
+def test_a_tree_that_would_be_listed_without_end_is_refused_once_the_list_is_too_long(root: Path, repo: Path) -> None:
+    """Each folder holds the same folder sixteen times: billions of files in a few small objects."""
+    blob = run_git(repo, "hash-object", "-w", "readme.md")
+    tree = _raw_tree(repo, b"100644 file\0" + bytes.fromhex(blob))
+    for _ in range(8):
+        names = [b"%02d" % number + b"x" * 200 for number in range(16)]
+        tree = _raw_tree(repo, b"".join(b"40000 " + name + b"\0" + bytes.fromhex(tree) for name in names))
+    run_git(repo, "update-ref", "refs/heads/main", run_git(repo, "commit-tree", "-m", "a bomb", tree))
+    # A process that had all of it in memory would be killed; git that went on to the end would take hours.
+    with pytest.raises(Refused, match=r"says more than \d+ bytes"):
+        make_worktree(root, LEAF, repo)
+
+
 def _raw_tree(repo: Path, entry: bytes) -> str:
-    data = b"tree %d\0" % len(entry) + entry
+    return _raw_object(repo, b"tree %d\0" % len(entry), entry)
+
+
+def _raw_object(repo: Path, head: bytes, content: bytes) -> str:
+    data = head + content
     digest = hashlib.sha1(data).hexdigest()
     place = repo / ".git" / "objects" / digest[:2]
     place.mkdir(exist_ok=True)

@@ -6,16 +6,21 @@ checks files out or reads those of a working tree: that is where filters run.
 """
 
 import os
+import selectors
 import subprocess
+import tempfile
+import time
 from pathlib import Path
-from typing import Final
+from subprocess import PIPE
+from typing import IO, Final
 
 from fledge.errors import Refused
 from fledge.tools.shell import DEFAULT_PATH
 
 TIMEOUT_S: Final = 20.0
-MAX_BYTES: Final = 256 * 1024 * 1024
-"""The longest output of one command; a longer one is refused."""
+MAX_OUTPUT: Final = 256 * 1024 * 1024
+"""The longest output of one command, in bytes; a command that writes more is ended and refused."""
+CHUNK_BYTES: Final = 64 * 1024
 
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
@@ -53,24 +58,50 @@ def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     writes too much."""
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     try:
-        done = subprocess.run(
-            ["git", *settings, "-C", str(folder), *arguments],
-            input=given,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            env=_ENVIRONMENT,
-            check=False,
-        )
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(given)
+            stdin.seek(0)
+            status, said, errors = _run(["git", *settings, "-C", str(folder), *arguments], stdin)
     except subprocess.TimeoutExpired:
         raise Refused("error", f"git {arguments[0]} took longer than {TIMEOUT_S:.0f} s in {folder}") from None
     except OSError as error:
         raise Refused("error", f"git could not be run: {error.strerror}") from None
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise Refused("error", f"git {arguments[0]}: {said[-1][:300] if said else f'exit code {done.returncode}'}")
-    if len(done.stdout) > MAX_BYTES:
-        raise Refused("error", f"git {arguments[0]} says more than {MAX_BYTES} bytes")
-    return done.stdout
+    if len(said) > MAX_OUTPUT or len(errors) > MAX_OUTPUT:
+        raise Refused("error", f"git {arguments[0]} says more than {MAX_OUTPUT} bytes")
+    if status:
+        words = errors.decode("utf-8", "replace").strip().splitlines()
+        raise Refused("error", f"git {arguments[0]}: {words[-1][:300] if words else f'exit code {status}'}")
+    return said
+
+
+def _run(command: list[str], stdin: IO[bytes]) -> tuple[int, bytes, bytes]:
+    """The exit code, output and errors of a command. One that writes too much is killed, and its output or errors are
+    longer than MAX_OUTPUT. TimeoutExpired: it took too long, and was killed."""
+    ends_at = time.monotonic() + TIMEOUT_S
+    out, err = bytearray(), bytearray()
+    with (
+        subprocess.Popen(command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT) as process,
+        selectors.DefaultSelector() as ready,
+    ):
+        try:
+            for pipe, read in ((process.stdout, out), (process.stderr, err)):
+                assert pipe is not None
+                ready.register(pipe, selectors.EVENT_READ, read)
+            while ready.get_map() and max(len(out), len(err)) <= MAX_OUTPUT:
+                if time.monotonic() > ends_at:
+                    raise subprocess.TimeoutExpired(command, TIMEOUT_S)
+                for key, _ in ready.select(ends_at - time.monotonic()):
+                    chunk = os.read(key.fd, CHUNK_BYTES)
+                    key.data.extend(chunk)
+                    if not chunk:
+                        ready.unregister(key.fileobj)
+            if ready.get_map():
+                process.kill()
+            process.wait(max(0.0, ends_at - time.monotonic()))
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, bytes(out), bytes(err)
 
 
 def line(folder: Path, *arguments: str) -> str:

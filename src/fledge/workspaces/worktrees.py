@@ -22,7 +22,7 @@ from fledge.core.freeze import to_valid_utf8
 from fledge.core.handover import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
 from fledge.workspaces import folders
-from fledge.workspaces.git import answer, git, line, names
+from fledge.workspaces.git import MAX_OUTPUT, answer, git, line, names
 from fledge.workspaces.repository import check_repository, find_repository, line_in, refuse_unknown
 
 BRANCHES: Final = "fledge/"
@@ -32,6 +32,8 @@ BATCH_BYTES: Final = 64 * 1024 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Of all files together: a larger worktree is not made. A single file that has grown larger than this counts as
 changed."""
+MAX_FILE_BYTES: Final = MAX_OUTPUT - 1024
+"""Of one file that is checked out: git answers with all of it at once, behind a line about it."""
 MOST_CHANGED: Final = 20
 RECORD: Final = ".json"
 READY: Final = ".ready"
@@ -71,7 +73,6 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
     folders.write_beside(root, leaf, RECORD, msgspec.json.encode(record))
     repository = Path(record.repository)
     git(repository, "worktree", "add", "--no-checkout", "-b", record.branch, "--", str(place), record.base)
-    git(place, "read-tree", record.base)
     try:
         _check_out(place, record.base, max_files)
     except ValueError:
@@ -108,7 +109,8 @@ def _check_still(place: Path, record: Record) -> None:
 
 
 def _check_out(place: Path, commit: str, max_files: int) -> None:
-    """Write the files of a commit as they are stored, without any filter."""
+    """Fill the index and write the files of a commit as they are stored, without any filter. Refused before anything is
+    read or written: too many or too large files."""
     blobs = _blobs(place, 1, "ls-tree", "-r", "-z", "--full-tree", commit)
     if len(blobs) > max_files:
         raise Refused("error", f"workspace: worktree would have {len(blobs)} of {max_files} files")
@@ -117,6 +119,11 @@ def _check_out(place: Path, commit: str, max_files: int) -> None:
     sizes = [int(size) for size in said.split()]
     if sum(sizes) > MAX_BYTES:
         raise Refused("error", f"workspace: worktree would have more than {MAX_BYTES} bytes")
+    for blob, size in zip(files, sizes, strict=True):
+        if size > MAX_FILE_BYTES:
+            shown = to_valid_utf8(blob.path[:200])
+            raise Refused("error", f"workspace: worktree: {shown} has {size} of {MAX_FILE_BYTES} bytes")
+    git(place, "read-tree", commit)
     for batch in _batches(files, sizes):
         said = git(place, "cat-file", "--batch", given=_asked(batch))
         for blob, data in zip(batch, _contents(said), strict=True):
