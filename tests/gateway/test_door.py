@@ -100,6 +100,11 @@ WIDE = door(TOKEN, "0.0.0.0", [], [])
         {"authorization": f"bearer {TOKEN}"},
         {"origin": "http://127.0.0.1:1"},
         {"origin": "https://page.example"},
+        {"origin": "HTTPS://Page.Example"},
+        {"origin": "https://page.example:443"},
+        {"origin": "HTTP://LocalHost:1", "host": "localhost:1"},
+        {"origin": "http://localhost", "host": "LOCALHOST:80"},
+        {"origin": "http://[::1]:1", "host": "[::1]:1"},
         {"sec_fetch_site": "same-origin"},
         {"sec_fetch_site": "none"},
     ],
@@ -170,6 +175,12 @@ def test_over_the_wire_too_only_the_page_itself_is_led_to(server: Server, path: 
         (403, {"origin": "http://localhost:1"}),
         (403, {"origin": "file://127.0.0.1:1"}),
         (403, {"origin": "https://page.example.evil.example"}),
+        (403, {"origin": "https://page.example:444"}),
+        (403, {"origin": "http://page.example:443"}),
+        (403, {"origin": "https://page.example/path"}),
+        (403, {"origin": "https://user@page.example"}),
+        (403, {"origin": "http://["}),
+        (403, {"origin": "http://127.0.0.1:port"}),
         (403, {"sec_fetch_site": "cross-site"}),
         (403, {"sec_fetch_site": "same-site"}),
         (401, {"authorization": ""}),
@@ -217,12 +228,31 @@ def test_what_a_channel_signs_needs_no_token_but_the_right_name() -> None:
         ([], ["page.example"], "gateway.allowedOrigins"),
         ([], ["https://page.example/"], "gateway.allowedOrigins"),
         ([], ["*"], "gateway.allowedOrigins"),
+        ([], ["https://user@page.example"], "gateway.allowedOrigins"),
+        ([], ["https://page.example:port"], "gateway.allowedOrigins"),
+        ([], ["https://["], "gateway.allowedOrigins"),
     ],
 )
 def test_names_and_origins_that_could_never_match_are_refused(hosts: list[str], origins: list[str], field: str) -> None:
     with pytest.raises(fledge.BadInput) as refused:
         door(TOKEN, "127.0.0.1", hosts, origins)
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize("origin", ["https://page.example", "HTTPS://Page.Example", "https://page.example:443"])
+def test_an_allowed_origin_is_the_same_in_either_case_and_with_its_usual_port(origin: str) -> None:
+    entrance = door(TOKEN, "127.0.0.1", (), (one for one in [origin]))
+    assert entrance.refuse(shown(origin="https://page.example")) is None
+    assert entrance.refuse(shown(origin="https://other.example")) is not None
+
+
+def test_a_malformed_origin_is_turned_away_over_the_wire(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        connection.request("GET", "/health", headers={"Authorization": f"Bearer {server.token}", "Origin": "http://["})
+        assert connection.getresponse().status == 403
+    finally:
+        connection.close()
 
 
 def test_a_client_may_ask_in_bursts_and_then_so_often_and_others_do_not_suffer() -> None:

@@ -15,6 +15,7 @@ from fledge.errors import BadInput
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
+USUAL_PORTS: Final = {"http": 80, "https": 443}
 MOST_CLIENTS: Final = 10_000
 """How many clients' rates are remembered."""
 BURST: Final = 4
@@ -44,7 +45,7 @@ class Door(NamedValue):
     hosts: frozenset[str]
     """Host names to which requests may be addressed, in lower case."""
     origins: frozenset[str] = frozenset()
-    """Origins of web pages that may send requests, besides the gateway's own."""
+    """Origins of web pages that may send requests, besides the gateway's own, as `_origin` writes them."""
     by_address: bool = False
     """True if requests may also be addressed to any numeric address: it listens to more than this machine."""
 
@@ -71,11 +72,9 @@ class Door(NamedValue):
             # Browsers send this header where a request from another site does not name its origin.
             site = _only(headers, b"sec-fetch-site")
             return site in (None, "same-origin", "none")
-        origin = _only(headers, b"origin") or ""
-        if origin in self.origins:
-            return True
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+        origin = _origin(_only(headers, b"origin") or "")
+        own = (_origin(f"{scheme}://{host}") for scheme in USUAL_PORTS)
+        return origin is not None and (origin in self.origins or origin in own)
 
     def _has_token(self, headers: RawHeaders) -> bool:
         shown = _only(headers, b"authorization") or ""
@@ -94,15 +93,12 @@ def _leads_here(headers: RawHeaders) -> bool:
 def door(token: str, host: str, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]) -> Door:
     """The door of a gateway that listens on `host`. Refused: names and origins that could never be matched."""
     names = [_checked_name(name) for name in allowed_hosts]
-    for origin in allowed_origins:
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query or parts.fragment:
-            raise BadInput("gateway.allowedOrigins", "must be like https://example.org, without a path", origin)
+    origins = [_checked_origin(origin) for origin in allowed_origins]
     local = _hostname(host if ":" not in host else f"[{host}]") in LOOPBACK
     return Door(
         token=token,
         hosts=LOOPBACK | frozenset(names) | (frozenset() if host in ANY_ADDRESS else {host.lower()}),
-        origins=frozenset(origin.lower() for origin in allowed_origins),
+        origins=frozenset(origins),
         by_address=not local,
     )
 
@@ -111,6 +107,28 @@ def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadInput("gateway.allowedHosts", "must be a host name, without a port", name)
     return name.lower()
+
+
+def _checked_origin(origin: str) -> str:
+    checked = _origin(origin)
+    if checked is None:
+        raise BadInput("gateway.allowedOrigins", "must be like https://example.org, without a path", origin)
+    return checked
+
+
+def _origin(text: str) -> str | None:
+    """An origin as browsers write it: in lower case, without the usual port of its scheme. None if it is malformed or
+    no origin of a web page."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return None
+    name = _hostname(parts.netloc)
+    if parts.scheme not in USUAL_PORTS or name is None or parts.path or parts.query or parts.fragment:
+        return None
+    host = f"[{name}]" if ":" in name else name
+    return f"{parts.scheme}://{host}" + (f":{port}" if port not in (None, USUAL_PORTS[parts.scheme]) else "")
 
 
 def _only(headers: RawHeaders, wanted: bytes) -> str | None:
