@@ -95,6 +95,18 @@ def test_results_are_given_to_another_conversation_offered_again_and_dismissed(b
         assert desk.call("undelivered.list") == []
 
 
+def test_a_long_result_can_still_be_read_whole_after_it_was_dismissed(browser: Browser, desk: Scene) -> None:
+    lose(desk, "finder", "\n\n".join(f"paragraph {n}" for n in range(40)))
+    with sitting(browser, desk) as person:
+        look(person, "undelivered")
+        card = person.see("#undelivered-cards .card", "finder")
+        card.get_by_role("button", name="Dismiss").click()
+        expect(card.locator(".outcome")).to_contain_text("Dismissed.")
+        card.get_by_role("button", name="Show all").click()
+        expect(card.get_by_role("button", name="Show less")).to_have_attribute("aria-expanded", "true")
+        expect(card.get_by_role("button", name="Dismiss")).to_have_count(0)
+
+
 def test_a_result_that_finds_nobody_again_comes_back(browser: Browser, desk: Scene) -> None:
     key = lose(desk, "finder", "found")
     tries = desk.call("undelivered.list")[0]["tries"]

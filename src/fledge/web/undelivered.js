@@ -45,6 +45,7 @@ function card(store, one) {
   const text = one.text || "(without words)";
   const body = el("div", { class: "result" }, markdown(text));
   const foot = el("footer", { class: "cardfoot acts" });
+  const more = foldable(body, text);
   const since = one.arrivedAt && el("time", { class: "soft nowrap", datetime: new Date(one.arrivedAt).toISOString(), title: full(one.arrivedAt) },
     el("span", { class: "num", "data-since": one.arrivedAt }, age(present() - one.arrivedAt)), " ago");
   let isBusy = false; // an action of this card is not finished, or the list is not read again since
@@ -54,7 +55,7 @@ function card(store, one) {
     isDone = true;
     const hadFocus = element.contains(document.activeElement);
     element.classList.add("answered");
-    fill(foot, el("p", { class: "cardline outcome" }, glyph(tone), el("span", null, words)));
+    fill(foot, el("p", { class: "cardline outcome" }, glyph(tone), el("span", null, words)), more && el("span", { class: "grow" }), more);
     if (hadFocus) element.focus();
     announce(words);
   };
@@ -75,7 +76,7 @@ function card(store, one) {
     !isMessage && button("To a conversation …", { ico: "chat", act: () => chooseConversation(store, give) }),
     button("Dismiss", { kind: "ghost", act: act("undelivered.dismiss", {}, "Dismissed. It will not be delivered.", "killed") }),
     el("span", { class: "grow" }),
-    foldable(body, text),
+    more,
     isRun(one.sessionKey) && el("a", { class: "runlink", href: runPath(one.sessionKey) }, "Trace"));
   const element = anew(el("article", { class: "card edge-giveup", tabindex: "-1", "data-run": one.sessionKey, "aria-label": `${isMessage ? "Message to" : "Result of"} ${one.label || one.key}` },
     el("header", { class: "cardline" }, glyph("giveup"),
