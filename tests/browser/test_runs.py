@@ -172,6 +172,17 @@ def test_the_table_is_moved_in_folded_and_opened_by_keys(browser: Browser, gatew
         assert current() == "cut-over plan", "the table is as it was left"
 
 
+def test_the_help_lists_every_key_that_the_table_names(browser: Browser, gateway: Gateway) -> None:
+    with signed_in(browser, gateway) as person:
+        table(person).focus()
+        named = person.page.locator(".hints kbd").all_inner_texts()
+        assert "x" in named
+        person.page.keyboard.press("?")
+        keys = person.page.get_by_role("dialog", name="Keys").locator("dt .sr")
+        listed = {key for keys in keys.all_text_contents() for key in keys.split(" ")}
+        assert set(named) <= listed
+
+
 @proves("8.page.21", "A kill lists everything that ends before anything does, with the focus on Cancel")
 def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, other: Gateway) -> None:
     with signed_in(browser, other) as person:

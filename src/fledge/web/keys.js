@@ -12,7 +12,7 @@ const HELP = [
   ["Everywhere", [["⌘ K", "search everything"], ["g r", "Runs; g c y u a h s: the other views"], ["c", "new conversation"], ["n", "next that waits for you"], ["?", "these keys"], ["Esc", "close"]]],
   ["What waits for you", [["a", "allow or approve the focused card"], ["d", "deny it"], ["r", "ask for changes to a plan"], ["s", "not now"]]],
   ["Chat", [["/", "commands"], ["Enter", "send"], ["Shift Enter", "new line"], ["Esc", "leave the box"], ["Esc Esc", "stop this turn"], ["t", "show or hide the tree"]]],
-  ["Runs", [["j k", "next, previous"], ["← →", "fold, unfold"], ["Enter", "open"], ["f", "search"], ["1 … 6", "a filter"]]],
+  ["Runs", [["j k", "next, previous"], ["← →", "fold, unfold"], ["Enter", "open"], ["x", "select, or no longer"], ["f", "search"], ["1 … 6", "a filter"]]],
   ["Timeline", [["+ −", "zoom"], ["← →", "pan"], ["0", "fit"], ["[ ]", "previous, next span"]]],
 ];
 
