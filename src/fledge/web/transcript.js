@@ -9,7 +9,7 @@ import { fail } from "./dom.js";
 import { call, NOT_FOUND, reading, Refusal, unique, Unreachable } from "./gateway.js";
 import { present } from "./time.js";
 
-export const PAGE = 100;
+const PAGE = 100;
 const MOST = 500;
 const MOST_HELD = 600; // entries, before the oldest are forgotten
 const MOST_KEPT = 20; // transcripts that no view shows

@@ -28,8 +28,6 @@ export class VirtualList {
     }, { passive: true });
   }
 
-  get lines() { return this.#lines; }
-
   /** How many rows fit on the screen. */
   get pageSize() { return Math.max(1, Math.floor((this.scroller.clientHeight - this.top()) / this.rowHeight()) - 1); }
 
