@@ -6,17 +6,32 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 import fledge
-from fledge.client.connection import LARGE_BYTES, Connection, ControlSocket, Gateway, VerbServer, connect, find
+from fledge.client.connection import (
+    LARGE_BYTES,
+    ClientPipe,
+    Connection,
+    ControlSocket,
+    Gateway,
+    VerbServer,
+    connect,
+    find,
+)
 from fledge.client.folder import Elsewhere
+from fledge.commands.feed import PAGE
+from fledge.commands.gateway_state import Patience
 from fledge.errors import BadInput, HolderLeft, Refused
 from fledge.store.ways import CONTROL_SOCKET
-from tests.gateway.serving import Server, serving
+from tests.gateway.serving import PATIENCE_S, Server, serving
+from tests.statements import proves
 
 T = TypeVar("T")
 WAYS = ("socket", "gateway")
+MANY = 70
+"""Runs whose events fill more than two pages of a feed."""
 
 
 def place_of(server: Server, way: str) -> VerbServer:
@@ -212,3 +227,95 @@ def test_a_client_of_a_gateway_says_that_it_is_gone(tmp_path: Path) -> None:
                 await client.call("health")
 
     asyncio.run(main())
+
+
+# ---- a feed with many events behind its cursor -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with more than two pages of events. A feed that waits for news waits for an hour."""
+    with serving(tmp_path_factory.mktemp("busy") / "state", patience=Patience(quiet_s=3600.0)) as server:
+
+        async def work() -> None:
+            for _ in range(MANY):
+                await (await server.desk.fl.spawn("Say hello", label="before"))
+
+        server.do(work())
+        run = server.client().call("runs.spawn", task="Say hello", label="last")
+        server.client().call("sessions.wait", session="main")
+        assert run["status"] == "accepted"
+        yield server
+
+
+class RawPipe:
+    """Messages as they come on one connection."""
+
+    def __init__(self, pipe: ClientPipe) -> None:
+        self._pipe = pipe
+
+    async def ask(self, number: int, method: str, **params: object) -> list[dict[str, Any]]:
+        """Call a method; returns the events that come before its answer."""
+        await self._pipe.send(msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
+        events = []
+        while (message := await self.next()).get("id") != number:
+            events.append(message["params"])
+        assert "result" in message, message
+        return events
+
+    async def next(self) -> Any:
+        """The next message."""
+        async with asyncio.timeout(PATIENCE_S):
+            raw = await self._pipe.receive()
+        assert raw is not None
+        return msgspec.json.decode(raw)
+
+
+def on_pipe(server: Server, way: str, body: Callable[[RawPipe], Awaitable[T]]) -> T:
+    """Do something with the messages of one connection."""
+
+    async def main() -> T:
+        pipe = await place_of(server, way).reach()
+        try:
+            return await body(RawPipe(pipe))
+        finally:
+            await pipe.close()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_feed_sends_every_event_behind_its_cursor_without_a_pause(busy: Server, way: str) -> None:
+    last = busy.client().call("runs.query")["feedCursor"]
+    assert last > 2 * PAGE
+
+    async def body(pipe: RawPipe) -> None:
+        assert await pipe.ask(1, "events.subscribe", cursor=0, live=False) == []
+        assert [(await pipe.next())["params"]["cursor"] for _ in range(last)] == [*range(1, last + 1)]
+
+    on_pipe(busy, way, body)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "http"])
+def test_a_feed_of_a_session_passes_over_pages_of_other_events_without_a_pause(busy: Server, way: str) -> None:
+    async def body(pipe: RawPipe) -> str:
+        await pipe.ask(1, "events.subscribe", cursor=0, live=False, session="main")
+        label: str = (await pipe.next())["params"]["label"]
+        return label
+
+    if way == "http":
+        assert next(busy.client().events(cursor=0, session="main"))["label"] == "last"
+    else:
+        assert on_pipe(busy, way, body) == "last"
+
+
+@proves("4.gateway.42", "All events that precede an answer are sent before it on the same connection")
+@pytest.mark.parametrize("way", WAYS)
+def test_an_answer_comes_after_all_events_that_precede_it(busy: Server, way: str) -> None:
+    last = busy.client().call("runs.query")["feedCursor"]
+
+    async def body(pipe: RawPipe) -> None:
+        await pipe.ask(1, "events.subscribe", cursor=0, live=False)
+        assert [one["cursor"] for one in await pipe.ask(2, "health")] == [*range(1, last + 1)]
+
+    on_pipe(busy, way, body)

@@ -15,7 +15,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 import fledge
-from fledge.commands.feed import LIVE, Live, Subscribe
+from fledge.commands.feed import LIVE, PAGE, FeedClosing, FeedEvent, Live, NewEntry, RunHappened, Subscribe
+from fledge.commands.gateway_state import GatewayState
+from fledge.commands.talk import Telling, watched
 from fledge.errors import HolderLeft
 from fledge.models.scripted import last_text
 from fledge.runtime.feed import TurnEvent
@@ -311,3 +313,39 @@ def test_words_of_an_answer_are_told_as_they_come(tmp_path: Path) -> None:
             "ther",
             "e",
         ]
+
+
+def test_entries_of_any_session_that_fill_more_than_a_page_are_all_sent(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        async with opened_watch(fl, Subscribe(entries=True)) as watch:
+            await fl.session("main").send("hello")
+            sent = [one.entry.seq for one in await watch.take() if isinstance(one, NewEntry)]
+            for number in range(PAGE):  # each has a message and a reply
+                await fl.session("main").send(str(number))
+            while entries := [one.entry.seq for one in await watch.next(1.0) if isinstance(one, NewEntry)]:
+                sent += entries
+            assert sent == [*range(1, 2 * PAGE + 3)]
+
+    Place(tmp_path).act(body)
+
+
+def test_a_feed_that_is_far_behind_ends_after_a_page_with_the_cursor_to_continue_from(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        while await fl.engine.store.read(lambda tx: tx.events.last()) <= 2 * PAGE:
+            await (await fl.spawn("Say hello"))
+        gateway = GatewayState(fl)
+        sent: list[FeedEvent] = []
+
+        async def send(event: FeedEvent) -> None:
+            sent.append(event)
+
+        feed = Telling(gateway, await watched(gateway, Subscribe(cursor=0)), send)
+        gateway.close()
+        feed.announced.set()
+        await feed.task
+        *events, closing = sent
+        assert [one.cursor for one in events if isinstance(one, RunHappened)] == [*range(1, PAGE + 1)]
+        assert isinstance(closing, FeedClosing)
+        assert closing.cursor == PAGE
+
+    Place(tmp_path).act(body)

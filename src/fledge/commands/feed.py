@@ -145,6 +145,10 @@ class Watch:
         """By session: the last entry that was given to the watcher."""
         self._looked_at = 0
         """The last numbered event that was looked at."""
+        self.last = 0
+        """The last numbered event that there was at the last look."""
+        self._unfinished: tuple[str, ...] = ()
+        """Sessions with more new entries than the last look took."""
         self.cursor = 0
         """Where to resume: every event up to there was given to the watcher."""
 
@@ -175,8 +179,8 @@ class Watch:
         self._ready.set()
 
     async def next(self, quiet_s: float) -> list[FeedEvent]:
-        """The events since the last look, as soon as there are any; none if there are none for `quiet_s` seconds, or
-        when poked."""
+        """The events since the last look, as soon as there are any; none if there are none for `quiet_s` seconds, when
+        poked, or when a whole page of numbered events was about other sessions."""
         if events := await self.take():
             return events
         await self.wait(quiet_s)
@@ -184,7 +188,7 @@ class Watch:
 
     async def take(self) -> list[FeedEvent]:
         """The numbered events after the cursor, a page at most, and the live events since the last look; moves the
-        cursor behind them."""
+        cursor behind them. After a full page `wait` returns at once."""
         self._ready.clear()
         told = [*self._before, *([] if self._heard is None else self._heard.waiting())]
         self._before = []
@@ -193,6 +197,7 @@ class Watch:
         def look(tx: Tx) -> list[FeedEvent]:
             page = tx.events.after(self._looked_at, PAGE)
             self._looked_at = page[-1].seq if page else self._looked_at
+            self.last = tx.events.last() if len(page) == PAGE else self._looked_at
             wanted = [one for one in page if self._is_wanted(tx, one.run)]
             events = self._rows(tx, wanted, told, tick_s) if self._wanted.rows else [_told(tx, one) for one in wanted]
             self.cursor = self._changed.safe(self._looked_at)
@@ -203,7 +208,14 @@ class Watch:
             events += [one for event in told if (one := self._live(tx, event)) is not None]
             return events + self._new_entries(tx, [event.session for event in told])
 
-        return await self._store.read(look)
+        events = await self._store.read(look)
+        if self.is_behind(self.last):
+            self._ready.set()
+        return events
+
+    def is_behind(self, last: int) -> bool:
+        """True if the last look has not come to the event of this number, or has left out new entries."""
+        return self._looked_at < last or bool(self._unfinished)
 
     def _rows(self, tx: Tx, happened: Sequence[Happened], told: Sequence[TurnEvent], tick_s: float) -> list[FeedEvent]:
         """The rows of runs that have changed, except those whose row was sent within the last second."""
@@ -238,11 +250,13 @@ class Watch:
         await wait_for_event(self._ready, quiet_s if next_s is None else min(quiet_s, next_s))
 
     def _new_entries(self, tx: Tx, active: list[str]) -> list[FeedEvent]:
-        """Entries that were not sent yet: of the session that is watched, and of sessions with live events."""
+        """Entries that were not sent yet, a page of each session at most: of the session that is watched, of those that
+        the last look did not finish, and of sessions with live events."""
         if not self._wanted.entries:
             return []
         found: list[FeedEvent] = []
-        for session in dict.fromkeys((self._root, *active)):
+        unfinished: list[str] = []
+        for session in dict.fromkeys((self._root, *self._unfinished, *active)):
             if not session or not self._is_wanted(tx, session):
                 continue
             if session not in self._entries:
@@ -252,7 +266,8 @@ class Watch:
             new = (one for one in page.entries if not isinstance(one, LineEntry))
             found += [NewEntry(session_key=session, entry=one) for one in new]
             if page.newer:
-                self._ready.set()
+                unfinished.append(session)
+        self._unfinished = (*unfinished,)
         return found
 
     def _is_wanted(self, tx: Tx, session: str) -> bool:

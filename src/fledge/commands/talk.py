@@ -171,11 +171,18 @@ class Telling:
         self.task = asyncio.ensure_future(self._run())
 
     async def tell(self) -> None:
-        """Send the events so far, a page at most."""
-        if self.announced.is_set():
-            async with self._telling:
-                for event in await self._watch.take():
-                    await self._write(event)
+        """Send the events so far; once the process leaves, a page at most."""
+        if not self.announced.is_set():
+            return
+        async with self._telling:
+            await self._page()
+            last = self._watch.last
+            while self._watch.is_behind(last) and not self._gateway.closing.is_set():
+                await self._page()
+
+    async def _page(self) -> None:
+        for event in await self._watch.take():
+            await self._write(event)
 
     async def end(self) -> None:
         """Stop sending."""
