@@ -256,12 +256,16 @@ class RawPipe:
 
     async def ask(self, number: int, method: str, **params: object) -> list[dict[str, Any]]:
         """Call a method; returns the events that come before its answer."""
-        await self._pipe.send(msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
+        await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         events = []
         while (message := await self.next()).get("id") != number:
             events.append(message["params"])
         assert "result" in message, message
         return events
+
+    async def send(self, *requests: dict[str, object]) -> None:
+        """Send a request, or several as a batch."""
+        await self._pipe.send(msgspec.json.encode(requests[0] if len(requests) == 1 else requests))
 
     async def next(self) -> Any:
         """The next message."""
@@ -319,3 +323,31 @@ def test_an_answer_comes_after_all_events_that_precede_it(busy: Server, way: str
         assert [one["cursor"] for one in await pipe.ask(2, "health")] == [*range(1, last + 1)]
 
     on_pipe(busy, way, body)
+
+
+@proves("4.gateway.43", "No event of a feed comes before the answer that has the number of its subscription")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_feed_begins_after_the_answer_that_names_it_whatever_else_is_answered(server: Server, way: str) -> None:
+    async def body(pipe: RawPipe) -> None:
+        client = server.client()
+        run = await asyncio.to_thread(client.call, "runs.spawn", task="Wait for me", label=f"batched {way}")
+        wait = {"run": run["runId"], "timeoutMs": 600_000}
+        before = len(server.desk.watches)
+        await pipe.send(
+            {"jsonrpc": "2.0", "id": 1, "method": "events.subscribe", "params": {"cursor": 0, "live": False}},
+            {"jsonrpc": "2.0", "id": 2, "method": "runs.result", "params": wait},
+        )
+        number = 3
+        while len(server.desk.watches) == before:
+            assert await pipe.ask(number, "health") == []
+            number += 1
+        for _ in range(5):  # the feed has begun; the answer to its batch waits for the run
+            assert await pipe.ask(number, "health") == []
+            number += 1
+        await asyncio.to_thread(client.call, "runs.kill", target=run["childSessionKey"])
+        subscribed, ended = await pipe.next()
+        assert (subscribed["id"], ended["id"]) == (1, 2)
+        event = (await pipe.next())["params"]
+        assert (event["subscription"], event["cursor"]) == (subscribed["result"]["subscription"], 1)
+
+    on_pipe(server, way, body)

@@ -7,6 +7,7 @@ requests that it has read, and then sends `closing`: a request without an answer
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Literal, Protocol
 
 from fledge.cancellation import end_tasks
@@ -92,22 +93,24 @@ class _Talk:
 
     async def _answer(self, raw: str | bytes) -> None:
         self._gateway.requests += 1
-        told = await rpc.answer(raw, self._call)
+        begun: list[Telling] = []
+        told = await rpc.answer(raw, partial(self._call, begun))
         for feed in (*self._feeds.values(),):
             await feed.tell()  # events that precede an answer are sent before it
         if told is not None:
             await self._write(told)
-        for feed in self._feeds.values():
+        for feed in begun:
             feed.announced.set()
 
-    async def _call(self, name: str, given: WireObject) -> object:
+    async def _call(self, begun: list["Telling"], name: str, given: WireObject) -> object:
+        """Carry out a method; feeds that begin are added to `begun`."""
         if self._asking >= AT_ONCE:
             raise RpcFault(TOO_MANY, f"{AT_ONCE} requests of this connection are being carried out: wait for one")
         self._asking += 1
         try:
             match name:
                 case "events.subscribe":
-                    return await carry_out(self._gateway, METHODS[name], given, self._subscribe)
+                    return await carry_out(self._gateway, METHODS[name], given, partial(self._subscribe, begun))
                 case "events.unsubscribe":
                     return await carry_out(self._gateway, METHODS[name], given, self._unsubscribe)
                 case _:
@@ -127,13 +130,14 @@ class _Talk:
 
     # ---- feeds
 
-    async def _subscribe(self, params: Subscribe) -> object:
+    async def _subscribe(self, begun: list["Telling"], params: Subscribe) -> object:
         if len(self._feeds) >= FEEDS:
             raise RpcFault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
         watch = await watched(self._gateway, params)
         number, self._next = self._next, self._next + 1
         cursor = watch.cursor
-        self._feeds[number] = Telling(self._gateway, watch, lambda event: self._event(number, event))
+        feed = self._feeds[number] = Telling(self._gateway, watch, lambda event: self._event(number, event))
+        begun.append(feed)
         return to_wire(Subscribed(subscription=number, cursor=cursor))
 
     async def _unsubscribe(self, params: Unsubscribe) -> object:
