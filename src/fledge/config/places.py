@@ -165,7 +165,9 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> FoundSe
     left_out: tuple[str, ...] = ()
     counts = not over or is_trusted(theirs, user)
     if not counts:
-        over, left_out = tightened(check(held, name).config, over, place)
+        check(held, name)  # its errors name the user's file
+        # Single settings are part of the base: one for all agents must hold against a project's own for one agent.
+        over, left_out = tightened(with_settings(held, settings).config, over, place)
     loaded = with_settings(merge(held, over), settings)
     changed = not counts and theirs.place in _trusted(user)
     warnings = loaded.warnings
