@@ -18,7 +18,7 @@ from tests.models.anthropic_server import AnthropicServer
 from tests.models.compatible_servers import DeepSeekServer, GeminiServer, OpenRouterServer
 from tests.models.openai_server import OpenAIServer
 from tests.models.responses_server import ResponsesServer
-from tests.models.serving import KEY, Script, Server, Status, in_thread
+from tests.models.serving import KEY, Rejected, Script, Server, Status, in_thread
 from tests.statements import proves
 
 NOBODY = "http://127.0.0.1:9"
@@ -38,6 +38,27 @@ class Listing(OpenAIServer):
     async def _list(self, request: web.Request) -> web.Response:
         data = [{"id": name, "object": "model", "owned_by": "me"} for name in self.models]
         return web.json_response({"object": "list", "data": data})
+
+
+class MessagesListing(AnthropicServer):
+    """A server of the messages protocol that lists its models (https://platform.claude.com/docs/en/api/models/list).
+
+    It wants a query with every request, as some gateways do."""
+
+    models: Sequence[str] = ("sonnet-of-ours",)
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self._runner.app.router.add_get("/v1/models", self._list)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        wanted = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+        if any(request.headers.get(name) != value for name, value in wanted.items()):
+            return web.json_response(self.rejection(Rejected("no access", 401, "authentication_error")), status=401)
+        if "Authorization" in request.headers or request.query.get("tenant") != "ours":
+            return web.json_response(self.rejection(Rejected("which tenant?")), status=400)
+        data = [{"id": name, "type": "model", "display_name": name} for name in self.models]
+        return web.json_response({"data": data, "has_more": False})
 
 
 class OllamaServer(OpenAIServer):
@@ -170,6 +191,21 @@ def test_the_address_of_a_server_of_ones_own_is_enough(
         assert f"model: {name}/{model} (because {variable} is set;" in done.stderr
         assert {one["model"] for one in asked()} == {model}
         assert not place.memory.exists() or "model" not in json.loads(place.memory.read_text())
+
+
+@pytest.mark.parametrize("path", ["", "/v1"])
+def test_a_server_of_the_messages_protocol_is_asked_for_its_models(path: str, place: Place, tmp_path: Path) -> None:
+    with served(tmp_path, MessagesListing, anthropic_server.tool_then_answer) as asked:
+        base_url = f"http://127.0.0.1:{(tmp_path / 'served' / 'port').read_text()}{path}"
+        ours = {"api": "anthropic", "baseUrl": base_url, "apiKeyEnv": "OURS_KEY", "query": {"tenant": "ours"}}
+        place.settings(models={"providers": {"ours": ours}})
+        done = place.fledge("models", OURS_KEY=KEY, OLLAMA_BASE_URL=NOBODY)
+        assert "ours: OURS_KEY is set\n  ours/sonnet-of-ours\n" in done.stdout, done
+        done = place.fledge("doctor", "--model", "ours/sonnet-of-ours", OURS_KEY=KEY)
+        assert f"{base_url} answers (200)" in done.stdout, done
+        done = place.fledge("run", "Please use list", OURS_KEY=KEY, OLLAMA_BASE_URL=NOBODY)
+        assert (done.returncode, done.stdout) == (0, "Let me see.\nThe tool said: notes.txt (5)\n"), done.stderr
+        assert {one["model"] for one in asked()} == {"sonnet-of-ours"}
 
 
 @pytest.fixture

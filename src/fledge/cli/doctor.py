@@ -26,12 +26,12 @@ from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
 from fledge.core.cluster import Member, differences, is_alive
 from fledge.core.protected import is_broad
-from fledge.egress import Environment, Headers, proxy_for, tls_context
+from fledge.egress import Environment, proxy_for, tls_context
 from fledge.errors import FledgeError, Refused, StoreLocked
-from fledge.models.anthropic import access_headers
 from fledge.models.base import Broke, ProviderErrorKind, Request, ToolSpec, Usage, UserMessage
 from fledge.models.catalog import Catalog
-from fledge.models.keys import bearer
+from fledge.models.choosing import models_request
+from fledge.models.keys import SecretKey
 from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
 from fledge.runtime.model_choice import choose_by_key, settled_model
@@ -202,16 +202,17 @@ async def _provider(provider: Provider, env: Environment, ca_file: str | None, o
             findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
     if offline:
         return findings
-    headers = access_headers(key) if provider.api == "anthropic" else bearer(key)
-    return findings + await _reach(provider, base_url, {**headers, **provider.headers}, env, ca_file)
+    return findings + await _reach(provider, base_url, key, env, ca_file)
 
 
 async def _reach(
-    provider: Provider, base_url: str, headers: Headers, env: Environment, ca_file: str | None
+    provider: Provider, base_url: str, key: SecretKey | None, env: Environment, ca_file: str | None
 ) -> list[Finding]:
     import aiohttp
+    from yarl import URL
 
-    url = base_url.rstrip("/") + "/models"
+    address, path, headers = models_request(provider, base_url, key)
+    url = address + path
     where = next(iter(provider.base_url_env), "the network")
     try:
         proxy, tls = proxy_for(url, env), tls_context(env, ca_file)
@@ -224,9 +225,8 @@ async def _reach(
         async with (
             aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=tls)) as client,
             client.get(
-                url,
+                URL(url, encoded=True),
                 headers=headers,
-                params=provider.query,
                 allow_redirects=False,
                 proxy=None if proxy is None else proxy.url,
             ) as response,

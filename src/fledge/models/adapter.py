@@ -227,7 +227,7 @@ class HttpModel(ABC):
                 request = plainer
 
     async def _post(self, body: bytes) -> "HttpAnswer":
-        headers, query = _over({**_FIELDS, **self._headers()}, self._provider.headers), self._provider.query
+        headers, query = overlaid({**_FIELDS, **self._headers()}, self._provider.headers), self._provider.query
         path = f"{self.path}?{urlencode(query)}" if query else self.path
         # Redirects are not followed: they would carry the key to a place that is not configured.
         answer = await (await self._opened()).send(path, headers, body)
@@ -273,7 +273,7 @@ def _limits_of(provider: Provider) -> HttpLimits:
     return HttpLimits(request_s=provider.timeout_s, idle_s=provider.timeout_s)
 
 
-def _over(headers: Headers, over: Headers) -> dict[str, str]:
+def overlaid(headers: Headers, over: Headers) -> dict[str, str]:
     """The headers, replaced by those of `over` where the names are equal, letter case aside."""
     names = {name.lower() for name in over}
     return {name: value for name, value in headers.items() if name.lower() not in names} | dict(over)

@@ -7,6 +7,7 @@ whether the choice is remembered, is not decided here.
 
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +15,9 @@ from msgspec import Struct
 from fledge.core.value import Value
 from fledge.egress import Environment, Headers
 from fledge.errors import FledgeError
-from fledge.models.keys import bearer
+from fledge.models.adapter import overlaid
+from fledge.models.anthropic import access_headers
+from fledge.models.keys import SecretKey, bearer
 from fledge.models.providers import Provider, base_url_of, key_of, key_place, needed_key
 
 if TYPE_CHECKING:
@@ -109,16 +112,15 @@ async def served_models(
 
     try:
         base_url = base_url_of(provider, env)
-        fields = {"Accept": "application/json", **provider.headers, **bearer(key_of(provider, env))}
-        address = base_url.removesuffix("/v1") if provider.name == "ollama" else base_url
+        address, path, fields = models_request(provider, base_url, key_of(provider, env))
         connections = short_connections(address, env, ca_file, seconds)
     except FledgeError:
         return []
     try:
         async with asyncio.timeout(seconds):
             if provider.name == "ollama":
-                return await _ollama_models(connections, fields, first)
-            listed = await _read(connections, "/models", fields, _Listed)
+                return await _ollama_models(connections, path, fields, first)
+            listed = await _read(connections, path, fields, _Listed)
             return [one.id for one in listed.data if "embed" not in one.id.lower()]
     except (OSError, ValueError, msgspec.MsgspecError):  # TimeoutError is an OSError
         return []
@@ -126,12 +128,24 @@ async def served_models(
         await connections.close()
 
 
-async def _ollama_models(connections: "Connections", fields: Headers, first: bool) -> list[str]:
+def models_request(provider: Provider, base_url: str, key: SecretKey | None) -> tuple[str, str, dict[str, str]]:
+    """The request for the list of a service's models: its address, the path and query below that, its headers."""
+    query = f"?{urlencode(provider.query)}" if provider.query else ""
+    access = access_headers(key) if provider.api == "anthropic" else bearer(key)
+    fields = overlaid({"Accept": "application/json", **access}, provider.headers)
+    if provider.name == "ollama":
+        return base_url.removesuffix("/v1"), f"/api/tags{query}", fields
+    if provider.api == "anthropic":
+        return base_url.removesuffix("/v1"), f"/v1/models{query}", fields
+    return base_url, f"/models{query}", fields
+
+
+async def _ollama_models(connections: "Connections", path: str, fields: Headers, first: bool) -> list[str]:
     """The models that can use tools. Ollama must be asked for each model whether it can."""
     found: list[str] = []
-    for tag in (await _read(connections, "/api/tags", fields, _Tags)).models:
-        body = msgspec.json.encode({"model": tag.name})
-        shown = await _read(connections, "/api/show", {**fields, "Content-Type": "application/json"}, _Shown, body)
+    for tag in (await _read(connections, path, fields, _Tags)).models:
+        body, show = msgspec.json.encode({"model": tag.name}), path.replace("/api/tags", "/api/show", 1)
+        shown = await _read(connections, show, {**fields, "Content-Type": "application/json"}, _Shown, body)
         if "tools" in (shown.capabilities or ()):
             found.append(tag.name)
             if first:
