@@ -229,6 +229,28 @@ def test_a_client_of_a_gateway_says_that_it_is_gone(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_connection_that_is_made_while_its_client_closes_is_closed(server: Server) -> None:
+    reaching, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Late(ControlSocket):
+        async def reach(self) -> ClientPipe:
+            reaching.set()
+            await goes_on.wait()
+            return await super().reach()
+
+    async def main() -> None:
+        client = Elsewhere(Late(server.state))
+        asking = asyncio.ensure_future(client.call("health"))
+        await reaching.wait()
+        await client.close()
+        goes_on.set()
+        with pytest.raises(Refused, match="closed before the answer came"):
+            await asking
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
 # ---- a feed with many events behind its cursor -----------------------------------------------------------------------
 
 

@@ -352,6 +352,55 @@ def test_a_guest_that_is_not_open_says_so(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("way", ["open", "connect"])
+def test_a_request_under_way_is_refused_when_its_guest_closes_and_nothing_is_opened_again(
+    tmp_path: Path, way: str
+) -> None:
+    begun = asyncio.Event()
+
+    async def waits(request: Request) -> Answer:
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    async def main() -> None:
+        async with opened(tmp_path / "state", model=ScriptedModel(waits)):
+            before = asyncio.all_tasks()
+            if way == "open":
+                asked = opened(tmp_path / "state", model=ScriptedModel(waits))
+            else:
+                asked = fledge.connect(tmp_path / "state")
+            async with asked as guest:
+                sending = asyncio.ensure_future(guest.session("main").send("Go"))
+                await begun.wait()
+            async with asyncio.timeout(10):
+                with pytest.raises(fledge.Refused, match="not open"):
+                    await sending
+            assert {one for one in asyncio.all_tasks() if "Connection._read" in repr(one.get_coro())} <= before
+
+    asyncio.run(main())
+
+
+def test_a_request_that_waits_for_the_next_holder_is_refused_when_its_guest_closes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "state") as holder, fledge.connect(holder.state) as guest:
+            heard = guest.listen()
+            await guest.session("main").send("Hello")
+            await holder.__aexit__(None, None, None)
+            async for event in heard:
+                if event.kind == "lost":
+                    break
+            waiting = asyncio.ensure_future(guest.runs())
+            await asyncio.sleep(0)
+            heard.close()
+            await guest.__aexit__(None, None, None)
+            async with asyncio.timeout(10):
+                with pytest.raises(fledge.Refused, match="not open"):
+                    await waiting
+
+    asyncio.run(main())
+
+
 def test_bad_input_of_a_guest_is_told_as_it_was_written(tmp_path: Path) -> None:
     async def body(guest: fledge.Fledge) -> None:
         with pytest.raises(fledge.BadInput, match=r"^timeout: "):

@@ -61,6 +61,7 @@ class VerbCaller:
         self._is_open = False
         await self.background.end()
         self._wake(None)
+        self._hears_turns.set()  # a call that waits for the next holder is refused by the client
         await self._client.close()
 
     async def call(self, kind: type[T], method: str, *, once: bool = True, **params: object) -> T:

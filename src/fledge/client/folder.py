@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from fledge.client.connection import Connection, VerbParams, VerbServer, WireFeed, connect, find
 from fledge.commands.index import KEYED, READS
-from fledge.errors import BadInput, HolderLeft, StoreError, StoreLocked
+from fledge.errors import BadInput, HolderLeft, Refused, StoreError, StoreLocked
 from fledge.ids import RandomIds
 from fledge.store.lock import holder_of
 
@@ -57,6 +57,7 @@ class Client:
         """How long to wait for a holder that starts or leaves."""
         self._connection: Connection | None = None
         self._reaching = asyncio.Lock()
+        self._is_closed = False
 
     async def __aenter__(self) -> "Client":
         return self
@@ -70,7 +71,7 @@ class Client:
         `once=False`: the request may be carried out twice without harm. A request that only reads may always be
         repeated, and so may one that takes an idempotency key: it gets a new key if it has none. Raises HolderLeft if
         another process may have carried out the request and has not answered, and StoreLocked if the holder can never
-        be asked, or neither answers nor leaves in time.
+        be asked, or neither answers nor leaves in time. Raises Refused once this is closed, also while it waits.
         """
         if method in KEYED and not params.get("idempotencyKey"):
             params["idempotencyKey"] = RandomIds().unique()
@@ -78,7 +79,7 @@ class Client:
         while True:
             patience.begin()
             try:
-                return await (await self.reach()).call(method, params)
+                return await (await self._way()).call(method, params)
             except (StoreLocked, HolderLeft) as error:
                 await patience.after(error)
 
@@ -96,7 +97,7 @@ class Client:
         while True:
             patience.begin()
             try:
-                async with aclosing((await self.reach()).events(cursor, session, live)) as feed:
+                async with aclosing((await self._way()).events(cursor, session, live)) as feed:
                     async for event in feed:
                         cursor = event.get("cursor", cursor)
                         yield event
@@ -109,8 +110,23 @@ class Client:
         """The process that answers now. Raises HolderLeft or StoreLocked if none does at the moment."""
         raise NotImplementedError
 
+    async def _way(self) -> Way:
+        """The process that answers now. Raises Refused once this is closed."""
+        self.check_open()
+        way = await self.reach()
+        if self._is_closed:
+            await self.close()  # it was closed before there was a connection
+            self.check_open()
+        return way
+
+    def check_open(self) -> None:
+        """Raise Refused once this is closed."""
+        if self._is_closed:
+            raise Refused("error", "this fledge is not open any more: it was closed before the answer came")
+
     async def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one. Calls that still wait get Refused, and no connection is made again."""
+        self._is_closed = True
         if self._connection is not None:
             await self._connection.close()
 
@@ -222,7 +238,9 @@ class _Patience:
         self._began = time.monotonic()
 
     async def after(self, error: StoreError) -> None:
-        """Wait a moment before the next try; raises the error if there must be none."""
+        """Wait a moment before the next try; raises the error if there must be none, Refused if the client was
+        closed."""
+        self._client.check_open()
         if isinstance(error, HolderLeft) and error.acted and not self._may_repeat:
             raise error
         now = time.monotonic()
