@@ -8,7 +8,6 @@ import msgspec
 from fledge.commands.index import READS
 from fledge.commands.methods import METHODS
 from fledge.commands.table import Method
-from fledge.commands.wire import camel
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "verbs.md"
@@ -34,7 +33,7 @@ def page() -> str:
 
 def _row(method: Method, used: dict[str, set[str]]) -> str:
     fields = msgspec.structs.fields(method.params)
-    params = ", ".join(f"`{camel(one.name)}`" + ("" if one.required else "?") for one in fields)
+    params = ", ".join(f"`{one.encode_name}`" + ("" if one.required else "?") for one in fields)
     formerly = f" ({method.formerly})" if method.formerly else ""
     doors = ", ".join(door for door, names in used.items() if method.name in names)
     meaning = " ".join(method.meaning.split())

@@ -52,6 +52,13 @@ def test_every_method_and_code_the_page_names_is_there_and_none_is_left_out() ->
     }
 
 
+def test_the_page_of_verbs_names_parameters_as_they_are_given() -> None:
+    verbs = (Path(__file__).parents[2] / "docs" / "verbs.md").read_text()
+    rows = re.findall(r"^\| `([a-zA-Z.]+)`[^|]*\| ([^|]*) \|", verbs, re.MULTILINE)
+    told = {name: tuple(re.findall(r"`(\w+)`", params)) for name, params in rows}
+    assert told == {name: method.params.__struct_encode_fields__ for name, method in METHODS.items()}
+
+
 def test_the_page_names_every_event_of_a_run_and_what_it_has() -> None:
     part = PAGE.partition("## A run as a stream of events")[2].partition("\n## ")[0]
     told = {
