@@ -188,6 +188,14 @@ def test_a_feed_that_makes_no_sense_is_refused_by_name(server: Server, query: st
     until_no_watch(server)
 
 
+@pytest.mark.parametrize(("method", "params"), [("events.subscribe", {}), ("events.unsubscribe", {"subscription": 1})])
+def test_a_single_request_for_a_feed_is_refused_with_each_way_that_carries_feeds(
+    server: Server, method: str, params: dict[str, Any]
+) -> None:
+    with pytest.raises(fledge.Refused, match=r"a WebSocket or the private socket; over HTTP: GET /events"):
+        server.client().call(method, **params)
+
+
 @proves("8.gateway.6")
 def test_too_many_feeds_are_refused_and_one_that_ends_makes_room(tmp_path: Path) -> None:
     settings: dict[str, object] = {"gateway": {"port": 0, "maxSubscriptions": 2}}

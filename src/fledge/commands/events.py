@@ -1,6 +1,6 @@
 """`events.*`: feeds of events. A feed lasts, so only a connection that lasts can carry one."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -10,6 +10,9 @@ from fledge.commands.gateway_state import GatewayState
 from fledge.commands.rpc import REFUSED, RpcFault
 from fledge.commands.table import Params, method
 from fledge.core.value import NamedValue
+
+NEEDS: Final = "a feed needs a WebSocket or the private socket; over HTTP: GET /events"
+"""The error text for a request that came on its own, not on a connection that lasts."""
 
 
 class Subscribed(NamedValue):
@@ -49,10 +52,10 @@ async def events_watch(gateway: GatewayState, params: WatchSession) -> Watching:
 async def events_subscribe(gateway: GatewayState, params: Subscribe) -> Subscribed:
     """Begin a feed of the events after a cursor: they come as notifications `event` on this connection (a WebSocket or
     the private socket). Over HTTP: GET /events."""
-    raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")
+    raise RpcFault(REFUSED, NEEDS, status="error")
 
 
 @method("events.unsubscribe")
 async def events_unsubscribe(gateway: GatewayState, params: Unsubscribe) -> dict[str, bool]:
     """End a feed that was begun on this connection."""
-    raise RpcFault(REFUSED, "events need a WebSocket, or GET /events", status="error")
+    raise RpcFault(REFUSED, NEEDS, status="error")
