@@ -324,6 +324,19 @@ def test_a_guest_that_waits_for_an_answer_waits_on_once_a_function_answers_quest
     as_guest(tmp_path / "state", body, model=ScriptedModel(later), tools=[launch], config=ASKS)
 
 
+def test_a_guest_lists_runs_by_the_status_that_the_library_shows(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with two(tmp_path / "state") as both:
+            run = await both[0].spawn("Wait for me", label="slow")
+            await run.kill()
+            await run
+            for fl in both:
+                shown = {status: [run.label for run in await fl.runs(status=status)] for status in ("killed", "error")}
+                assert shown == {"killed": ["slow"], "error": []}
+
+    asyncio.run(main())
+
+
 def test_what_needs_the_rows_is_refused_in_a_guest(tmp_path: Path) -> None:
     async def body(guest: fledge.Fledge) -> None:
         for name in ("engine", "spawner", "messenger"):

@@ -409,6 +409,20 @@ def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     assert ask.call("agent.wait", run=third["runId"])["error"] == "killed"
 
 
+def test_runs_are_listed_by_the_status_they_show(ask: Asks, chat: str) -> None:
+    killed, other = spawned(ask, "Wait for me", chat), spawned(ask, "Say hello", chat)
+    ask.call("runs.kill", target=killed["runId"], wait=True)
+    ask.call("agent.wait", run=other["runId"])
+
+    def listed(status: str) -> list[str]:
+        return [one["runId"] for one in ask.call("runs.list", requester=chat, status=status)]
+
+    for run in ask.call("runs.list", requester=chat):
+        assert listed(run["status"]) == [run["runId"]]
+    assert listed("error") == listed("killed") == [killed["runId"]]
+    assert listed("done") == [killed["runId"], other["runId"]]
+
+
 @proves("4.resume.1")
 @proves("4.resume.10")
 def test_a_killed_run_is_resumed_and_run_again(ask: Asks, chat: str) -> None:

@@ -261,19 +261,23 @@ def with_kills_as(run: RunInfo, status: Literal["error", "killed"]) -> RunInfo:
     return replace(run, status=status if run.ended_reason == "killed" else run.status, children=below)
 
 
-def runs(tx: Tx, requester: str, status: str | None = None) -> list[RunInfo]:
+def runs(
+    tx: Tx, requester: str, status: str | None = None, kills_as: Literal["error", "killed"] = "killed"
+) -> list[RunInfo]:
     """The runs of a requester, oldest first; those of one status, if one is given. Only the status `archived` shows
-    archived runs. Of more than `MOST_RUNS`, the active and the newest ones."""
+    archived runs. Of more than `MOST_RUNS`, the active and the newest ones. A run that was killed has the status
+    `kills_as`, and is found by it and by `killed`."""
     if status is not None and status not in STATUSES:
         raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
     if status == "archived":
         archived = [key for key in tx.runs.children(requester) if tx.runs.load(key).phase.name == "archived"]
-        return [run_info(tx, key) for key in archived[-MOST_RUNS:]]
-    listed = ((one.mark, run_info(tx, one.key)) for one in _newest(tx, requester))
+        return [with_kills_as(run_info(tx, key), kills_as) for key in archived[-MOST_RUNS:]]
+    listed = ((one.mark, with_kills_as(run_info(tx, one.key), kills_as)) for one in _newest(tx, requester))
     fitting = (
         (mark, run)
         for mark, run in listed
         if status in (None, run.status, run.phase, "active" if run.ended_at is None else "done")
+        or (status == "killed" and run.ended_reason == "killed")
     )
     found = sorted(islice(fitting, MOST_RUNS), key=lambda one: (one[0].at, one[0].number))
     return [run for _, run in found]

@@ -219,7 +219,9 @@ class Guest(Fledge):
         """The runs of a requester (this program, if none is named), oldest first."""
         whose = self._named if requester is None else requester
         found = await self._asking.call(list[RunInfo], "runs.list", requester=whose, status=status or "")
-        return [views.with_kills_as(run, "killed") for run in found]
+        shown = [views.with_kills_as(run, "killed") for run in found]
+        # On the wire the status `error` finds killed runs, too.
+        return [run for run in shown if status != "error" or run.status == "error"]
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
         """The runs below a session, each with its children; without a name, below all sessions."""

@@ -61,14 +61,15 @@ class Listed(Params):
     """The runs to list."""
 
     requester: SessionKeyParam = "main"
-    status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
+    status: Annotated[
+        str, Meta(max_length=64, description="active, done, a phase, or an outcome; `error`: killed ones, too")
+    ] = ""
 
 
 @query("runs.list", formerly="subagents.list")
 def subagents_list(at: Moment, params: Listed) -> list[RunInfo]:
     """The runs of a requester, oldest first."""
-    runs = api.runs(at.tx, session_key(params.requester, "requester"), params.status or None)
-    return [with_kills_as(run, "error") for run in runs]
+    return api.runs(at.tx, session_key(params.requester, "requester"), params.status or None, kills_as="error")
 
 
 class Tree(Params):
