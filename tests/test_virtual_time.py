@@ -416,6 +416,7 @@ NEED_NOT = {
     "store/postgres_cluster.py": "its thread waits for what other processes commit, in the time of the server",
     "cli/term/plain.py": "its thread waits for a person to type",
     "cli/demo.py": "it waits for its process in the loop's own thread, in which no time passes",
+    "workspaces/git.py": "it waits for its process in the thread that asks, one of the loop's, which holds time",
 }
 
 

@@ -16,7 +16,7 @@ from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
 from tests.browser.browsing import Gateway, browsing, sitting
 from tests.browser.page_server import STORY, speaking
-from tests.browser.test_pressing import HEARD, told_row
+from tests.browser.test_pressing import FRAMES, HEARD, told_row
 from tests.cli.model_server import Model, serving
 from tests.effort import SOAK
 from tests.statements import proves
@@ -220,12 +220,13 @@ def test_who_is_at_the_end_stays_there_when_the_window_is_turned_or_the_box_grow
         expect(last).to_be_in_viewport()
         for width, height in ((390, 844), (844, 390), (390, 500), (1280, 800)):
             page.set_viewport_size({"width": width, "height": height})
-            page.wait_for_function(f"({rest})(document.querySelector('#chat-scroll'))")
+            page.wait_for_function(f"() => ({rest})(document.querySelector('#chat-scroll'))")
         page.get_by_label("Message, or a command such as /help").fill("a line\n" * 12)
-        page.wait_for_function(f"({rest})(document.querySelector('#chat-scroll'))")
+        page.wait_for_function(f"() => ({rest})(document.querySelector('#chat-scroll'))")
         reader.evaluate("one => { one.scrollTop = 3000 }")
+        page.evaluate(FRAMES)  # nobody scrolls and turns the window within one frame
         page.set_viewport_size({"width": 1280, "height": 500})
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.evaluate(FRAMES)
         assert reader.evaluate("one => one.scrollTop") == 3000, "who reads further up stays there, too"
 
 

@@ -254,7 +254,7 @@ def test_a_stop_takes_back_messages_that_nobody_has_read(ask: Asks, chat: str) -
     assert "never mind" not in [entry["text"] for entry in ask.call("sessions.history", session=chat)]
 
 
-def until_busy(ask: Asks, chat: str) -> None:
+def until_busy(ask: Asks | Client, chat: str) -> None:
     """Wait until the conversation's turn has read what was said."""
     for _ in range(1000):
         if ask.call("sessions.history", session=chat):
@@ -643,6 +643,7 @@ def test_the_whole_folder_rests_once_no_conversation_has_an_open_turn(tmp_path: 
     with serving(tmp_path / "state") as server:
         client = server.client()
         run_id = client.call("agent", session=session, message="Wait for me")["runId"]
+        until_busy(client, session)
         assert client.call("overview")["isUnfinished"]
         assert not client.call("sessions.wait", session="other", timeoutMs=0, wholeFolder=True)["settled"]
         assert client.call("sessions.wait", session="other", timeoutMs=0)["settled"]

@@ -35,6 +35,7 @@ export function mount(root, [key], shared) {
 
 class Chat {
   #atEnd = true;
+  #size = ""; // of the place of the words, when the observer last looked
   #seen = 0; // the number of the last entry that the reader saw at the end
   #escapeAt = -TWICE_MS;
   #cards = new Map();
@@ -56,8 +57,8 @@ class Chat {
     this.#build(root);
     const draw = oncePerFrame(() => this.#draw());
     // A window that is turned, a keyboard that opens, and long words in the box change its size: who was at the end stays there.
-    const resized = new ResizeObserver(() => { if (this.#atEnd) this.#follow(null); });
-    resized.observe(this.scroll);
+    const resized = new ResizeObserver(() => { this.#size = this.#measured(); if (this.#atEnd) this.#follow(null); });
+    resized.observe(this.scroll, { box: "border-box" });
     this.ends = [
       this.store.watch(key), this.store.subscribe(draw), this.transcript.subscribe(draw),
       () => resized.disconnect(),
@@ -181,10 +182,13 @@ class Chat {
 
   #scrolled() {
     const { scrollHeight, scrollTop, clientHeight } = this.scroll;
-    this.#atEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
+    // Where the size has just changed, it was not the reader who moved: the observer goes on from where the reader was.
+    if (this.#size === this.#measured()) this.#atEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
     if (this.#atEnd) this.#markSeen();
     if (scrollTop < NEAR_PX && this.transcript.hasOlder) this.#readOlder();
   }
+
+  #measured() { return `${this.scroll.offsetWidth} ${this.scroll.offsetHeight}`; }
 
   #readOlder() { return this.transcript.older(); }
 
@@ -200,7 +204,7 @@ class Chat {
 
   #follow(anchor) {
     if (!this.empty.hidden) { this.scroll.scrollTop = 0; return; }
-    if (this.#atEnd) { this.scroll.scrollTop = this.scroll.scrollHeight; this.#markSeen(); return; }
+    if (this.#atEnd) { this.bottom(); return; }
     if (anchor?.node.isConnected) this.scroll.scrollTop += anchor.node.getBoundingClientRect().top - anchor.top;
     const fresh = this.log.querySelectorAll("[data-seq]");
     const number = new Set([...fresh].map((node) => Number(node.dataset.seq)).filter((seq) => seq > this.#seen)).size;
