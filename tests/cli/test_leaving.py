@@ -117,9 +117,11 @@ def dies(state: Path, request: int | str, moment: Moment) -> Body:
 
         with reached(state) as path:
             server = await asyncio.start_unix_server(answer, path)
-        ready()
-        await fate.over.wait()
+        if not fate.over.is_set():
+            ready()
+            await fate.over.wait()
         server.close()  # its socket stays, as of a process that was killed
+        ready()
         for task in talks:
             task.cancel()
         await asyncio.gather(*talks, return_exceptions=True)
