@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from fledge import Fledge, run_sync
 from fledge.cli.where import where
-from fledge.core.keys import project_key
+from fledge.core.keys import project_key, short_id
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, last_text
-from fledge.testing import ScriptedModel
+from fledge.models.scripted import Answer, echo, last_text
+from fledge.testing import ScriptedModel, SeededIds
 from tests.cli import command, holding
 from tests.cli.chat_server import talk
 from tests.cli.command import Done, name_in, session_of
@@ -234,6 +235,28 @@ def test_last_and_numbers_mean_runs_of_this_project_alone(fledge: In, folders: t
         done = fledge(other, verb, word)
         assert (done.returncode, done.stdout, done.stderr) == (1, "", "fledge: there are no subagents here\n")
     assert fledge(one, "kill", word).stdout == "killed 1\n"
+
+
+class Digits(SeededIds):
+    """Ids that begin with digits alone, as one of 43 does."""
+
+    def unique(self) -> str:
+        return f"{int(super().unique()[:8], 16):010d}"[-8:] + super().unique()[8:]
+
+
+def test_a_run_is_found_by_an_id_of_digits_wherever_it_was_started(
+    fledge: In, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    async def spawn(fl: Fledge) -> str:
+        run = await fl.spawn("dig")
+        await run
+        return short_id(run.run_id)
+
+    short = run_sync(spawn, tmp_path / "state", model=ScriptedModel(echo), config={}, ids=Digits())
+    assert short.isdecimal()
+    for folder in folders:
+        for verb in ("info", "log"):
+            assert "dig" in fledge(folder, verb, short).stdout
 
 
 def test_events_and_words_go_to_the_conversation_of_this_folder(fledge: In, folders: tuple[Path, Path]) -> None:

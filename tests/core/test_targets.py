@@ -148,7 +148,11 @@ def test_two_words_mean_every_run(word: str, is_all: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "is_place"), [("last", True), (" LAST ", True), ("2", True), ("#2", True), ("lasting", False), ("", False)]
+    ("word", "is_place"),
+    [
+        *[("last", True), (" LAST ", True), ("2", True), ("#2", True), ("12345", True)],
+        *[("lasting", False), ("", False), ("123456", False), ("#12345", False), ("12345678", False)],
+    ],
 )
 def test_numbers_and_last_mean_a_place_in_a_list(word: str, is_place: bool) -> None:
     assert is_position(word) == is_place

@@ -34,7 +34,7 @@ def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) ->
     if token == LAST:
         return (rows or below)[-1]
     number = token.removeprefix("#")
-    if number.isdecimal() and (len(token) < SHORTEST_ID or int(number) <= len(rows)):
+    if number.isdecimal() and (is_position(token) or int(number) <= len(rows)):
         return _numbered(int(number), rows)
     if ":" in token:
         found = next((row for row in (*rows, *below) if row.key.casefold() == token), None)
@@ -57,9 +57,10 @@ def is_everybody(target: str) -> bool:
 
 
 def is_position(word: str) -> bool:
-    """True of words for a place in the list of a session's own runs: a number, with or without `#`, or `last`."""
+    """True of words for a place in the list of a session's own runs: a number, with or without `#`, or `last`. So many
+    digits that they may be the beginning of a run id are none."""
     token = word.strip().casefold()
-    return token == LAST or token.removeprefix("#").isdecimal()
+    return token == LAST or (token.removeprefix("#").isdecimal() and len(token) < SHORTEST_ID)
 
 
 def _numbered(number: int, rows: Sequence[ChildRow]) -> ChildRow:
