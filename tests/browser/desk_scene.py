@@ -38,11 +38,19 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class Gates:
+    """What agents wait for."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.deleted = asyncio.Event()
+
+
 class Scene:
     """A gateway and what its agents are waiting for."""
 
-    def __init__(self, server: Server, release: asyncio.Event) -> None:
-        self.server, self._release = server, release
+    def __init__(self, server: Server, gates: Gates) -> None:
+        self.server, self._gates = server, gates
         self.address, self.token = server.address, server.token
 
     def call(self, method: str, **params: object) -> Any:
@@ -50,7 +58,7 @@ class Scene:
 
     def go_on(self) -> None:
         """Let everything go on that waits."""
-        self.server.loop.call_soon_threadsafe(self._release.set)
+        self.server.loop.call_soon_threadsafe(self._gates.release.set)
 
     def say(self, words: str, session: str = "main") -> None:
         """Say something to a conversation; nobody waits for the answer."""
@@ -69,6 +77,19 @@ class Scene:
         self.until(lambda tx: True if key in tx.runs.awaiting() else None)
         return key
 
+    def lose(self, label: str, words: str) -> str:
+        """Have a result find nobody: its conversation is deleted before it is there. Answers the session key of its
+        run."""
+        deleted = self._gates.deleted
+        self.server.loop.call_soon_threadsafe(deleted.clear)
+        self.call("sessions.open", session="gone")
+        run = self.call("runs.spawn", task=f"late {words}", label=label, requester="agent:main:gone")
+        self.call("sessions.delete", session="gone")
+        self.server.loop.call_soon_threadsafe(deleted.set)
+        key = str(run["childSessionKey"])
+        self.until(lambda tx: next((True for row in tx.inbox.undelivered() if key in row.key), None))
+        return key
+
     def until(self, finds: Callable[[Tx], T | None]) -> T:
         """What `finds` finds in the store, now or soon."""
         found = self.server.do(self.server.desk.fl.until(finds, timeout=20))
@@ -76,9 +97,9 @@ class Scene:
         return cast(T, found)
 
 
-def obeying(release: asyncio.Event) -> Any:
+def obeying(gates: Gates) -> Any:
     """A script: `call TOOL JSON` is that call, `say WORDS` is said, `wait`, alone or before one of these, goes on
-    once it is released."""
+    once it is released; `late WORDS` is said once its conversation is deleted."""
 
     async def answer(request: Request) -> Answer:
         return await obey(last_text(request).strip())
@@ -94,8 +115,11 @@ def obeying(release: asyncio.Event) -> Any:
             case "spawn":
                 return ScriptedReply("", (use("sessions_spawn", **msgspec.json.decode(rest)),))
             case "wait":
-                await release.wait()
+                await gates.release.wait()
                 return await obey(rest or "say I waited")
+            case "late":
+                await gates.deleted.wait()
+                return ScriptedReply(rest)
         return ScriptedReply(f"heard: {words[:60]}")
 
     return answer
@@ -104,10 +128,10 @@ def obeying(release: asyncio.Event) -> Any:
 @contextmanager
 def scene(folder: Path, settings: dict[str, Any] | None = None) -> Iterator[Scene]:
     """A gateway of that kind, as long as the block lasts."""
-    release = asyncio.Event()
-    model = ScriptedModel(obeying(release))
+    gates = Gates()
+    model = ScriptedModel(obeying(gates))
     with serving(folder / "state", model, settings or SETTINGS) as server:
-        one = Scene(server, release)
+        one = Scene(server, gates)
         try:
             yield one
         finally:

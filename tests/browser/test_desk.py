@@ -36,22 +36,12 @@ def look(person: Person, view: str) -> Page:
     return person.page
 
 
-def lose(desk: Scene, label: str, words: str) -> str:
-    """A result that finds nobody: its conversation is deleted. Answers the session key of its run."""
-    desk.call("sessions.open", session="gone")
-    run = desk.call("runs.spawn", task=f"say {words}", label=label, requester="agent:main:gone")
-    desk.call("sessions.delete", session="gone")
-    key = str(run["childSessionKey"])
-    desk.until(lambda tx: next((True for row in tx.inbox.undelivered() if key in row.key), None))
-    return key
-
-
 # ---- undelivered
 
 
 @proves("8.page.8", "An undelivered result says for whom it was, why it did not arrive and how long it is kept")
 def test_a_result_that_found_nobody_says_for_whom_why_and_how_long_it_is_kept(browser: Browser, desk: Scene) -> None:
-    key = lose(desk, "finder", "the **found** thing\n\n" + "\n\n".join(f"paragraph {n}" for n in range(40)))
+    key = desk.lose("finder", "the **found** thing\n\n" + "\n\n".join(f"paragraph {n}" for n in range(40)))
     with sitting(browser, desk) as person:
         page = look(person, "undelivered")
         card = person.see("#undelivered-cards .card", "finder")
@@ -70,7 +60,7 @@ def test_a_result_that_found_nobody_says_for_whom_why_and_how_long_it_is_kept(br
 def test_results_are_given_to_another_conversation_offered_again_and_dismissed(browser: Browser, desk: Scene) -> None:
     desk.call("send", session="other", message="hi")
     for label in ("first", "second", "third"):
-        lose(desk, label, f"words of {label}")
+        desk.lose(label, f"words of {label}")
     with sitting(browser, desk) as person:
         page = look(person, "undelivered")
         first, second, third = (
@@ -96,7 +86,7 @@ def test_results_are_given_to_another_conversation_offered_again_and_dismissed(b
 
 
 def test_a_long_result_can_still_be_read_whole_after_it_was_dismissed(browser: Browser, desk: Scene) -> None:
-    lose(desk, "finder", "\n\n".join(f"paragraph {n}" for n in range(40)))
+    desk.lose("finder", "\n\n".join(f"paragraph {n}" for n in range(40)))
     with sitting(browser, desk) as person:
         look(person, "undelivered")
         card = person.see("#undelivered-cards .card", "finder")
@@ -108,7 +98,7 @@ def test_a_long_result_can_still_be_read_whole_after_it_was_dismissed(browser: B
 
 
 def test_a_result_that_finds_nobody_again_comes_back(browser: Browser, desk: Scene) -> None:
-    key = lose(desk, "finder", "found")
+    key = desk.lose("finder", "found")
     tries = desk.call("undelivered.list")[0]["tries"]
     with sitting(browser, desk) as person:
         page = look(person, "undelivered")
@@ -226,7 +216,7 @@ VIEWS = {"you": "For you", "undelivered": "Undelivered", "agents": "Agents", "he
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A scene with something in every view, hostile words among it."""
     with scene(tmp_path_factory.mktemp("busy")) as one:
-        lose(one, "<i>finder</i>", f"# {HOSTILE}\n\n" + "long " * 200)
+        one.lose("<i>finder</i>", f"# {HOSTILE}\n\n" + "long " * 200)
         one.ask("exec", command=f"git status {HOSTILE} {'x' * 300}", timeout_seconds=30)
         one.ask("exec", "second", command="git status")
         one.ask("write", "third", path="a" * 200, content=HOSTILE)
@@ -274,7 +264,7 @@ def test_every_part_that_opens_and_every_empty_view_is_sound(
             card.get_by_role("button", name=name).click()
         expect(page.locator("#waiting .answered")).to_have_count(1)
         assert_sound(page)
-        lose(desk, "finder", "found")
+        desk.lose("finder", "found")
         page.goto(f"{desk.address}/#/undelivered")
         page.get_by_role("button", name="To a conversation …").click()
         expect(page.get_by_role("dialog")).to_be_visible()

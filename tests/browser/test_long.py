@@ -18,7 +18,7 @@ from fledge.models.base import Request
 from fledge.models.scripted import Answer, ScriptedReply, last_text, use
 from fledge.testing import ScriptedModel
 from tests.browser.browsing import Person, browsing, sitting
-from tests.browser.desk_scene import Scene
+from tests.browser.desk_scene import Gates, Scene
 from tests.effort import SOAK
 from tests.gateway.serving import serving
 
@@ -68,7 +68,7 @@ def busy(tmp_path: Path) -> Iterator[Scene]:
         return ScriptedReply("", (use("read", path=f"{name}.txt"),))
 
     with serving(tmp_path / "state", ScriptedModel(script), SETTINGS) as server:
-        one = Scene(server, asyncio.Event())
+        one = Scene(server, Gates())
         for number in range(AT_WORK):
             one.call("runs.spawn", task="step on", label=f"stepper {number}")
         one.call("runs.spawn", task="ask first", label="asker")

@@ -106,17 +106,22 @@ def reading_later(page: Page) -> Iterator[None]:
     """What the page reads from here on it reads after the block: an answer is taken only once nothing is pressed, and
     one that says too little would be the only one until then."""
     kept: list[Route] = []
+    is_over = False
 
     def keep(route: Route) -> None:
-        kept.append(route)
+        if is_over:
+            route.continue_()
+        else:
+            kept.append(route)
 
     page.route("**/rpc", keep)
     while page.evaluate("window.underWay") > len(kept):
         pass
     yield
-    page.unroute("**/rpc", keep)
+    is_over = True
     for route in kept:
         route.continue_()
+    page.unroute("**/rpc", keep)  # once nothing is kept: it may let go by itself what is
 
 
 @contextmanager
@@ -549,25 +554,15 @@ def test_a_plan_is_approved_though_a_question_above_it_is_answered_elsewhere(bro
         assert key not in {one["sessionKey"] for one in desk.call("plans.list")}
 
 
-def lose(desk: Scene, label: str) -> str:
-    """A result that finds nobody; answers the session key of its run."""
-    desk.call("sessions.open", session="gone")
-    run = desk.call("runs.spawn", task=f"say words of {label}", label=label, requester="agent:main:gone")
-    desk.call("sessions.delete", session="gone")
-    key = str(run["childSessionKey"])
-    desk.until(lambda tx: next((True for row in tx.inbox.undelivered() if key in row.key), None))
-    return key
-
-
 @proves("8.page.30")
 @proves("8.page.31")
 def test_what_is_worth_a_look_is_pressed_and_keeps_the_focus_though_more_comes(browser: Browser, desk: Scene) -> None:
-    lose(desk, "first")
+    desk.lose("first", "words of first")
     with looking(browser, desk, "you") as person:
         page = person.page
         link = page.locator(".card.look").get_by_role("link", name="Look", exact=True)
         with focused(page, link):
-            lose(desk, "second")
+            desk.lose("second", "words of second")
             person.see(".card.look", "2 results undelivered")
         with pressed(page, link):
             desk.ask("write", path="one.txt", content="1")
@@ -610,7 +605,7 @@ def test_a_rule_is_revoked_and_keeps_the_focus_though_another_one_is_made(browse
 def test_an_undelivered_result_is_dismissed_and_keeps_the_focus_though_it_is_tried_again_elsewhere(
     browser: Browser, desk: Scene
 ) -> None:
-    key = lose(desk, "finder")
+    key = desk.lose("finder", "words of finder")
 
     def again() -> int:
         """Have it tried once more, elsewhere; answers how often that was."""

@@ -348,9 +348,7 @@ def test_a_plan_that_was_replaced_meanwhile_is_not_approved_unseen(browser: Brow
 @proves("8.page.6", "For you names what is stuck or undelivered, and what a person can do")
 def test_what_does_not_move_is_named_with_what_a_person_can_do(browser: Browser, desk: Scene) -> None:
     desk.call("runs.spawn", task="wait", label="collector")
-    desk.call("send", session="spike", message="hi")
-    desk.call("runs.spawn", task="say lost words", label="lost one", requester="agent:main:spike")
-    desk.call("sessions.delete", session="spike")
+    desk.lose("lost one", "lost words")
     with sitting(browser, desk) as person:
         page = look(person)
         stuck = person.see(".card.look", "collector")
