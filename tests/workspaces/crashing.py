@@ -2,8 +2,7 @@
 
 For every n a forked process works and exits, at once and without cleanup, before its n-th change; then the removal is
 asked for again, as after a restart, and nothing may be left: no folder, no record, no branch. Prints how many n there
-were; every other n, all of them if `FLEDGE_SOAK` is set. Run as
-`python -m tests.workspaces.crashing make|remove FOLDER`.
+were. Run as `python -m tests.workspaces.crashing make|remove FOLDER`.
 """
 
 import os
@@ -45,10 +44,10 @@ def ends_before(nth: int, act: Callable[[], object]) -> bool:
 
 def main(act: str, folder: Path) -> int:
     """How many places there were to crash at."""
-    nth = -1
+    nth = 0
     is_over = False
     while not is_over:
-        nth += 1 if "FLEDGE_SOAK" in os.environ else 2
+        nth += 1
         root, repo = folder / "state", folder / "repo"
         root.mkdir(parents=True)
         make_small_repository(repo)

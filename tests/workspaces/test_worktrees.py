@@ -407,6 +407,17 @@ def test_links_in_a_worktree_lead_nowhere_when_it_is_removed(root: Path, repo: P
     assert (outside / "file").read_text() == "precious"
 
 
+@pytest.mark.parametrize("said", ["", "{", '{"repository": 1}'])
+def test_one_whose_record_cannot_be_read_stays_while_its_files_are_there(root: Path, repo: Path, said: str) -> None:
+    work = make_worktree(root, LEAF, repo)
+    (root / f"{LEAF}.json").write_text(said)
+    assert not remove_worktree(root, LEAF)
+    assert (work / "readme.md").exists()
+    shutil.rmtree(root / LEAF)
+    assert remove_worktree(root, LEAF)
+    assert os.listdir(root / "worktrees") == []
+
+
 # ---- crashes ---------------------------------------------------------------------------------------------------------
 
 

@@ -281,14 +281,19 @@ def remove_worktree(root: Path, leaf: str) -> bool:
     Work is files in `_changed`, commits that no other branch has, a HEAD that is not the branch's tip, and everything
     if that cannot be found out. Removing a worktree that is gone already is fine.
     """
-    record = record_of(root, leaf)
+    record, place = record_of(root, leaf), root / leaf
+    is_complete = (root / f"{leaf}{READY}").exists()
+    if record is None and is_complete and place.is_dir():
+        return False  # the record was whole once
     if record is None:
         folders.remove_folder(root, leaf)  # nothing was made in it yet
+        for suffix in (READY, RECORD):
+            folders.remove_beside(root, leaf, suffix)  # a crash may have left an empty record
         return True
-    place, repository = root / leaf, Path(record.repository)
+    repository = Path(record.repository)
     branch = f"refs/heads/{record.branch}"
     tip = answer(repository, "rev-parse", "--verify", "--quiet", branch) if repository.is_dir() else None
-    if (root / f"{leaf}{READY}").exists() and _holds_work(place, repository, record, tip):
+    if is_complete and _holds_work(place, repository, record, tip):
         return False
     folders.put_aside(root, leaf, GONE)
     folders.remove_folder(root, f"{leaf}{GONE}")
