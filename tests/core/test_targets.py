@@ -90,6 +90,12 @@ def test_unknown_and_ambiguous_words_each_say_so(word: str, rows: list[ChildRow]
     assert refused.value.reason == words
 
 
+@pytest.mark.parametrize("mark", ["", "#"])
+def test_more_digits_than_python_reads_are_no_number(mark: str) -> None:
+    with pytest.raises(NotFound, match=f"no subagent '{mark}9999"):
+        pick(mark + "9" * 5000, ROWS)
+
+
 def test_exactly_five_candidates_are_all_named() -> None:
     with pytest.raises(NotFound) as refused:
         pick("twin", [row(str(n), "twin", f"{n}") for n in range(5)])

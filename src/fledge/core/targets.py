@@ -7,7 +7,7 @@ number and label that would mean each of them, and by run id only where those wo
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fledge.core.keys import is_called, short_id
+from fledge.core.keys import SHORT_CHARS, is_called, short_id
 from fledge.core.prompts import ChildRow, flattened, in_list_order
 from fledge.errors import NotFound
 
@@ -34,7 +34,7 @@ def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) ->
     if token == LAST:
         return (rows or below)[-1]
     number = token.removeprefix("#")
-    if number.isdecimal() and (is_position(token) or int(number) <= len(rows)):
+    if number.isdecimal() and (is_position(token) or (len(token) <= SHORT_CHARS and int(number) <= len(rows))):
         return _numbered(int(number), rows)
     if ":" in token:
         found = next((row for row in (*rows, *below) if row.key.casefold() == token), None)
