@@ -126,6 +126,7 @@ def test_steer_and_kill_reach_the_one_that_is_meant(tmp_path: Path) -> None:
         killed = await desk("subagents", action="kill", target="ears")
         assert (killed["status"], len(killed["killed"])) == ("ok", 1)
         assert (await desk("subagents", action="kill", target="nobody"))["error"] == "no subagent 'nobody'"
+        assert (await desk("subagents", action="kill", target="9" * 5000))["error"].startswith("no subagent '999")
 
     play(tmp_path, body)
 
