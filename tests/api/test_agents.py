@@ -1,6 +1,7 @@
 """Agents as values: what they are told and may use, who may spawn them, what a restart without them does."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, last_text, use
 from fledge.runtime.base import Work
 from fledge.runtime.callable import CallableRuntime
+from fledge.runtime.tool_choice import SESSION_TOOLS
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.statements import proves
@@ -200,6 +202,50 @@ def test_a_function_of_one_run_works_and_a_name_that_is_taken_is_refused(place: 
         assert len(await fl.runs()) == 2
 
     place.act(body, ScriptedModel(script))
+
+
+BUILT_IN = sorted(SESSION_TOOLS | {"exec", "bash", "Read", "write", "edit", "list", "grep", "web_fetch"})
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_tool_with_the_name_of_a_built_in_one_is_refused_wherever_it_is_given(name: str, place: Place) -> None:
+    mine = fledge.tool(name=name)(count_letters.function)
+    refused = re.escape(f"must not have the name of a built-in tool (got '{name}')")
+
+    async def body(fl: fledge.Fledge) -> None:
+        with pytest.raises(fledge.BadInput, match=f"^tools: {refused}"):
+            await fl.spawn("Count", tools=[mine])
+        assert await fl.runs() == []
+
+    place.act(body)
+    with pytest.raises(fledge.BadInput, match=f"^tools: {refused}"):
+        place.act(body, tools=[mine])
+    with pytest.raises(fledge.BadInput, match=rf"^agents\.judge\.tools: {refused}"):
+        place.act(body, agents=[fledge.Agent("judge", tools=[mine])])
+
+
+def test_two_tools_of_one_name_are_refused_at_open(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        raise AssertionError("it was opened")
+
+    for second in (shout, fledge.tool(name="Shout")(count_letters.function)):
+        with pytest.raises(fledge.BadInput, match="^tools: must not have two tools of one name"):
+            place.act(body, tools=[shout, second])
+
+
+def test_the_names_that_no_tool_of_a_program_may_have_are_those_of_all_built_in_tools(place: Place) -> None:
+    asked: list[set[str]] = []
+
+    def note(request: Request) -> str:
+        asked.append({one.name for one in request.tools})
+        return "done"
+
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session().send("Hello")
+
+    place.act(body, ScriptedModel(note))
+    assert asked[0] - {name.lower() for name in BUILT_IN} <= {"web_search"}
+    assert {"sessions_spawn", "sessions_send", "agents_list", "subagents"} <= asked[0]
 
 
 def test_an_agent_that_was_not_given_to_open_is_refused(place: Place) -> None:

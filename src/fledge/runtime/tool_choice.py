@@ -26,6 +26,22 @@ ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need approval by default, without a sandbox."""
 
 
+SESSION_TOOLS = frozenset(
+    {
+        "agents_list",
+        "session_status",
+        "sessions_history",
+        "sessions_list",
+        "sessions_send",
+        "sessions_spawn",
+        "sessions_subagent_remove",
+        "sessions_yield",
+        "subagents",
+    }
+)
+"""Names of the tools that work on sessions. They are made with the engine, later than a program's tools are checked."""
+
+
 MAKING_TOOLS = frozenset({"write", "edit", "exec"})
 """Tools that can create files."""
 
@@ -98,6 +114,8 @@ class ToolChoice:
     ) -> None:
         self._config = config
         self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
+        self._built_in = SESSION_TOOLS | {"exec"} | {tool_name(one.name) for one in usual}
+        self._check_own(own)
         self._own_tools = (*usual, *own)
         self._for_all = frozenset(tool_name(one.name) for one in own)
         """Names of the program's functions for all agents."""
@@ -110,6 +128,19 @@ class ToolChoice:
         self._tools: dict[Box, ToolSet] = {}
         self.tools_in = lru_cache(POSITIONS)(self._find)
         """The tools of a position, cached: each turn asks."""
+
+    def _check_own(self, own: Iterable[Tool]) -> None:
+        """Raise `BadInput` if two of the program's tools have one name, or one has the name of a built-in tool."""
+        names: set[str] = set()
+        for one in own:
+            self._check_name(one, "tools")
+            if tool_name(one.name) in names:
+                raise BadInput("tools", "must not have two tools of one name", one.name)
+            names.add(tool_name(one.name))
+
+    def _check_name(self, one: Tool, field: str) -> None:
+        if tool_name(one.name) in self._built_in:
+            raise BadInput(field, "must not have the name of a built-in tool", one.name)
 
     @property
     def has_sandbox(self) -> bool:
@@ -139,6 +170,7 @@ class ToolChoice:
         taken = {tool_name(one.name): one for one in self._own_tools} | self._brought
         for one in functions:
             name = tool_name(one.name)
+            self._check_name(one, field)
             if name in taken and not _is_same(taken[name], one):
                 raise BadInput(field, "must have a name that no other tool has", one.name)
             if name not in self._for_all:
