@@ -1,4 +1,5 @@
-"""Reading a state folder of OpenClaw: its runs (`subagents/runs.json`, versions 1 and 2) and its transcripts.
+"""Reading a state folder of OpenClaw: its runs (`subagents/runs.json`, versions 1 and 2, or the older
+`subagent-registry.json`, a map of runs without a version) and its transcripts.
 
 The files are another system's: every field may be missing or wrong, and they may be JSON5. A row, file or line that
 makes no sense is skipped, and the result says so; a registry that cannot be read is refused. Nothing is written there,
@@ -20,6 +21,7 @@ from fledge.core.run import Failed, Instant, Killed, Ok, Outcome, TimedOut, Unkn
 from fledge.core.transcript import CallEntry, Replied, Spoken
 from fledge.errors import BadInput
 
+OLD_REGISTRY = "subagent-registry.json"
 MAX_REGISTRY = 256 * 1024 * 1024
 MAX_JSON5 = 4 * 1024 * 1024
 """JSON5 is read at about 150 000 characters a second."""
@@ -79,14 +81,7 @@ class Past(Struct, frozen=True):
 def read_past(folder: Path) -> Past:
     """All that can be read of the folder; of several rows for one child or run id the newest. Refused: a folder without
     a registry, or with one of another version or form."""
-    path = folder / "subagents" / "runs.json"
-    registry = _document(path)
-    version = registry.get("version")
-    if version not in (1, 2):
-        raise BadInput(str(path), "must be a registry of version 1 or 2", version)
-    rows = registry.get("runs")
-    if not isinstance(rows, Mapping):
-        raise BadInput(str(path), "must hold an object of runs")
+    rows = _rows(folder)
     readable = [run for run_id, row in rows.items() if (run := _run(str(run_id), row)) is not None]
     found: dict[str, PastRun] = {}
     ids: set[str] = set()
@@ -103,6 +98,22 @@ def read_past(folder: Path) -> Past:
         superseded=len(readable) - len(found),
         skipped=skipped,
     )
+
+
+def _rows(folder: Path) -> Mapping[str, object]:
+    """The rows of the newest kind of registry in the folder, by run id."""
+    places = (folder / "subagents" / "runs.json", folder / "subagents" / OLD_REGISTRY, folder / OLD_REGISTRY)
+    path = next((place for place in places if place.exists()), places[0])
+    registry = _document(path)
+    if path.name == OLD_REGISTRY and "version" not in registry:
+        rows: object = registry.get("runs", registry)
+    elif (version := registry.get("version")) in (1, 2):
+        rows = registry.get("runs")
+    else:
+        raise BadInput(str(path), "must be a registry of version 1 or 2", version)
+    if not isinstance(rows, Mapping):
+        raise BadInput(str(path), "must hold an object of runs")
+    return rows
 
 
 def _age(run: PastRun) -> tuple[Instant, Instant, Instant]:
@@ -204,17 +215,14 @@ def conversation_key(requester: str) -> str:
 
 def _parents_first(runs: Mapping[str, PastRun]) -> Iterator[PastRun]:
     done: set[str] = set()
-
-    def visit(run: PastRun, above: frozenset[str]) -> Iterator[PastRun]:
-        parent = runs.get(conversation_key(run.requester))
-        if parent is not None and parent.key not in done and parent.key not in above:
-            yield from visit(parent, above | {run.key})
-        if run.key not in done:
-            done.add(run.key)
-            yield run
-
     for run in sorted(runs.values(), key=lambda run: (run.created_at, run.key)):
-        yield from visit(run, frozenset())
+        above: list[PastRun] = []
+        parent: PastRun | None = run
+        while parent is not None and parent.key not in done:
+            done.add(parent.key)
+            above.append(parent)
+            parent = runs.get(conversation_key(parent.requester))
+        yield from reversed(above)
 
 
 def _text(row: Mapping[str, object], key: str) -> str:

@@ -229,7 +229,7 @@ def test_two_tools_of_one_name_are_refused_at_open(place: Place) -> None:
         raise AssertionError("it was opened")
 
     for second in (shout, fledge.tool(name="Shout")(count_letters.function)):
-        with pytest.raises(fledge.BadInput, match="^tools: must not have two tools of one name"):
+        with pytest.raises(fledge.BadInput, match=r"^tools: must not have two tools of one name"):
             place.act(body, tools=[shout, second])
 
 

@@ -231,6 +231,29 @@ def test_a_ring_of_requesters_ends(tmp_path: Path) -> None:
     assert {run.key for run in read_past(tmp_path).runs} == {A, B}
 
 
+def test_a_chain_of_thousands_of_requesters_is_read_parents_first(tmp_path: Path) -> None:
+    (tmp_path / "subagents").mkdir()
+    keys = [f"agent:main:subagent:{n:08d}-0000-4000-8000-000000000000" for n in range(5000)]
+    runs = {
+        key: row(key, runId=key, requesterSessionKey=above) for above, key in zip([MAIN, *keys], keys, strict=False)
+    }
+    (tmp_path / "subagents" / "runs.json").write_text(json.dumps({"version": 2, "runs": dict(reversed(runs.items()))}))
+    assert [run.key for run in read_past(tmp_path).runs] == keys
+
+
+@pytest.mark.parametrize("place", ["subagents", "."])
+@pytest.mark.parametrize("wrap", [False, True], ids=["map", "runs"])
+def test_an_older_registry_without_a_version_is_imported(place: str, wrap: bool, tmp_path: Path) -> None:
+    rows = {"run-a": row(A, label="orchestrator"), "run-b": row(B, requesterSessionKey=A), "nonsense": 5}
+    folder = tmp_path / "claw" / place
+    folder.mkdir(parents=True)
+    (folder / "subagent-registry.json").write_text(json.dumps({"runs": rows} if wrap else rows))
+    done = fledge("import", "openclaw", str(tmp_path / "claw"), "--state", str(tmp_path / "state"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("imported 2 runs and 0 conversations")
+    assert done.stdout.splitlines()[1:] == ["skipped: 1 rows made no sense"]
+
+
 def test_a_registry_cannot_name_a_transcript_outside_its_folder(claw: Path) -> None:
     assert set(read_past(claw).transcripts) == {MAIN, B}
 
