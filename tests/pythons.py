@@ -49,8 +49,8 @@ def passes(version: str, python: Path) -> bool:
     print(f"Python {version} ({python})", flush=True)
     if not (environment / "bin" / "pytest").exists():
         subprocess.run([python, "-m", "venv", environment], check=True)
-        install = [environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", "."]
-        subprocess.run([*install, "pytest>=8,<9", "hypothesis>=6.100"], cwd=ROOT, check=True)
+        pip = [str(environment / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", "--editable", "."]
+        subprocess.run([*pip, "pytest>=8,<9", "hypothesis>=6.100"], cwd=ROOT, check=True)
     return subprocess.run([environment / "bin" / "pytest", "tests/core"], cwd=ROOT).returncode == 0
 
 

@@ -1,6 +1,7 @@
 """Opening a folder: what may be given, what is refused by name, who may have it; the public names and their cost."""
 
 import asyncio
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from bench.measure import children_cpu_s
 
 import fledge
+from fledge.client.opening import OpenOptions
 from fledge.models.scripted import echo
 from fledge.runtime.base import Work
 from fledge.testing import InlineStore, ScriptedModel
@@ -44,6 +46,11 @@ def test_these_are_the_public_names() -> None:
 def test_every_public_name_comes_from_where_it_is_said_to() -> None:
     listed = [name for names in fledge._HOMES.values() for name in names]
     assert sorted([*listed, "__version__"]) == sorted(fledge.__all__)
+
+
+def test_run_sync_takes_the_options_of_open_by_name_and_type() -> None:
+    own = {name: one.annotation for name, one in inspect.signature(fledge.open).parameters.items() if name != "state"}
+    assert OpenOptions.__annotations__ == own
 
 
 def test_the_package_says_that_it_is_typed() -> None:

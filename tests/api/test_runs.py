@@ -3,7 +3,7 @@
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import msgspec
 import pytest
@@ -319,10 +319,68 @@ def test_a_condition_of_nonsense_is_refused_by_name(place: Place, at_least: int)
     place.act(body)
 
 
+def test_a_kill_of_an_ended_run_answers_that_there_was_nothing_to_end(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Say hello")
+        assert (await run).ok
+        assert not await run.kill()
+        assert (await run).ok
+        slow = await fl.spawn("Wait for me")
+        assert await slow.kill()
+        assert not await slow.kill()
+
+    place.act(body)
+
+
+@pytest.mark.parametrize("name", ["text", "value", "status", "ok", "unwrap", "stats"])
+def test_a_handle_asked_for_a_part_of_its_result_says_to_await_it(name: str, place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Say hello")
+        with pytest.raises(AttributeError, match=rf"its result has: await it, as in `\(await run\)\.{name}`"):
+            getattr(run, name)
+        assert not hasattr(run, "colour")
+
+    place.act(body)
+
+
+def test_an_open_fledge_shows_its_folder_and_that_it_is_open(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> fledge.Fledge:
+        assert repr(fl) == f"<fledge {str(place.folder)!r}: open>"
+        return fl
+
+    assert repr(place.act(body)) == f"<fledge {str(place.folder)!r}: closed>"
+    assert repr(fledge.open(place.folder, config={})) == f"<fledge {str(place.folder)!r}: not open yet>"
+
+
+def test_gathered_runs_of_one_type_and_decorated_tools_keep_their_types(place: Place) -> None:
+    """mypy reads the types: `make check` fails if one is lost."""
+
+    @fledge.tool
+    async def count(text: str) -> int:
+        return len(text)
+
+    @fledge.tool(read_only=True)
+    def halve(n: int, *, down: bool = True) -> float:
+        return n // 2 if down else n / 2
+
+    async def body(fl: fledge.Fledge) -> None:
+        spawned = [await fl.spawn("7", output_type=int), await fl.spawn("7", output_type=int)]
+        results = await fl.gather(spawned)
+        assert assert_type(results, list[fledge.Result[int]]) == await fl.gather([one.run_id for one in spawned])
+        coming = (fl.spawn("7", output_type=int) for _ in range(2))
+        assert assert_type([one.unwrap() for one in await fl.gather(coming)], list[int]) == [7, 7]
+        assert assert_type(await count("abc"), int) == 3
+        assert assert_type(halve(3, down=False), float) == 1.5
+        with pytest.raises(TypeError):
+            halve("3")  # type: ignore[arg-type]
+
+    place.act(body, ScriptedModel(lambda _: "7"))
+
+
 def test_gathering_what_is_no_run_is_refused(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         with pytest.raises(fledge.BadInput, match=r"^runs: "):
-            await fl.gather([3])  # type: ignore[list-item]
+            await fl.gather([3])  # type: ignore[arg-type]
         with pytest.raises(fledge.NotFound, match="no run 'nobody'"):
             await fl.gather(["nobody"])
 

@@ -74,7 +74,7 @@ SHARED: dict[type, dict[str, set[str]]] = {
         "retry": {"_take_up"},
         "dismiss": {"_take_up"},
     },
-    GuestHandle: {"events": {"_feed", "_moves", "_look"}},
+    GuestHandle: {"events": {"_feed", "_moves", "_look"}, "kill": {"_kill"}},
     GuestConversation: {
         "send": {"_deadline", "_say", "_answer"},
         "post": {"_say"},

@@ -49,9 +49,7 @@ def test_no_public_docstring_hides_who_does_what() -> None:
 
 def test_the_page_shows_signature_docstring_example_and_fields() -> None:
     page = reference_page.page()
-    assert (
-        "### fledge.run_sync\n\n```python\nrun_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path" in page
-    )
+    assert "### fledge.run_sync\n\n```python\nrun_sync(\n    main: Callable[[Fledge], Awaitable[T]],\n" in page
     assert "#### Handle.kill\n\n```python\nawait kill() -> Killing\n```" in page
     assert "```pycon\n>>> run = await fl.spawn(" in page
     assert "| `idempotency_key` | `str` | Spawning again with the same key returns the same run. |" in page

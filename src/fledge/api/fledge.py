@@ -176,6 +176,14 @@ class Fledge:
         """True once `on_approval` was called: a function of this program answers the questions that wait for a
         person."""
 
+    def __repr__(self) -> str:
+        return f"<fledge {str(self.state)!r}: {self._standing()}>"
+
+    def _standing(self) -> str:
+        if self._store is None:
+            return "not open yet"
+        return "open" if self._engine is not None else "closed"
+
     async def __aenter__(self) -> Self:
         """Open the folder and, if this process drives it, continue the unfinished work in it."""
         parts = self._parts
@@ -378,6 +386,24 @@ class Fledge:
             return key, tx.runs.spec(key).label
 
         return await self.engine.store.read(look)
+
+    @overload
+    async def gather(
+        self,
+        runs: Iterable[Handle[T] | Awaitable[Handle[T]]],
+        *,
+        at_least: int | Literal["all", "any"] = ...,
+        timeout: float | None = ...,
+    ) -> list[Result[T]]: ...
+
+    @overload
+    async def gather(
+        self,
+        runs: Iterable[Which | Awaitable[Handle[Any]]],
+        *,
+        at_least: int | Literal["all", "any"] = ...,
+        timeout: float | None = ...,
+    ) -> list[Result[Any]]: ...
 
     async def gather(
         self,

@@ -5,7 +5,7 @@ A handle has no state of its own: all handles on a run give the same answers, an
 """
 
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from fledge.api import views
 from fledge.api.streams import Hearing, Moves, RunEvent, RunLook, run_events
@@ -13,6 +13,7 @@ from fledge.api.values import Plan, Result, RunInfo, quoted
 from fledge.core.figures import duration
 from fledge.core.run import Instant
 from fledge.core.value import Value
+from fledge.errors import Refused
 from fledge.orchestrator import control
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Changes, Engine, deadline
@@ -69,6 +70,12 @@ class Handle(Generic[T]):
 
     def __repr__(self) -> str:
         return shown(self.label, self.run_id, self._seen, self._engine.clock.now())
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say where the attribute is that a handle does not have."""
+        if name in Result.__struct_fields__ or hasattr(Result, name):
+            raise AttributeError(f"a handle has no {name!r}, its result has: await it, as in `(await run).{name}`")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __await__(self) -> Generator[Any, None, Result[T]]:
         return self.result().__await__()
@@ -189,14 +196,24 @@ class Handle(Generic[T]):
 
     async def kill(self) -> Killing:
         """End the run and everything below it, without an announcement; return which sessions have ended and which are
-        still stopping.
+        still stopping. That is false if everything had ended before.
 
         >>> run = await fl.spawn("Wait for me")
-        >>> await run.kill() is not None
+        >>> bool(await run.kill())
         True
         >>> (await run).status
         'killed'
+        >>> bool(await run.kill())
+        False
         """
+        try:
+            return await self._kill()
+        except Refused as error:
+            if error.status != "done":
+                raise
+            return Killing((), ())
+
+    async def _kill(self) -> Killing:
         return await self._engine.commit(control.kill, self.session_key)
 
     async def resume(self, words: str = "") -> str:

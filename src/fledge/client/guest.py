@@ -55,6 +55,11 @@ class Guest(Fledge):
         self._background = self._asking.background
         self._holder: Identity | None = None
 
+    def _standing(self) -> str:
+        if self._holder is None:
+            return "not open yet"
+        return "held by another process" if self._client.is_held else "open"
+
     async def __aenter__(self) -> Self:
         """Follow the events of the folder, whichever process holds it, and read the holder's identity."""
         if self._holder is not None:

@@ -111,9 +111,7 @@ class GuestHandle(Handle[T]):
         """Send the run a message without stopping it; returns the message's id."""
         return (await self._asking.call(Reply, "runs.send", target=self.session_key, message=message)).run_id
 
-    async def kill(self) -> Killing:
-        """End the run and everything below it, without an announcement; returns which sessions have ended and which are
-        still stopping."""
+    async def _kill(self) -> Killing:
         return await self._asking.call(Killing, "runs.kill", target=self.session_key)
 
     async def resume(self, words: str = "") -> str:

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from fledge.api.agents import Agent as Value
 from fledge.api.agents import with_those_they_name
@@ -54,6 +54,30 @@ GIVEN = "given/model"
 """The name of a model that was given as an object."""
 
 log = logging.getLogger("fledge.config")
+
+
+class OpenOptions(TypedDict, total=False):
+    """The options of `open`, for `run_sync`."""
+
+    model: str | Model | None
+    models: Mapping[str, Model] | None
+    providers: Iterable[Provider]
+    tools: Iterable[ToolLike]
+    agents: AgentsGiven
+    runtimes: Mapping[str, Runtime | Carries] | None
+    channels: Mapping[str, Channel] | None
+    hooks: Hooks | None
+    context_engine: ContextEngine | None
+    config: Config | Mapping[str, object] | str | Path | None
+    workspace: str | Path | None
+    program: str
+    env: Mapping[str, str] | None
+    address: str
+    control: bool
+    drives: bool
+    store: str | Store | None
+    clock: Clock | None
+    ids: Ids | None
 
 
 def open(
@@ -212,7 +236,7 @@ def connect(where: str | Path, *, token: str = "", program: str = "program") -> 
     return Guest(Elsewhere(place), own)
 
 
-def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **options: Any) -> T:
+def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **options: Unpack[OpenOptions]) -> T:
     """Open a state folder, run `main(fl)`, close the folder and return the result. For scripts without an event loop.
 
     Takes the options of `fledge.open`. Raises `Refused` inside a running event loop: use `async with fledge.open(…)`.

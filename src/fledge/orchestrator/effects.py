@@ -450,7 +450,7 @@ stays readable from rows."""
 
 
 class Killing(Struct, frozen=True, omit_defaults=True):
-    """The result of a kill, by session keys."""
+    """The result of a kill, by session keys. False if there was nothing left to end."""
 
     killed: tuple[str, ...]
     """Sessions that are over."""
@@ -459,6 +459,9 @@ class Killing(Struct, frozen=True, omit_defaults=True):
     complete within 5 s; the driver may still be at work."""
     finished: tuple[str, ...] = ()
     """Runs that were complete before they stopped: their results count. Known once a caller has waited for it."""
+
+    def __bool__(self) -> bool:
+        return bool(self.killed or self.stopping or self.finished)
 
 
 def kill_below(c: Commit, key: str) -> Killing:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 from msgspec import Struct, field
@@ -33,6 +33,8 @@ THREAD_GRACE_S: Final = 1.0
 """How long a stopped call waits for its thread, which cannot be ended from outside."""
 
 S = TypeVar("S", bound=Struct)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
@@ -254,12 +256,21 @@ class Tool(Struct, frozen=True, kw_only=True):
         return ToolResult(capped(_clean(f"{self.name}: {why}"), MAX_ERROR_CHARS), is_error=True)
 
 
+class DecoratedTool(Tool, Generic[P, R], frozen=True, kw_only=True):
+    """A tool made by `@fledge.tool`: to a type checker, a call of it is a call of its function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, unchecked and unbounded."""
+        result: R = self.function(*args, **kwargs)
+        return result
+
+
 ToolLike = Tool | ToolFunction
 """A tool, or a function that one is made of."""
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> DecoratedTool[P, R]: ...
 
 
 @overload
@@ -273,7 +284,7 @@ def tool(
     max_chars: int = MAX_CHARS,
     approval: ApprovalMode | None = None,
     asks: AsksPerson | None = None,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> Callable[[Callable[P, R]], DecoratedTool[P, R]]: ...
 
 
 def tool(
@@ -288,7 +299,7 @@ def tool(
     max_chars: int = MAX_CHARS,
     approval: ApprovalMode | None = None,
     asks: AsksPerson | None = None,
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+) -> DecoratedTool[..., Any] | Callable[[Callable[..., Any]], DecoratedTool[..., Any]]:
     """Make a tool from a function with type hints: async or plain, a method, a partial, or an object with `__call__`.
 
     The model sees the function's name, its docstring, and its parameters in camelCase. The parameter section of the
@@ -313,7 +324,7 @@ def tool(
     (5, 'add', 'Add two numbers.')
     """
 
-    def made(function: ToolFunction) -> Tool:
+    def made(function: ToolFunction) -> DecoratedTool[..., Any]:
         if not callable(function):
             raise BadInput("function", "must be a function, a method or another callable", function)
         own = name if name is not None else name_of(function)
@@ -325,7 +336,7 @@ def tool(
             raise BadInput("approval", "must be ask, never, or None to leave it to the settings", approval)
         words, described_parameters = read_docstring(function)
         arguments, context_parameter = arguments_of(own, function, ToolContext)
-        return Tool(
+        return DecoratedTool(
             name=own,
             description=words if description is None else description,
             schema=schema_of(arguments, described_parameters),

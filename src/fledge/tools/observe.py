@@ -119,7 +119,8 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
 
         return await as_json(engine.store.read(view))
 
-    return tuple(map(answering_json, (sessions_list, sessions_history, session_status, agents_list)))
+    made: tuple[Tool, ...] = (sessions_list, sessions_history, session_status, agents_list)
+    return tuple(map(answering_json, made))
 
 
 def _read(key: str, shown: History | ResultPage) -> JsonObject:

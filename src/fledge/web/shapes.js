@@ -359,7 +359,7 @@
  * @property {boolean} named
  */
 
-/** The result of a kill, by session keys.
+/** The result of a kill, by session keys. False if there was nothing left to end.
  * @typedef {object} Killing
  * @property {(string)[]} killed
  * @property {(string)[]} stopping
