@@ -662,7 +662,7 @@ def test_a_file_is_attached_in_the_chat(tmp_path: Path) -> None:
     assert said[0].startswith("What is it?\n[file my notes.txt, 8 B]\n[my notes.txt can be read at ")
     told = "\n".join(screen.lines)
     assert "📎 my notes.txt (8 B)" in told
-    assert f"attachments[0]: must be a file that can be read (No such file or directory) (got '{tmp_path}/my')" in told
+    assert "attachments[0]: must be a file that can be read (No such file or directory) (got '/" in told
     assert "attachments[0]: must have at most 1048576 bytes (tools.sessions_spawn.attachments.maxFileBytes)" in told
     assert "write it like this: /attach <file> [words]" in told
 
