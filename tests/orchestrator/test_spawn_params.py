@@ -165,11 +165,16 @@ def test_a_child_of_a_sandboxed_caller_is_sandboxed_or_refused() -> None:
 
 
 @proves("3.prompt.16")
-def test_the_callers_tools_are_the_ceiling_and_its_folder_is_inherited() -> None:
-    caller = Caller(session=MAIN, tools=frozenset({"write", "read"}), workspace="/w")
+def test_a_subagents_tools_are_the_ceiling_of_its_child_and_its_folder_is_inherited() -> None:
+    caller = Caller(session="agent:main:subagent:7", tools=frozenset({"write", "read"}), workspace="/w")
     facts = read(caller=caller).facts
     assert (facts.tools, facts.workspace) == (("read", "write"), "/w")
     assert read().facts.tools is None
+
+
+def test_a_child_of_a_conversation_keeps_no_tools_of_the_process_that_spawned_it() -> None:
+    caller = Caller(session=MAIN, tools=frozenset({"write", "read"}), workspace="/w")
+    assert read(caller=caller).facts.tools is None
 
 
 def test_another_agent_keeps_its_own_folder_if_it_has_one() -> None:

@@ -265,6 +265,21 @@ def test_a_child_never_has_a_tool_its_parent_lacked_whatever_the_settings_say_no
     assert look(tmp_path, also, child={"facts": facts}).tools.names == {"read", "web_fetch"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "lacks"),
+    [
+        ("agents.list=[{id: 'main', tools: {deny: ['exec']}}, {id: 'helper'}]", {"exec"}),
+        ("agents.list=[{id: 'main', tools: {allow: ['read', 'sessions_spawn']}}, {id: 'helper'}]", {"exec", "write"}),
+        ("agents.list=[{id: 'main'}, {id: 'helper'}]", set[str]()),
+    ],
+)
+def test_a_child_of_a_conversation_has_no_tool_that_is_denied_to_the_agent_of_that(
+    tmp_path: Path, settings: str, lacks: set[str]
+) -> None:
+    names = look(tmp_path, settings, child={"facts": SessionFacts(agent_id="helper")}).tools.names
+    assert {"exec", "write", "read"} - names == lacks
+
+
 def test_an_approved_plan_has_full_tools_but_none_beyond_its_ceiling(tmp_path: Path) -> None:
     facts = SessionFacts(tools=("read", "write"))
     child = {"facts": facts, "terms": {"plan": True}}

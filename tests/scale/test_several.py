@@ -1,17 +1,21 @@
 """Commands, gateways and workers of one store at the same time, each in a process or a thread of its own."""
 
+import asyncio
 import json
+import logging
 import re
 import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fledge
-from fledge.models.base import Call, Request, ToolMessage
-from fledge.models.scripted import ScriptedModel, use
+from fledge.models.base import Call, Request, ToolMessage, UserMessage
+from fledge.models.scripted import Answer, ScriptedModel, use
 from fledge.store.base import Approval
 from tests.cli import command
 from tests.cli.holding import PATIENCE_S, Holder, never
@@ -105,6 +109,68 @@ def test_a_run_that_is_steered_at_one_gateway_is_waited_for_at_another(desk: Des
         assert one.call("runs.steer", target=session, message="Dig elsewhere")["attempt"] == 2
         assert waiting.result(PATIENCE_S)["status"] == "ok"
         assert other.call("send", session="main", message="How are you?")["text"] == "told"
+
+
+@proves("7.server.29", "Tools and workspace of a run are those of the worker that drives it, whichever process spawned it")
+def test_a_run_that_a_gateway_spawned_has_the_tools_and_the_folder_of_the_worker_that_drives_it(desk: Desk) -> None:
+    files, shelf, over = desk.folder / "files", desk.folder / "shelf", threading.Event()
+    shelf.mkdir()
+    (shelf / "book.txt").write_text("Once upon a time")
+    (desk.folder / "config" / "fledge.json5").write_text("{agents: {defaults: {subagents: {maxSpawnDepth: 2}}}}")
+    counted: list[str] = []
+    read: list[str] = []
+
+    def count_pages(title: str) -> str:
+        """Count the pages of a book."""
+        counted.append(title)
+        return "7 pages"
+
+    def answer(request: Request) -> Answer:
+        asked = next(one.text for one in reversed(request.messages) if isinstance(one, UserMessage))
+        results = [one.text for one in request.messages if isinstance(one, ToolMessage)]
+        if "Read the book" in asked:
+            read[:] = results
+            return [use("count_pages", title="inner"), use("read", path="book.txt"), "read"][len(results)]
+        if "Delegate" in asked:
+            return [use("count_pages", title="outer"), use("sessions_spawn", task="Read the book"), "sent"][
+                len(results)
+            ]
+        return "done"
+
+    async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
+        ready()
+        await asyncio.to_thread(over.wait, PATIENCE_S)
+
+    config = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
+    worker = Holder(files, ScriptedModel(answer), store=desk.url, tools=[count_pages], workspace=shelf, config=config)
+    with worker.at_work(body), started(desk, "serve", "--port", "0", "--no-drive", "--state", str(files)) as (_, said):
+        try:
+            client = client_of(said[0])
+            run = client.call("runs.spawn", task="Delegate")["runId"]
+            assert client.call("agent.wait", run=run, timeoutMs=PATIENCE_S * 1000)["status"] == "ok"
+        finally:
+            over.set()
+    assert counted == ["outer", "inner"]
+    assert read == ["7 pages", "     1\tOnce upon a time"]
+
+
+def test_processes_whose_tools_differ_are_named_once_with_these_tools(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    def count_pages(title: str) -> str:
+        return title
+
+    async def both() -> None:
+        options: dict[str, Any] = {"store": desk.url, "config": {}, "model": ScriptedModel(never)}
+        async with (
+            fledge.open(desk.folder / "files", tools=[count_pages], **options),
+            fledge.open(desk.folder / "files", **options),
+        ):
+            pass
+
+    with caplog.at_level(logging.WARNING, "fledge.engine"):
+        asyncio.run(both())
+    assert [one.message.partition(" works ")[2] for one in caplog.records] == ["with other settings: tool count_pages"]
 
 
 @proves("7.server.23", "`health`, `fledge doctor` and the page show each process of a store, a dead one as such")

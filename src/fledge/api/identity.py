@@ -69,11 +69,12 @@ def identity(
 
 
 def section_digests(own: Identity) -> dict[str, str]:
-    """The digests of a process that shares its store with others, by section. The section `gateway` is left out:
-    processes may differ in it."""
-    kinds = {"tools": own.tools, "agents.list": own.agents, "runtimes": own.runtimes, "hooks": own.hooks}
+    """The digests of a process that shares its store with others, by section; of the tools of a program each by name.
+    The section `gateway` is left out: processes may differ in it."""
+    kinds = {"agents.list": own.agents, "runtimes": own.runtimes, "hooks": own.hooks}
     settings = {name: digest for name, digest in own.settings.items() if name != "gateway"}
-    return {**settings, **{name: _digest(kind) for name, kind in kinds.items() if kind}}
+    tools = {f"tool {name}": digest for name, digest in own.tools.items()}
+    return {**settings, **tools, **{name: _digest(kind) for name, kind in kinds.items() if kind}}
 
 
 def limits_of(config: Config) -> dict[str, str]:

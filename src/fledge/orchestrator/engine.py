@@ -139,7 +139,7 @@ class Engine:
         self.store, self.performer = store, performer
         self.ids, self.rules = ids or RandomIds(), rules or Rules()
         self.owner = self.ids.unique()
-        self._cluster, self._drives, self._slots = store.cluster, drives, slots
+        self._cluster, self.drives, self._slots = store.cluster, drives, slots
         self._member: Member | None = None
         self._is_server_time = clock is None
         self.clock = clock or SystemClock()
@@ -181,14 +181,14 @@ class Engine:
     async def __aenter__(self) -> "Engine":
         await self._join()
         try:
-            if self._drives:
+            if self.drives:
                 await self._take_over()
                 await self.commit_with_retry(heartbeat.schedule)
             self._group = await asyncio.TaskGroup().__aenter__()
         except BaseException:
             await self._leave_others()
             raise
-        if self._drives:
+        if self.drives:
             self._loop = self._group.create_task(self._run(), name="fledge-engine")
             if self._member is not None:
                 self._group.create_task(self._watch_others(), name="fledge-others")

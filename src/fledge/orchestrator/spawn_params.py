@@ -47,7 +47,7 @@ from fledge.core.attachments import (
 )
 from fledge.core.child_files import ATTACHMENTS, WORK, WORKTREES
 from fledge.core.handover import artifacts_folder
-from fledge.core.keys import agent_of, check_agent_id
+from fledge.core.keys import agent_of, check_agent_id, is_child_key
 from fledge.core.params import also_called
 from fledge.core.policy import Budget, Limits, Refusal
 from fledge.core.run import Mode, Terms
@@ -128,7 +128,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     lease: Lease | None = None
     """Of the driver whose tool call this is; None for a program or a person."""
     tools: frozenset[str] | None = None
-    """Names of the tools it really has: the child's ceiling. None: only the configuration limits the child."""
+    """Names of the tools it really has. None for a program."""
     boxed: bool = False
     """Its commands run in the sandbox, so its children's do."""
     offline: bool = False
@@ -254,8 +254,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             workspace=place.workspace,
             cwd=params.cwd.strip(),
             artifacts=artifacts_folder(unique, owns_workspace=params.workspace != "inherit"),
-            # An agent's own functions come with the agent: a caller that may spawn the agent may give it these.
-            tools=None if caller.tools is None else tuple(sorted(caller.tools | functions)),
+            tools=_ceiling(caller, functions),
             boxed=caller.boxed or params.sandbox == "require",
             offline=caller.offline,
         ),
@@ -276,6 +275,15 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
         model=model,
         warning=_old_names(params),
     )
+
+
+def _ceiling(caller: Caller, functions: frozenset[str]) -> tuple[str, ...] | None:
+    """The names of the tools that a subagent has: its child gets no others, whichever process drives it. None for a
+    conversation and a program: only the settings limit them, and the process that drives the child reads these."""
+    if caller.tools is None or not is_child_key(caller.session):
+        return None
+    # An agent's own functions come with the agent: a caller that may spawn the agent may give it these.
+    return tuple(sorted(caller.tools | functions))
 
 
 @remembered

@@ -399,8 +399,16 @@ class ConfiguredProfiles:
             tools=tools.names,
             boxed=box != "plain",
             offline=box == "none",
-            workspace=str(self._folder(session)),
+            workspace=self._folder_for_child(session, engine.drives),
         )
+
+    def _folder_for_child(self, session: Session, drives: bool) -> str:
+        """The folder that a child of this session inherits; empty for that of the process which drives the child. A
+        process that only commits passes its own folder on only if a program named it."""
+        facts = session.facts
+        named = agent(self._config, facts.agent_id).workspace or self._config.agents.defaults.workspace
+        is_known = drives or self._named or facts.workspace or facts.project or named
+        return str(self._folder(session)) if is_known else ""
 
     @property
     def runtimes(self) -> tuple[str, ...]:

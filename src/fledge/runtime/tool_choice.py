@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from fledge.config import Config, agent, approval_for, sandbox_for
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool, tool_name
+from fledge.core.keys import agent_of
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator.spawn_params import tools_needed
@@ -71,6 +72,8 @@ class Position(Struct, frozen=True):
     role: Role | None
     """The role of a child; None for a conversation."""
     ceiling: tuple[str, ...] | None
+    """The names of the tools that its parent had; None for a child of a conversation or a program, and for a
+    conversation itself."""
     planning: bool
     box: Box
     searches: bool
@@ -79,6 +82,8 @@ class Position(Struct, frozen=True):
     """The tools that its spawn allows; None: all."""
     brought: tuple[str, ...] = ()
     """Functions that its spawn passed."""
+    above: str = ""
+    """The agent of the conversation that spawned it: a child gets no tool that the settings deny to that agent."""
 
 
 class AgentTools(Struct, frozen=True):
@@ -97,7 +102,10 @@ def position_of(session: Session, run: Run | None, box: Box, searches: bool, spe
         role = None
     planning = run is not None and run.plan == "planning"
     spawned = (None, ()) if spec is None else (spec.tools, tools_needed(spec))
-    return Position(facts.agent_id, role, facts.tools, planning, box, searches, *spawned)
+    above = ""
+    if role is not None and facts.tools is None and session.parent and not (run is not None and run.terms.program):
+        above = agent_of(session.parent)
+    return Position(facts.agent_id, role, facts.tools, planning, box, searches, *spawned, above)
 
 
 def _is_same(one: Tool, other: Tool) -> bool:
@@ -249,6 +257,9 @@ class ToolChoice:
         names = chosen(names, None if own.allow is None else (*own.allow, *position.brought), own.deny)
         if position.allow is not None:
             names = chosen(names, position.allow, ())
+        if position.above:
+            layer = agent(config, position.above).tools
+            names &= chosen(every.names, layer.allow, layer.deny) | held
         return names if position.ceiling is None else names & frozenset(position.ceiling)
 
     def _asks(self, agent_id: str, tool: Tool, boxed: bool) -> bool:
