@@ -111,7 +111,9 @@ def test_a_run_that_is_steered_at_one_gateway_is_waited_for_at_another(desk: Des
         assert other.call("send", session="main", message="How are you?")["text"] == "told"
 
 
-@proves("7.server.29", "Tools and workspace of a run are those of the worker that drives it, whichever process spawned it")
+@proves(
+    "7.server.29", "Tools and workspace of a run are those of the worker that drives it, whichever process spawned it"
+)
 def test_a_run_that_a_gateway_spawned_has_the_tools_and_the_folder_of_the_worker_that_drives_it(desk: Desk) -> None:
     files, shelf, over = desk.folder / "files", desk.folder / "shelf", threading.Event()
     shelf.mkdir()
@@ -130,11 +132,11 @@ def test_a_run_that_a_gateway_spawned_has_the_tools_and_the_folder_of_the_worker
         results = [one.text for one in request.messages if isinstance(one, ToolMessage)]
         if "Read the book" in asked:
             read[:] = results
-            return [use("count_pages", title="inner"), use("read", path="book.txt"), "read"][len(results)]
+            steps: list[Answer] = [use("count_pages", title="inner"), use("read", path="book.txt"), "read"]
+            return steps[len(results)]
         if "Delegate" in asked:
-            return [use("count_pages", title="outer"), use("sessions_spawn", task="Read the book"), "sent"][
-                len(results)
-            ]
+            steps = [use("count_pages", title="outer"), use("sessions_spawn", task="Read the book"), "sent"]
+            return steps[len(results)]
         return "done"
 
     async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
