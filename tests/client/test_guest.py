@@ -25,6 +25,7 @@ from tests.api.scene import obedient
 from tests.api.test_conversation import ASKS, launch, launching
 from tests.api.test_docstrings import EXAMPLES, play
 from tests.gateway.serving import serving
+from tests.images import png
 from tests.statements import proves
 
 T = TypeVar("T")
@@ -333,6 +334,24 @@ def test_a_guest_lists_runs_by_the_status_that_the_library_shows(tmp_path: Path)
             for fl in both:
                 shown = {status: [run.label for run in await fl.runs(status=status)] for status in ("killed", "error")}
                 assert shown == {"killed": ["slow"], "error": []}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", ["send", "post"])
+def test_an_image_needs_no_words_in_the_holder_and_in_a_guest(way: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with two(tmp_path / "state", model=ScriptedModel(echo)) as both:
+            for fl in both:
+                chat = fl.session("main")
+                images = [fledge.Image(png(640, 480))]
+                if way == "send":
+                    reply = await chat.send("", images=images)
+                else:
+                    reply = await chat.reply(await chat.post("", images=images))
+                assert reply.text == "[image, 640×480 PNG]"
+                with pytest.raises(fledge.BadInput, match=r"^message: must not be empty"):
+                    await chat.send(" ")
 
     asyncio.run(main())
 

@@ -753,7 +753,7 @@ def test_null_for_any_optional_parameter_of_any_method_means_not_given(ask: Asks
 @proves("7.input.33")
 def test_a_wrong_type_is_told_with_the_field_what_it_must_be_and_what_was_given(ask: Asks) -> None:
     answer = ask.raw({"jsonrpc": "2.0", "method": "agent", "params": {"message": 5}, "id": 1})
-    words = "must be text of 1 to 1000000 characters"
+    words = "must be text of at most 1000000 characters"
     assert answer["error"] == {
         "code": -32602,
         "message": f"message: {words} (got 5)",

@@ -28,7 +28,7 @@ from fledge.commands.params import (
     ShortText,
     WaitMs,
     WaitSeconds,
-    WordsParam,
+    MessageParam,
 )
 from fledge.commands.table import Params, method
 from fledge.commands.values import Rest, SessionRow
@@ -102,7 +102,7 @@ def _checked(address: Address | None) -> Address | None:
 class AgentParams(Params):
     """`agent`."""
 
-    message: WordsParam
+    message: MessageParam
     session: SessionName = "main"
     deliver: bool = True
     lane: Annotated[str, Meta(max_length=64)] = ""
@@ -168,7 +168,7 @@ async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
 class Send(NamedSession):
     """`send`."""
 
-    message: WordsParam
+    message: MessageParam
     timeout_seconds: WaitSeconds = 30.0
     images: Images = ()
     attachments: AttachmentsParam = ()
