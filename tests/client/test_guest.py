@@ -356,6 +356,26 @@ def test_an_image_needs_no_words_in_the_holder_and_in_a_guest(way: str, tmp_path
     asyncio.run(main())
 
 
+def test_a_refusal_names_the_parameter_as_a_program_writes_it_in_the_holder_and_in_a_guest(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with two(tmp_path / "state") as (holder, guest):
+            for fl, key in ((holder, "one"), (guest, "two")):
+                await fl.spawn("Say hello", idempotency_key=key)
+                with pytest.raises(fledge.Refused, match=f"^idempotency_key: {key} was used before"):
+                    await fl.spawn("Say goodbye", idempotency_key=key)
+                await fl.agent("Hello", idempotency_key=key)
+                with pytest.raises(fledge.Refused, match=f"^idempotency_key: {key} was used before"):
+                    await fl.agent("Goodbye", idempotency_key=key)
+                with pytest.raises(fledge.Refused, match='^agent: there is no agent "nobody"'):
+                    await fl.spawn("Say hello", agent="nobody")
+                with pytest.raises(fledge.BadInput, match="^agent: must be 1 to 64"):
+                    await fl.spawn("Say hello", agent="no way")
+                with pytest.raises(fledge.BadInput, match=r"^output_schema\.type: "):
+                    await fl.spawn("Say hello", output_schema={"type": "number?"})
+
+    asyncio.run(main())
+
+
 def test_what_needs_the_rows_is_refused_in_a_guest(tmp_path: Path) -> None:
     async def body(guest: fledge.Fledge) -> None:
         for name in ("engine", "spawner", "messenger"):

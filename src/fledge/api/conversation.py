@@ -18,9 +18,10 @@ from fledge.api.streams import Hearing, answer_events
 from fledge.api.values import Accepted, Message, Question, Reply
 from fledge.core.freeze import classify_reply
 from fledge.core.keys import agent_of
+from fledge.core.params import as_written
 from fledge.core.run import Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
-from fledge.errors import BadInput, NotFound, check_text
+from fledge.errors import BadInput, NotFound, Refused, check_text
 from fledge.orchestrator import control, messages
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
@@ -200,7 +201,10 @@ class Conversation:
                 asked = messages.accept_request(c, self.key, message, wishes, idempotency_key, self.origin, files)
                 return Accepted(run_id=asked.run_id, failures=UNSET if turn is None else turn.failures or UNSET)
 
-            return await self._engine.commit(accept)
+            try:
+                return await self._engine.commit(accept)
+            except Refused as error:
+                raise as_written(error, {"idempotencyKey": "idempotency_key"}) from None
 
     async def _answer(self, run_id: str, failures: int, at: Instant | None, asks: bool | None = None) -> Reply:
         """The answer, or `pending` at the time `at`. `asks`: wait while a person must answer a question; None: only if

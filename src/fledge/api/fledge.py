@@ -36,7 +36,7 @@ from fledge.core.keys import parse_key
 from fledge.core.params import as_written
 from fledge.core.permission import Permission, permission
 from fledge.core.route import Address, check_address, origin_of
-from fledge.errors import BadInput, Refused, check_text
+from fledge.errors import BadInput, FledgeError, Refused, check_text
 from fledge.ids import Ids
 from fledge.models.base import Thinking
 from fledge.orchestrator import control, messages, spawn, steps, turns
@@ -327,11 +327,11 @@ class Fledge:
         )
         try:
             request = self.spawner.read(asked.params, caller)
-        except BadInput as error:
-            raise as_written(error, spawn_options.WRITTEN) from None
-        if request.spec.runtime == NATIVE:
-            self.check(request.spec.agent_id, request.spec)
-        run = await self.spawner.admit(request)
+            if request.spec.runtime == NATIVE:
+                self.check(request.spec.agent_id, request.spec)
+            run = await self.spawner.admit(request)
+        except FledgeError as error:
+            raise as_written(error, asked.written) from None
         if asked.functions:
             await self._program_came()
         return run.key, run.run_id, request.spec.label

@@ -89,6 +89,8 @@ class SpawnCall(Value):
     """The type into which the answer is decoded; None: none was given."""
     agent: Agent[Any] | None
     """The agent, if it was given as a value."""
+    written: Mapping[str, str]
+    """The names of the parameters as the program wrote them, by their names on the wire."""
 
 
 def read_options(
@@ -109,10 +111,11 @@ def read_options(
     names, functions = read_tools(options.get("tools"))
     if names is not None:
         asked["tools"] = list(names)
-    params = read({name: _plain(name, one) for name, one in asked.items()}, SPELLED)
+    reading = read_params(SpawnParams, {name: _plain(name, one) for name, one in asked.items()}, "spawn", SPELLED)
+    written = {**WRITTEN, **reading.written}
     if kind is None and value is not None and options.get("output_schema") is None:
         kind = value.output_type
-    return SpawnCall(params, tuple(functions), kind, value)
+    return SpawnCall(reading.params, tuple(functions), kind, value, written | {"agent": written["agentId"]})
 
 
 def read(written: Mapping[str, object], spelled: Mapping[str, str]) -> SpawnParams:

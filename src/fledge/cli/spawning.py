@@ -24,7 +24,7 @@ from fledge.commands.wire import WireObject
 from fledge.config import Config, SingleSettings
 from fledge.core.keys import short_id
 from fledge.core.params import as_written
-from fledge.errors import BadInput, FledgeError
+from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 from fledge.runtime.model_choice import settled_model
 from fledge.store.ways import CONTROL_SOCKET
@@ -102,7 +102,7 @@ def spawn(
     except FledgeError as error:
         if run_id:
             return _left_behind(where, run_id, str(error))
-        raise as_written(error, WRITTEN) if isinstance(error, BadInput) else error from None
+        raise as_written(error, WRITTEN) from None
 
 
 def _left_behind(where: Where, run_id: str, error: str) -> CommandOutput:

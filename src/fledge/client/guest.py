@@ -31,7 +31,7 @@ from fledge.config import Config
 from fledge.core.params import as_written
 from fledge.core.permission import Permission
 from fledge.core.route import Address, check_address
-from fledge.errors import BadInput, Refused
+from fledge.errors import BadInput, FledgeError, Refused
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawn_params import NATIVE
@@ -174,8 +174,8 @@ class Guest(Fledge):
             told: WireObject = await self._asking.call(
                 WireObject, "runs.spawn", program=program, **spawn_options.on_wire(params)
             )
-        except BadInput as error:
-            raise as_written(error, {**spawn_options.WRITTEN, "agent": "agent_id"}) from None
+        except FledgeError as error:
+            raise as_written(error, asked.written) from None
         return told["childSessionKey"], told["runId"], params.label.strip()
 
     def _check_agent(self, value: Agent[Any] | None) -> None:

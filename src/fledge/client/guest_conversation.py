@@ -16,7 +16,7 @@ from fledge.commands.values import Rest
 from fledge.commands.wire import camel
 from fledge.core.params import as_written
 from fledge.core.route import Address
-from fledge.errors import BadInput, NotFound, check_text
+from fledge.errors import FledgeError, NotFound, check_text
 from fledge.orchestrator.effects import Killing
 from fledge.store.base import Wishes
 
@@ -62,7 +62,7 @@ class GuestConversation(Conversation):
         given["idempotencyKey"] = idempotency_key
         try:
             return await self._asking.call(Accepted, "agent", session=self.key, message=message, **given)
-        except BadInput as error:
+        except FledgeError as error:
             raise as_written(error, _WRITTEN if wishes is None else {**_WRITTEN, "session": "session_key"}) from None
 
     async def _answer(self, run_id: str, failures: int, at: float | None, asks: bool | None = None) -> Reply:

@@ -21,6 +21,7 @@ from fledge.commands.params import (
     DefaultModel,
     FolderParam,
     InSession,
+    MessageParam,
     NamedSession,
     Nothing,
     RunId,
@@ -28,7 +29,6 @@ from fledge.commands.params import (
     ShortText,
     WaitMs,
     WaitSeconds,
-    MessageParam,
 )
 from fledge.commands.table import Params, method
 from fledge.commands.values import Rest, SessionRow

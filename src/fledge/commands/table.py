@@ -17,7 +17,7 @@ from fledge.commands.wire import WireObject
 from fledge.core.params import Reading, as_written, read_params
 from fledge.core.run import Instant
 from fledge.core.value import NamedValue, Value
-from fledge.errors import BadInput
+from fledge.errors import BadInput, FledgeError
 from fledge.store.base import Tx
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ async def carry_out(gateway: Reader, method: Method, given: WireObject, do: Call
                 gateway.old_names.add((method.name, old))
                 log.warning("%s: %s is deprecated: %s", method.name, old, right)
         return await do(reading.params)
-    except BadInput as error:
+    except FledgeError as error:
         raise as_written(error, written) from None
 
 

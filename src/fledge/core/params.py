@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec import inspect as kinds
 from msgspec.inspect import FloatType, IntType, Metadata, StructType, Type
 
-from fledge.errors import BadInput
+from fledge.errors import BadInput, FledgeError, Refused
 
 S = TypeVar("S", bound=Struct)
 
@@ -116,10 +116,17 @@ def place_of(error: ValidationError) -> str:
     return found[1] if found else ""
 
 
-def as_written(error: BadInput, written: Mapping[str, str]) -> BadInput:
-    """This error with its field as the caller wrote it; `written` gives the caller's name for another."""
-    head = re.split(r"[.\[]", error.field)[0]
-    return BadInput(f"{written.get(head, head)}{error.field[len(head) :]}", error.expected, error.got)
+def as_written(error: FledgeError, written: Mapping[str, str]) -> FledgeError:
+    """This error with its field as the caller wrote it; `written` gives the caller's name for another. A refusal names
+    a field if its reason begins with that and a colon."""
+    match error:
+        case BadInput():
+            head = re.split(r"[.\[]", error.field)[0]
+            return BadInput(f"{written.get(head, head)}{error.field[len(head) :]}", error.expected, error.got)
+        case Refused() if type(error) is Refused and (head := error.reason.partition(": ")[0]) in written:
+            return Refused(error.status, written[head] + error.reason[len(head) :])
+        case _:
+            return error
 
 
 def near(word: str, known: Collection[str]) -> str | None:
