@@ -366,9 +366,9 @@ def test_a_refusal_names_the_parameter_as_a_program_writes_it_in_the_holder_and_
                 await fl.agent("Hello", idempotency_key=key)
                 with pytest.raises(fledge.Refused, match=f"^idempotency_key: {key} was used before"):
                     await fl.agent("Goodbye", idempotency_key=key)
-                with pytest.raises(fledge.Refused, match='^agent: there is no agent "nobody"'):
+                with pytest.raises(fledge.Refused, match=r'^agent: there is no agent "nobody"'):
                     await fl.spawn("Say hello", agent="nobody")
-                with pytest.raises(fledge.BadInput, match="^agent: must be 1 to 64"):
+                with pytest.raises(fledge.BadInput, match=r"^agent: must be 1 to 64"):
                     await fl.spawn("Say hello", agent="no way")
                 with pytest.raises(fledge.BadInput, match=r"^output_schema\.type: "):
                     await fl.spawn("Say hello", output_schema={"type": "number?"})
