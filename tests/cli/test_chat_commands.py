@@ -95,6 +95,7 @@ def run(tokens: int, cost: float | None, *children: RunInfo) -> RunInfo:
     return RunInfo(
         session_key="k",
         run_id="r",
+        number=1,
         label="scout",
         task="look",
         status="ok",

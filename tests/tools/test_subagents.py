@@ -315,7 +315,7 @@ def test_a_repeated_answer_to_a_plan_answers_once(tmp_path: Path) -> None:
 # ---- lists -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_has_active_and_recent_rows_numbered_as_targets_count(tmp_path: Path) -> None:
+def test_a_list_has_active_and_recent_rows_with_their_numbers(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         await desk("sessions_spawn", task=f"{SAY}done", label="first")
         await desk.pass_time(60.0)
@@ -324,10 +324,10 @@ def test_a_list_has_active_and_recent_rows_numbered_as_targets_count(tmp_path: P
         await desk.pass_time(5.0)
         listed = await desk("subagents")
         assert [(row["index"], row["label"], row["status"]) for row in listed["active"]] == [
-            (1, "eyes", "running"),
-            (2, "p", "awaiting approval [PLAN:AWAITING APPROVAL]"),
+            (2, "eyes", "running"),
+            (3, "p", "awaiting approval [PLAN:AWAITING APPROVAL]"),
         ]
-        assert [(row["index"], row["label"], row["status"]) for row in listed["recent"]] == [(3, "first", "done")]
+        assert [(row["index"], row["label"], row["status"]) for row in listed["recent"]] == [(1, "first", "done")]
         assert listed["active"][0]["task"] == "look around"
         assert (await desk("subagents", recentMinutes=1))["recent"] == []
 

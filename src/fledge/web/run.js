@@ -158,7 +158,7 @@ class RunPage {
 
   #headParts(row) {
     const { tone } = standing(row);
-    return [glyph(tone, 26), el("div", { class: "grow min" }, el("h1", null, nameOf(row)), el("p", { class: "soft" }, chip(row), " ", [row.agentId, row.model].filter(Boolean).join(" · "), row.number > 0 && el("span", { class: "faint" }, ` · #${row.number} of its requester`))),
+    return [glyph(tone, 26), el("div", { class: "grow min" }, el("h1", null, nameOf(row)), el("p", { class: "soft" }, chip(row), " ", [row.agentId, row.model].filter(Boolean).join(" · "), el("span", { class: "faint" }, ` · #${row.number} of its requester`))),
       el("div", { class: "acts" }, controls(row))];
   }
 

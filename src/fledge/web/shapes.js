@@ -688,6 +688,7 @@
  * @typedef {object} RunInfo
  * @property {string} sessionKey
  * @property {string} runId
+ * @property {number} number
  * @property {string} label
  * @property {string} task
  * @property {string} status
