@@ -248,6 +248,26 @@ def test_kill_ends_one_or_all_and_says_what_it_ended(tmp_path: Path) -> None:
     chat(tmp_path, body)
 
 
+@proves(
+    "4.tools.66",
+    "`/subagents remove <id|#>`, `fledge remove`, `Handle.remove`, the page: a finished run leaves the lists",
+)
+def test_remove_takes_a_finished_one_off_the_list_and_frees_its_place(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        key = await chat.child("eyes", f"{SAY}done")
+        await chat.child("hands")
+        assert await chat.refused("/subagents remove hands") == "hands: it is running: wait for it, or kill it first"
+        assert await chat("/subagents remove 1") == "removed eyes"
+        assert (await chat("/subagents list")).splitlines()[1:] == [
+            "Active: 1 · Done: 0",
+            (await chat("/subagents list")).splitlines()[-1],
+        ]
+        assert await chat.refused("/subagents remove 1") == "eyes: it is not in the lists any more"
+        assert (await chat(f"/subagents info {key}")).startswith(f"session   {key}"), "its transcript is kept"
+
+    chat(tmp_path, body)
+
+
 def test_steer_redirects_and_may_not_be_hurried(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
         key = await chat.child("eyes")

@@ -44,7 +44,8 @@ def test_one_more_child_is_admitted_below_every_limit(limits: Limits, now: Occup
 
 DEPTH = f"depth 1 of 1: {SETTING}.maxSpawnDepth"
 CHILDREN = f"active children 5 of 5: {SETTING}.maxChildrenPerAgent"
-RETAINED = f"retained 15 of 15: {SETTING}.maxRetained; free one with sessions_subagent_remove"
+FREE_ONE = "free one: sessions_subagent_remove, /subagents remove, fledge remove"
+RETAINED = f"retained 15 of 15: {SETTING}.maxRetained; {FREE_ONE}"
 WAKES = "woken 10 of 10 times: finish with what you have"
 BUDGET = f"the tree's budget is spent: {SETTING}.budget"
 FULL = Occupancy(depth=1, children=5, retained=15, wakes=10, budget_spent=True)

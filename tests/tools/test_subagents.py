@@ -153,7 +153,7 @@ def test_a_finished_subagent_is_removed_and_its_place_is_free(tmp_path: Path) ->
         await desk("subagents", action="kill", target="n0")
         await desk.pass_time(10.0)
         full = await desk("sessions_spawn", task="more")
-        assert full["error"].startswith("retained 3 of 3: agents.defaults.subagents.maxRetained; free one with")
+        assert full["error"].startswith("retained 3 of 3: agents.defaults.subagents.maxRetained; free one: ")
         assert await desk("sessions_subagent_remove", target="n0") == {"status": "ok", "removed": keys[0]}
         assert (await desk("subagents"))["total"] == 2
         assert (await desk("sessions_spawn", task="more"))["status"] == "accepted"

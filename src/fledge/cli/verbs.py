@@ -1,5 +1,6 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `health`,
-`undelivered`, `sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `permissions`, `event`, `heartbeat`.
+`undelivered`, `sessions`, `steer`, `kill`, `resume`, `again`, `remove`, `approve`, `reject`, `permissions`, `event`,
+`heartbeat`.
 
 Each calls verbs of `commands`, through the process that holds the folder or a gateway, and returns `CommandOutput`:
 lines for people, and the answer of the verb for `--json`. After a decision in a folder that no process drives, the work
@@ -229,6 +230,12 @@ def again(where: Where, name: str) -> CommandOutput:
 
     told = ask(where, "runs.again", target=name)
     return CommandOutput([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
+
+
+def remove(where: Where, name: str) -> CommandOutput:
+    """Take a finished run off the lists."""
+    told = ask(where, "runs.remove", target=name)
+    return CommandOutput([f"removed {told.value['name']}"], told.value)
 
 
 def answer(

@@ -128,6 +128,8 @@ class _Said:
                 return await self._next_attempt("rejected the plan of", "plans.reject", reason=order.words)
             case "again":
                 return await self._started(await self._call("runs.again", target=await self._run()))
+            case "remove":
+                return f"removed {(await self._call('runs.remove', target=await self._run())).name}"
             case "undelivered":
                 return await self._undelivered()
             case "approvals":

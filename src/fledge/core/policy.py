@@ -101,7 +101,7 @@ def admit(limits: Limits, now: Occupancy) -> Refusal | None:
         return Refusal(
             "forbidden",
             f"retained {now.retained} of {limits.max_retained}: {_SETTING}.maxRetained; "
-            "free one with sessions_subagent_remove",
+            "free one: sessions_subagent_remove, /subagents remove, fledge remove",
         )
     if now.wakes >= MAX_WAKES:
         return Refusal("forbidden", f"woken {now.wakes} of {MAX_WAKES} times: finish with what you have")
