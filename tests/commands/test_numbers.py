@@ -151,6 +151,20 @@ def test_a_number_in_a_slash_command_means_its_run_or_none(tmp_path: Path, form:
     check_door(tmp_path, door)
 
 
+@pytest.mark.parametrize("form", [usage.form for usage in USAGES if "id|#" in usage.form])
+def test_a_command_names_a_run_by_its_label(tmp_path: Path, form: str) -> None:
+    name, parts = parted(form)
+    words = " words" if "<message>" in parts or "<reason>" in parts else ""
+
+    async def body(fl: fledge.Fledge, runs: Family) -> None:
+        for word in ("1", "3", "#2"):
+            said = (await run_command(fl, MAIN, f"{name} {word}{words}")).text
+            # The info and the status of a run show its session key beside its name.
+            assert ":subagent:" not in said or name in ("/subagents info", "/status")
+
+    act(tmp_path, body)
+
+
 GIVEN: dict[str, Any] = {"message": "words", "reason": "why", "approve": True, "words": "why"}
 """Values for the other parameters of verbs that take a target."""
 

@@ -55,7 +55,7 @@ def test_digits_are_a_number_unless_they_may_begin_a_run_id(word: str, spawned: 
 @pytest.mark.parametrize(
     ("number", "spawned", "words"),
     [
-        (1, 0, "no subagent #1: this conversation has started none"),
+        (1, 0, "there are no subagents here"),
         (0, 3, "no subagent #0: the last one is #3"),
         (1, 3, "subagent #1 is gone"),
         (3, 3, "subagent #3 is gone"),
@@ -75,6 +75,7 @@ def test_a_number_that_no_run_has_is_refused(number: int, spawned: int, words: s
         ("x", [], "there are no subagents here"),
         ("nobody", ROWS, "no subagent 'nobody'"),
         ("agent:main:subagent:z", ROWS, "no session 'agent:main:subagent:z'"),
+        ("agent:main:subagent:z", [], "no session 'agent:main:subagent:z'"),
         (
             "sur",
             ROWS,

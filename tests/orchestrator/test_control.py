@@ -390,7 +390,7 @@ def test_a_session_is_deleted_only_once_its_own_run_has_ended(scene: Scene, phas
     key = child_in(scene, phase)
     name = scene.phase(key)
     if scene.run(key).ended is None:
-        with refused(scene, "error", f"{key} is {name}: kill it first"):
+        with refused(scene, "error", f"w is {name}: kill it first"):
             scene.delete(key)
         return
     scene.delete(key)

@@ -162,6 +162,16 @@ def test_a_finished_subagent_is_removed_and_its_place_is_free(tmp_path: Path) ->
     play(tmp_path, body, "agents.defaults.subagents.maxRetained=3")
 
 
+def test_the_one_to_remove_may_be_given_as_a_session_key(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        key = (await desk("sessions_spawn", task=f"{SAY}done", label="eyes"))["childSessionKey"]
+        await desk("subagents", action="kill", target="eyes")
+        await desk.pass_time(10.0)
+        assert await desk("sessions_subagent_remove", sessionKey=key) == {"status": "ok", "removed": key}
+
+    play(tmp_path, body)
+
+
 @proves("3.params.11", "`planMode` makes the child plan first")
 @proves("3.plan.6", "A plan is approved or rejected by the `subagents` tool, so orchestrators can")
 @proves("4.tools.1")
@@ -269,7 +279,7 @@ def test_a_session_that_did_not_start_it_may_not_direct_it(tmp_path: Path) -> No
     play(tmp_path, body, others=meddler)
     # It sees only what it started itself.
     assert [answer["status"] for answer in answers] == ["error"] * 3
-    assert answers[0]["error"] == "there are no subagents here"
+    assert answers[0]["error"].startswith("no session 'agent:main:subagent:")
 
 
 def test_another_controller_than_the_requester_may_direct_and_the_requester_may_not(tmp_path: Path) -> None:

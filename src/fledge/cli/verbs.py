@@ -214,9 +214,10 @@ def kill(where: Where, name: str, dry_run: bool = False) -> CommandOutput:
     if dry_run:
         shown = _show(where, "runs.ends", target=name)
         return shown._replace(value=shown.value["rows"])
-    told = ask(where, "runs.kill", target=name)
-    killed, stopping = told.value["killed"], told.value["stopping"]
-    return CommandOutput([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
+    told = ask(where, "runs.kill", target=name, wait=True)
+    others = {"finished": "finished before the kill", "stopping": "did not stop"}
+    counted = [f"{len(keys)} {words}" for how, words in others.items() if (keys := told.value.get(how))]
+    return CommandOutput([", ".join([f"killed {len(told.value['killed'])}", *counted])], told.value)
 
 
 def resume(where: Where, name: str, words: str) -> CommandOutput:
@@ -274,8 +275,8 @@ def undelivered(where: Where, action: str | None = None, name: str | None = None
     if name is None:
         raise BadInput("run", f"must be named: fledge undelivered {action} RUN")
     told = ask(where, f"undelivered.{action}", target=name)
-    key = told.value["key"]
-    words = f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"
+    taken = told.value["name"]
+    words = f"{taken} is offered again{told.later}" if action == "retry" else f"{taken} is dismissed"
     return CommandOutput([words], told.value)
 
 

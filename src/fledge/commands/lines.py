@@ -118,13 +118,13 @@ def _standing(row: RunRow) -> str:
 
 
 def row_cells(row: RunRow, now: Instant, numbered_for: str = "") -> tuple[str, ...]:
-    """A run in columns: name, state, age, model, tokens, cost, id."""
+    """A run in columns: name, state, how long it works or has worked, model, tokens, cost, id."""
     tokens = row.tokens_in + row.tokens_out + row.tokens_cached
     costs = [cost for cost in (row.cost_usd, row.cost_below_usd) if cost is not None]
     return (
         row_name(row, numbered_for),
         row_state(row),
-        elapsed(now - row.created_at),
+        elapsed((row.ended_at or now) - (row.started_at or row.created_at)),
         printable(one_line(row.model, LABEL_CHARS)),
         count_text(tokens) if tokens else "",
         money(sum(costs)) if costs else "",

@@ -238,7 +238,7 @@ class _Said:
             return lines.undelivered(await self._call("undelivered.list"))
         key = await self._read(lambda tx: views.undelivered_key(tx, self._session, word))
         taken = await self._call(f"undelivered.{action}", target=key)
-        return f"{await self._name(taken.key)} is {'offered again' if action == 'retry' else 'dismissed'}"
+        return f"{taken.name} is {'offered again' if action == 'retry' else 'dismissed'}"
 
     async def _answer(self) -> str:
         order = self._order

@@ -34,7 +34,7 @@ def number_in(word: str, spawned: int) -> int | None:
 def unknown_number(number: int, spawned: int) -> NotFound:
     """The error for a number that no run of the session has, or none any more. It means no other run."""
     if not spawned:
-        return NotFound(f"no subagent #{number}: this conversation has started none")
+        return NotFound("there are no subagents here")
     if 1 <= number <= spawned:
         return NotFound(f"subagent #{number} is gone")
     return NotFound(f"no subagent #{number}: the last one is #{spawned}")
@@ -49,15 +49,15 @@ def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) ->
     token = word.strip().casefold()
     if not token:
         raise NotFound("name a subagent: its number, label, run id or session key")
-    if not rows and not below:
-        raise NotFound("there are no subagents here")
-    if token == LAST:
-        return (rows or below)[-1]
     if ":" in token:
         found = next((row for row in (*rows, *below) if row.key.casefold() == token), None)
         if found is None:
             raise NotFound(f"no session {flattened(word, 80)!r}")
         return found
+    if not rows and not below:
+        raise NotFound("there are no subagents here")
+    if token == LAST:
+        return (rows or below)[-1]
     for near in (rows, below):
         for fits in _READINGS:
             fitting = [row for row in near if fits(row, token)]

@@ -127,7 +127,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     c.session(key)
     run = c.live_run(key)
     if run is not None:
-        raise Refused("error", f"{key} is {run.phase.name}: kill it first")
+        raise Refused("error", f"{views.name_of(c.tx, key)} is {run.phase.name}: kill it first")
     c.tx.sessions.raise_generation(key)
     effects.move_turn(c, key, TurnStopped(TurnEnd("stopped")))
     for child in c.tx.runs.children_in(key, "spawning"):
@@ -141,7 +141,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     inbox.hand_over(c, key)
     for row in c.tx.inbox.unread(key):
         c.tx.inbox.void(row.key, c.at)
-        exchanges.drop_row(c, row.key, f"{key} was deleted before it read your message")
+        exchanges.drop_row(c, row.key, f"{views.name_of(c.tx, key)} was deleted before it read your message")
     exchanges.drop_begun(c, key, "its sender was deleted")
 
 

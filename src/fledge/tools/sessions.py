@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from fledge.confine import Confined
 from fledge.core.attachments import SpawnFile, too_large
+from fledge.core.params import also_called
 from fledge.core.policy import YieldTerms
 from fledge.core.schema import JsonObject
 from fledge.core.transcript import SPAWN, YIELD
@@ -90,7 +91,9 @@ def remove_tool(engine: Engine) -> Tool:
     @tool(name="sessions_subagent_remove")
     async def sessions_subagent_remove(
         context: ToolContext,
-        target: Annotated[str, Meta(description="which: number, label, run id or session key")],
+        target: Annotated[
+            str, Meta(description="which: number, label, run id or session key"), also_called("sessionKey")
+        ],
     ) -> str:
         """Take a finished subagent off your list. One that still works, or has something to tell, stays."""
         return await answered(engine, context, lambda c: _remove(c, context.session, target))

@@ -938,6 +938,7 @@
 /** The undelivered result or message that was retried or dismissed.
  * @typedef {object} TakenUp
  * @property {string} key
+ * @property {string} name
  * @property {boolean} [ok]
  */
 
