@@ -235,6 +235,15 @@ def test_conversations_are_begun_listed_and_gone_on_with(tmp_path: Path, screen:
     assert screen.partner == ""
 
 
+@proves("4.tools.64")
+def test_the_number_of_a_conversation_is_that_of_the_list_that_was_shown(tmp_path: Path, screen: Heard) -> None:
+    played(
+        tmp_path, screen, "first words", "/new trip", "about the trip", "/resume", "/resume main", "more", "/resume 1"
+    )
+    assert "1) trip · " in next(line for line in screen.lines if "2) main" in line)
+    assert screen.lines[-1] == "You said: about the trip"
+
+
 def test_a_conversation_is_listed_with_its_age_and_first_words(tmp_path: Path, screen: Heard) -> None:
     """The age is counted by the clock of the folder, which is in virtual time here: this computer's may differ."""
 
