@@ -72,10 +72,11 @@ async def populate(store: SqliteStore, plan: Plan) -> None:
 
 
 def _live_through(plan: Plan, tx: Tx) -> None:
-    for key, life in plan:
+    last = tx.unit.number("SELECT coalesce(max(number), 0) FROM runs WHERE parent = ?", PARENT)
+    for number, (key, life) in enumerate(plan, last + 1):
         admitted = _admitted(key)
         run = born(admitted)
-        tx.runs.create(run, SPEC, admitted)
+        tx.runs.create(run, SPEC, admitted, number)
         for event in life:
             after = transition(run, event).run
             tx.runs.save(run, after, event)

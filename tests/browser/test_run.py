@@ -237,6 +237,21 @@ def test_a_run_is_killed_resumed_and_run_again_from_its_page(browser: Browser, s
         person.see(".stat", "attempt1")
 
 
+@proves("4.tools.66")
+def test_a_finished_run_is_removed_from_its_page(browser: Browser, scene: Scene) -> None:
+    scene.spawn("finished", "say done")
+    with signed_in(browser, scene.gateway) as person:
+        page = open_run(person, scene, "finished")
+        person.see(".runhead .chip", "done")
+        page.get_by_role("button", name="Remove").click()
+        dialog = page.get_by_role("dialog", name="Remove finished?")
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        dialog.get_by_role("button", name="Remove", exact=True).click()
+        expect(page).to_have_url(re.compile("#/runs$"))
+        expect(page.get_by_role("row", name="finished")).to_have_count(0)
+    assert [row["label"] for row in scene.gateway.call("runs.query")["rows"] if row["label"] == "finished"] == []
+
+
 def test_an_undelivered_result_says_why_and_is_delivered_again(browser: Browser, scene: Scene) -> None:
     scene.gateway.call("agent", message="hello", session="docs")
     for label in ("review", "second review"):
@@ -257,7 +272,7 @@ def test_an_undelivered_result_says_why_and_is_delivered_again(browser: Browser,
         page.get_by_role("button", name="Dismiss").click()
         page.get_by_role("dialog").get_by_role("button", name="Dismiss").click()
         person.see("section[aria-label=Delivery] li", "Dismissed")
-        expect(page.locator(".runhead .acts button")).to_have_text(["Run again"])
+        expect(page.locator(".runhead .acts button")).to_have_text(["Run again", "Remove"])
 
 
 def test_limits_show_what_was_asked_what_holds_and_the_rule(browser: Browser, scene: Scene) -> None:

@@ -95,6 +95,7 @@ def run(tokens: int, cost: float | None, *children: RunInfo) -> RunInfo:
     return RunInfo(
         session_key="k",
         run_id="r",
+        number=1,
         label="scout",
         task="look",
         status="ok",
@@ -232,6 +233,15 @@ def test_conversations_are_begun_listed_and_gone_on_with(tmp_path: Path, screen:
     assert lines[-3:-1] == ["› first words", "You said: first words"]
     assert lines[-1] == "✖ there is no conversation nowhere: /resume lists them, /new nowhere begins it"
     assert screen.partner == ""
+
+
+@proves("4.tools.64")
+def test_the_number_of_a_conversation_is_that_of_the_list_that_was_shown(tmp_path: Path, screen: Heard) -> None:
+    played(
+        tmp_path, screen, "first words", "/new trip", "about the trip", "/resume", "/resume main", "more", "/resume 1"
+    )
+    assert "1) trip · " in next(line for line in screen.lines if "2) main" in line)
+    assert screen.lines[-1] == "You said: about the trip"
 
 
 def test_a_conversation_is_listed_with_its_age_and_first_words(tmp_path: Path, screen: Heard) -> None:

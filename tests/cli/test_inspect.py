@@ -103,7 +103,7 @@ def test_unknown_and_ambiguous_names_each_say_so(world: World) -> None:
     for line in (("tree", "--session"), ("ps", "--session"), ("log",), ("event", "it rains", "--session")):
         assert refused(world, *line, "nobody") == "fledge: no conversation or subagent 'nobody'\n"
         assert refused(world, *line, "twin").startswith("fledge: 'twin' is ambiguous")
-        assert refused(world, *line, "#3") == "fledge: no subagent number 3: there are 2\n"
+        assert refused(world, *line, "#3") == "fledge: no subagent #3: the last one is #2\n"
 
 
 @proves("4.tools.28")
@@ -127,10 +127,10 @@ def test_a_result_that_found_nobody_is_listed_retried_and_dismissed(world: World
         world.let_time_act()
     assert show(world, "undelivered") == [f"{key}  orphan  (ok; no requester is left)"]
     assert show(world, "undelivered", "retry", "orphan") == [
-        f"{key} is offered again; `fledge run --continue` goes on with it"
+        "orphan is offered again; `fledge run --continue` goes on with it"
     ]
     assert show(world, "undelivered") == ["nothing is undelivered"]
-    assert refused(world, "undelivered", "dismiss", "orphan") == f"fledge: {key}: nothing of it is undelivered\n"
+    assert refused(world, "undelivered", "dismiss", "orphan") == "fledge: orphan: nothing of it is undelivered\n"
     assert refused(world, "undelivered", "retry") == "fledge: run: must be named: fledge undelivered retry RUN\n"
 
 
@@ -142,7 +142,7 @@ def test_a_given_up_result_can_be_put_away(world: World) -> None:
     for _ in range(5):
         world.clock.advance(10)
         world.let_time_act()
-    assert show(world, "undelivered", "dismiss", "orphan") == [f"{key} is dismissed"]
+    assert show(world, "undelivered", "dismiss", "orphan") == ["orphan is dismissed"]
     assert show(world, "undelivered") == ["nothing is undelivered"]
 
 
@@ -197,13 +197,24 @@ def test_ps_shows_rows_with_what_each_waits_for_active_ones_first(world: World) 
     shown = show(world, "ps")
     assert shown[0].startswith("main · a turn is open")
     assert [cells(line)[:2] for line in shown[1:3]] == [
-        ["#1 digger", "queued: no process drives this folder"],
-        ["#2 survey", "done: its result is not read yet"],
+        ["#2 digger", "queued: no process drives this folder"],
+        ["#1 survey", "done: its result is not read yet"],
     ]
     assert sorted(cells(line)[-1] for line in shown[1:3]) == sorted(one[:8] for one in ids.values())
     assert shown[-1] == "no process is at work here: `fledge run --continue` continues"
     tree = show(world, "tree")
-    assert [cells(line)[0] for line in tree[:2]] == ["├─ #2 survey", "└─ #1 digger"]
+    assert [cells(line)[0] for line in tree[:2]] == ["├─ #1 survey", "└─ #2 digger"]
+
+
+def test_a_finished_run_is_shown_with_the_time_that_it_took(world: World) -> None:
+    key = child(world, "survey", None)
+    world.clock.advance(3600)
+    world.claim()
+    world.clock.advance(65)
+    world.commit(lambda c: turns.finish(c, world.drives[key], "done"))
+    for view in ("ps", "tree"):
+        (line,) = (line for line in show(world, view) if "survey" in line)
+        assert cells(line)[2] == "1m05s", view
 
 
 @proves("4.rows.5", "They take filters, a search and a limit, and say how many more there are")

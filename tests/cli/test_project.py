@@ -225,7 +225,7 @@ def test_a_label_means_the_run_of_this_project_first(fledge: In, folders: tuple[
     assert value(fledge(other, "info", again["runId"], "--json"))["requester"] == session_of(other)
 
 
-@pytest.mark.parametrize("word", ["last", " LAST ", "1", "#1"])
+@pytest.mark.parametrize("word", ["last", " LAST ", "2", "#2"])
 def test_last_and_numbers_mean_runs_of_this_project_alone(fledge: In, folders: tuple[Path, Path], word: str) -> None:
     one, other = folders
     fledge(one, "run", "spawn", *MODEL)

@@ -137,6 +137,19 @@ def test_a_killed_run_is_resumed_and_run_again_from_the_shell(fledge: Fledge) ->
     assert "no subagent" in fledge("again", "nobody").stderr
 
 
+@proves("4.tools.66")
+def test_a_finished_run_is_removed_from_the_shell(fledge: Fledge) -> None:
+    fledge("spawn", "dig deep", "--label", "digger", *MODEL)
+    assert [run["label"] for run in value(fledge("tree", "--json"))] == ["digger"]
+    assert fledge("remove", "digger").stdout == "removed digger\n"
+    assert value(fledge("tree", "--json")) == []
+    assert "there are no subagents here" in fledge("remove", "digger").stderr
+    fledge("spawn", "dig deep", "--label", "planner", "--plan", *MODEL)
+    refused = fledge("remove", "planner")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "planner: it is awaiting_approval: wait for it, or kill it first" in refused.stderr
+
+
 def test_sessions_and_agents_are_listed(fledge: Fledge) -> None:
     fledge("send", "main", "hello", *MODEL)
     assert "agent:main:main  main" in fledge("sessions").stdout

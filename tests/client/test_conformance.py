@@ -155,6 +155,8 @@ async def live(client: Client, folder: Path) -> Story:
     again = await call("runs.again", target="greeter", idempotencyKey="again")
     await call("runs.again", target=run["childSessionKey"], idempotencyKey="again")
     await call("runs.again", target="nobody")
+    await call("runs.remove", target="sleeper")
+    await call("runs.remove", target="sleeper")
     await call("runs.result", run=again["runId"], timeoutMs=30_000)
     await call("sessions.wait", session="main")
     await call("runs.tell", target="greeter", message="thank you", timeoutSeconds=30)

@@ -53,6 +53,7 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("runs.kill", {"target": "nobody"}),
     ("runs.resume", {"target": "digger"}),
     ("runs.again", {"target": "nobody"}),
+    ("runs.remove", {"target": "nobody"}),
     ("runs.steer", {"target": "digger", "message": "left"}),
     ("runs.tree", {"limit": 0}),
     ("sessions.history", {"key": "agent:main:nobody"}),

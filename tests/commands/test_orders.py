@@ -93,18 +93,18 @@ async def until_ended(fl: fledge.Fledge, label: str) -> None:
 def test_subagents_are_spawned_listed_sent_to_and_told_of(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         assert await say("/subagents list") == "Subagents (current session)\nActive: 0 · Done: 0"
-        assert (await say("/subagents spawn main look around")).startswith("started agent:main:subagent:")
+        assert (await say("/subagents spawn main look around")).startswith("started look around · run ")
         await until_ended(fl, "look around")
         await say("/subagents spawn main wait for ever")
         listed = (await say("/subagents list")).splitlines()
         assert listed[:2] == ["Subagents (current session)", "Active: 1 · Done: 1"]
-        assert listed[2].startswith("1) queued · wait for ever")
-        assert listed[3].startswith("2) done · look around · 0s · run ")
-        assert "└─ wait for ever" in await say("/subagents tree")
+        assert listed[2].startswith("2) queued · wait for ever")
+        assert listed[3].startswith("1) done · look around · 0s · run ")
+        assert "└─ #2 wait for ever" in await say("/subagents tree")
         assert "task      look around" in await say("/subagents info look")
         assert "assistant: did: look around" in await say('/subagents log "look around" 3 tools')
-        assert "did: more" in await say("/subagents send 2 more")
-        assert "it is read at the next step" in await say("/tell 1 more")
+        assert "did: more" in await say("/subagents send 1 more")
+        assert "it is read at the next step" in await say("/tell 2 more")
         assert "nothing of it is undelivered" in await say("/subagents undelivered retry look")
         assert await say("/subagents undelivered") == "nothing is undelivered"
         assert "ambiguous" not in await say("/subagents info last")
@@ -129,7 +129,7 @@ def test_a_killed_subagent_is_resumed_and_another_is_started_like_it(place: Plac
         told = await fl.session("main").history()
         assert sum("a little longer" in message.text for message in told if message.role == "event") == 1
         assert "it ended (ok): send it a message, or run it again" in await say("/subagents resume 1")
-        assert (await say("/subagents again 1")).startswith("started agent:main:subagent:")
+        assert (await say("/subagents again 1")).startswith("started wait for ever · run ")
         first, second = await fl.runs(requester=MAIN)
         assert (second.task, second.label, second.status) == (first.task, first.label, "queued")
         assert "write it like this: /subagents again <id|#>" in await say("/subagents again")
@@ -272,7 +272,7 @@ def test_a_person_may_spawn_every_agent_within_the_ceiling_of_the_conversation(p
 
     async def body(fl: fledge.Fledge, say: Say) -> None:
         assert "critic · finds faults" in await say("/agents")
-        assert (await say("/subagents spawn critic look hard")).startswith("started agent:critic:subagent:")
+        assert (await say("/subagents spawn critic look hard")).startswith("started look hard · run ")
         await until_ended(fl, "look hard")
         (child,) = await fl.runs(requester=MAIN)
         key = child.session_key

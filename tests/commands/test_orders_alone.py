@@ -118,8 +118,8 @@ def test_list_reads_as_the_contract_has_it(tmp_path: Path) -> None:
         assert await chat("/subagents list") == (
             "Subagents (current session)\n"
             "Active: 1 · Done: 1\n"
-            f"1) running · AI Research · 2m30s · run {ids[0]}\n"
-            f"2) done · A · 0s · run {ids[1]}"
+            f"2) running · AI Research · 2m30s · run {ids[0]}\n"
+            f"1) done · A · 0s · run {ids[1]}"
         )
 
     chat(tmp_path, body)
@@ -133,7 +133,7 @@ def test_info_log_and_tree_show_the_one_that_is_meant(tmp_path: Path) -> None:
         assert "label     eyes" in info
         assert await chat("/subagents log #1") == f"    1  task: {SAY}found it\n    2  assistant: found it"
         assert await chat("/subagents log eyes 1") == "    2  assistant: found it"
-        assert (await chat("/subagents tree")).startswith("└─ eyes · ")
+        assert (await chat("/subagents tree")).startswith("└─ #1 eyes · ")
 
     chat(tmp_path, body)
 
@@ -149,7 +149,7 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
         key = (await chat.engine.commit(lambda c: spawn.spawn(c, request))).key
         assert (await chat("/subagents info deep")).startswith(f"session   {key}")
         assert (await chat(f"/subagents info {key}")).startswith(f"session   {key}")
-        assert await chat.refused("/subagents info 2") == "no subagent number 2: there are 1"
+        assert await chat.refused("/subagents info 2") == "no subagent #2: the last one is #1"
 
     chat(tmp_path, body)
 
@@ -159,7 +159,7 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
     [
         ("/subagents info nobody", "no subagent 'nobody'"),
         ("/kill twi", "'twi' is ambiguous: #1 twin1, #2 twin2: give its number"),
-        ("/steer 9 left", "no subagent number 9: there are 2"),
+        ("/steer 9 left", "no subagent #9: the last one is #2"),
         ("/subagents log", "/subagents log: write it like this"),
         ("/kil 1", "/kil: there is no such command: perhaps /kill"),
         ("/focus twin1", "you speak from no place that could be bound"),
@@ -243,7 +243,27 @@ def test_kill_ends_one_or_all_and_says_what_it_ended(tmp_path: Path) -> None:
         assert sorted((await chat("/subagents kill all")).removeprefix("killed: ").split(", ")) == ["one", "three"]
         assert await chat("/subagents kill all") == "nothing was running"
         # The conversation itself was not stopped: it can start others.
-        assert (await chat("/subagents spawn main again")).startswith("started agent:main:subagent:")
+        assert (await chat("/subagents spawn main again")).startswith("started again · run ")
+
+    chat(tmp_path, body)
+
+
+@proves(
+    "4.tools.66",
+    "`/subagents remove <id|#>`, `fledge remove`, `Handle.remove`, the page: a finished run leaves the lists",
+)
+def test_remove_takes_a_finished_one_off_the_list_and_frees_its_place(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        key = await chat.child("eyes", f"{SAY}done")
+        await chat.child("hands")
+        assert await chat.refused("/subagents remove hands") == "hands: it is running: wait for it, or kill it first"
+        assert await chat("/subagents remove 1") == "removed eyes"
+        assert (await chat("/subagents list")).splitlines()[1:] == [
+            "Active: 1 · Done: 0",
+            (await chat("/subagents list")).splitlines()[-1],
+        ]
+        assert await chat.refused("/subagents remove 1") == "eyes: it is not in the lists any more"
+        assert (await chat(f"/subagents info {key}")).startswith(f"session   {key}"), "its transcript is kept"
 
     chat(tmp_path, body)
 
@@ -278,7 +298,8 @@ def test_send_tells_a_running_one_and_gets_the_answer_of_one_that_has_ended(tmp_
 def test_spawn_starts_one_that_reports_as_usual(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
         said = await chat(f"/subagents spawn helper {SAY}looked it up --thinking low")
-        key = said.split()[1]
+        assert said.startswith("started say: looked it up · run ")
+        (key,) = await chat.engine.store.read(lambda tx: tx.runs.children(MAIN))
         assert key.startswith("agent:helper:subagent:")
         await chat.pass_time(5.0)
         run = await chat.engine.store.read(lambda tx: (tx.runs.load(key), tx.runs.spec(key)))
@@ -335,8 +356,8 @@ def test_undelivered_is_listed_retried_and_dismissed(tmp_path: Path) -> None:
             f"{key}  {name}  (timeout; no requester is left)" for key, name in zip(keys, ("one", "two"), strict=True)
         ]
         assert await chat("/subagents undelivered") == "\n".join(lines)
-        assert await chat("/subagents undelivered retry one") == f"{keys[0]} is offered again"
-        assert await chat(f"/subagents undelivered dismiss {keys[1]}") == f"{keys[1]} is dismissed"
+        assert await chat("/subagents undelivered retry one") == "one is offered again"
+        assert await chat(f"/subagents undelivered dismiss {keys[1]}") == "two is dismissed"
         await chat.pass_time(5.0)
         assert await chat("/subagents undelivered") == "nothing is undelivered"
         run = await chat.engine.store.read(lambda tx: tx.runs.load(keys[0]))
@@ -358,7 +379,7 @@ def test_a_thread_is_bound_to_a_subagent_and_let_go_by_whoever_bound_it(tmp_path
             "Agents you may start:\n  main · given/model\n  helper · looks things up · given/model\n"
             "Bound to a thread:\n  eyes · done"
         )
-        assert await chat("/unfocus") == f"this place is not bound to {key} any more"
+        assert await chat("/unfocus") == "this place is not bound to eyes any more"
         assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) is None
         await chat.engine.commit(lambda c: bindings.focus(c, key, key, thread, "somebody else"))
         assert "was bound by another owner" in await chat.refused("/unfocus")

@@ -23,6 +23,7 @@ READ = [
     ("/subagents resume 1", Order(verb="resume", target="1")),
     ('/subagents resume "AI Research" but quickly', Order(verb="resume", target="AI Research", words="but quickly")),
     ("/subagents again AI Research", Order(verb="again", target="AI Research")),
+    ("/subagents remove #2", Order(verb="remove", target="#2")),
     ("/subagents info #1", Order(verb="info", target="#1")),
     ("/subagents log 1", Order(verb="log", target="1")),
     ("/subagents log 1 5", Order(verb="log", target="1", count=5)),

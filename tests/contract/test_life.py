@@ -355,7 +355,7 @@ def test_a_conversation_that_comes_back_is_told_once_of_what_was_given_up_meanwh
         scene.commit(lambda c: spawn.open_conversation(c, MAIN))
     notices = [row for row in scene.unread(MAIN) if row.kind == "notice"]
     assert [row.body for row in notices] == [
-        f"{key} could not be delivered: no requester is left. It is in the undelivered list."
+        "w could not be delivered: no requester is left. It is in the undelivered list."
     ]
     scene.finish(scene.start(MAIN), "noted")
     scene.commit(lambda c: spawn.open_conversation(c, MAIN))

@@ -19,6 +19,7 @@ from fledge.core.run import (
 )
 from tests.core.samples import (
     AT,
+    KEY,
     RUNS,
     UNWAKEABLE,
     broke,
@@ -78,8 +79,8 @@ def test_a_yield_in_the_window_is_not_an_end_that_wins_and_no_bug_either() -> No
 @pytest.mark.parametrize("name", ["ending, stopping named", "ending, stopping below"])
 def test_stopping_takes_no_send_no_steer_and_no_second_kill(name: str) -> None:
     run = RUNS[name]
-    assert policy.refuse_send(run) is not None
-    assert policy.refuse_steer(run, "go left", AT) is not None
+    assert policy.refuse_send(run, KEY) is not None
+    assert policy.refuse_steer(run, KEY, "go left", AT) is not None
     assert transition(run, ev.Steered(at=AT, next_run_id="run-2")) == ignored(run, "done")
     assert transition(run, killed(driven=True)) == ignored(run, "already stopping")
 

@@ -44,7 +44,8 @@ def test_one_more_child_is_admitted_below_every_limit(limits: Limits, now: Occup
 
 DEPTH = f"depth 1 of 1: {SETTING}.maxSpawnDepth"
 CHILDREN = f"active children 5 of 5: {SETTING}.maxChildrenPerAgent"
-RETAINED = f"retained 15 of 15: {SETTING}.maxRetained; free one with sessions_subagent_remove"
+FREE_ONE = "free one: sessions_subagent_remove, /subagents remove, fledge remove"
+RETAINED = f"retained 15 of 15: {SETTING}.maxRetained; {FREE_ONE}"
 WAKES = "woken 10 of 10 times: finish with what you have"
 BUDGET = f"the tree's budget is spent: {SETTING}.budget"
 FULL = Occupancy(depth=1, children=5, retained=15, wakes=10, budget_spent=True)
@@ -100,7 +101,7 @@ def test_live_work_can_be_steered_and_nothing_else(name: str) -> None:
     run = RUNS[name]
     assert policy.steerable(run) is (name in STEERABLE)
     refusal = None if name in STEERABLE else Refusal("done", f"{KEY} is {run.phase.name}: nothing to steer")
-    assert policy.refuse_steer(run, "go left", 1000.0) == refusal
+    assert policy.refuse_steer(run, KEY, "go left", 1000.0) == refusal
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_live_work_can_be_steered_and_nothing_else(name: str) -> None:
     ],
 )
 def test_a_steer_message_has_one_to_4000_characters(message: str, refusal: Refusal | None) -> None:
-    assert policy.refuse_steer(RUNS["running"], message, 1000.0) == refusal
+    assert policy.refuse_steer(RUNS["running"], KEY, message, 1000.0) == refusal
 
 
 @pytest.mark.parametrize(
@@ -128,12 +129,12 @@ def test_a_steer_message_has_one_to_4000_characters(message: str, refusal: Refus
     ],
 )
 def test_steers_are_two_seconds_apart(at: float, refusal: Refusal | None) -> None:
-    assert policy.refuse_steer(run_in(WORKING, steered_at=1000.0), "go left", at) == refusal
+    assert policy.refuse_steer(run_in(WORKING, steered_at=1000.0), KEY, "go left", at) == refusal
 
 
 def test_a_steer_is_judged_by_its_message_then_by_the_run_then_by_its_haste() -> None:
     done = replace(RUNS["completed"], steered_at=1000.0)
-    refusals = [policy.refuse_steer(done, message, 1000.0) for message in ("", "x" * 4001, "x")]
+    refusals = [policy.refuse_steer(done, KEY, message, 1000.0) for message in ("", "x" * 4001, "x")]
     assert [refusal.status for refusal in refusals if refusal] == ["error", "error", "done"]
 
 
@@ -147,7 +148,7 @@ def test_a_message_is_taken_unless_the_run_is_prepared_stopping_or_gone(name: st
         expected = Refusal("error", f"{KEY} is {run.phase.name}: it takes no messages")
     elif name.startswith("ending, stopping"):
         expected = Refusal("error", f"{KEY} was killed and is stopping: it takes no messages")
-    assert policy.refuse_send(run) == expected
+    assert policy.refuse_send(run, KEY) == expected
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_a_yield_in_a_turn_beside_a_wait_reads_nothing(
 def test_only_a_plan_that_awaits_its_answer_can_be_answered(name: str) -> None:
     run = RUNS[name]
     done = Refusal("done", f"{KEY} is {run.phase.name}: no plan awaits an answer")
-    assert policy.refuse_answer(run) == (None if name == "awaiting approval" else done)
+    assert policy.refuse_answer(run, KEY) == (None if name == "awaiting approval" else done)
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from fledge.core.run import Archived, CleanupPending, Killed, Queued, Run
 from tests.core.samples import (
     AT,
     ATTEMPT_2,
+    KEY,
     RUNS,
     SESSION,
     SUPPRESSED,
@@ -110,7 +111,7 @@ REFUSED: dict[str, tuple[Run, str, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_any_other_run_is_refused_with_what_to_do_instead(name: str) -> None:
     run, status, words = REFUSED[name]
-    refusal = policy.refuse_resume(run)
+    refusal = policy.refuse_resume(run, KEY)
     assert refusal is not None
     assert refusal.status == status
     assert words in refusal.reason
@@ -119,6 +120,6 @@ def test_any_other_run_is_refused_with_what_to_do_instead(name: str) -> None:
 
 def test_cleanup_delete_is_refused_before_its_cleanup_is_done_too() -> None:
     assert isinstance(IN_CLEANUP.phase, CleanupPending)
-    refusal = policy.refuse_resume(replace(IN_CLEANUP, terms=terms(cleanup="delete")))
+    refusal = policy.refuse_resume(replace(IN_CLEANUP, terms=terms(cleanup="delete")), KEY)
     assert refusal is not None
     assert "transcript is gone" in refusal.reason

@@ -3,19 +3,19 @@
 import pytest
 
 from fledge.core.prompts import ChildRow, RunStatus
-from fledge.core.targets import is_everybody, is_position, pick
+from fledge.core.targets import is_everybody, is_own, number_in, pick, unknown_number
 from fledge.errors import NotFound
 from tests.statements import proves
 
 
-def row(name: str, label: str, run_id: str, status: RunStatus = "running", at: float = 0.0) -> ChildRow:
-    return ChildRow(key=f"agent:main:subagent:{name}", run_id=run_id, status=status, label=label, started_at=at)
+def row(name: str, label: str, run_id: str, status: RunStatus = "running", number: int = 0) -> ChildRow:
+    return ChildRow(key=f"agent:main:subagent:{name}", run_id=run_id, status=status, label=label, number=number)
 
 
 ROWS = [
-    row("a", "Survey", "550e8400", "done", 1.0),
-    row("b", "Survey tests", "660e8400", "running", 2.0),
-    row("c", "draft", "770e8400", "running", 3.0),
+    row("a", "Survey", "550e8400", "done", 2),
+    row("b", "Survey tests", "660e8400", "running", 5),
+    row("c", "draft", "770e8400", "running", 7),
 ]
 
 
@@ -30,24 +30,40 @@ ROWS = [
         ("survey", "a"),
         ("Survey t", "b"),
         ("dr", "c"),
-        ("55", None),
         ("550e", "a"),
         ("770E8", "c"),
     ],
 )
-def test_a_word_means_one_child(word: str, name: str | None) -> None:
-    if name is None:
-        with pytest.raises(NotFound, match="no subagent number 55: there are 3"):
-            pick(word, ROWS)
-    else:
-        assert pick(word, ROWS).key == f"agent:main:subagent:{name}"
+def test_a_word_means_one_child(word: str, name: str) -> None:
+    assert pick(word, ROWS).key == f"agent:main:subagent:{name}"
 
 
-def test_numbers_count_as_lists_show_them_active_ones_first() -> None:
-    shown = [pick(str(number), ROWS).key[-1] for number in (1, 2, 3)]
-    assert sorted(shown) == ["a", "b", "c"]
-    assert shown[-1] == "a", "the one that is done comes last"
-    assert pick("#1", ROWS) == pick("1", ROWS)
+@proves("4.tools.26")
+@pytest.mark.parametrize(
+    ("word", "spawned", "number"),
+    [
+        *[("2", 3, 2), (" #2 ", 3, 2), ("0", 3, 0), ("4", 3, 4), ("12345", 3, 12345), ("#1234", 3, 1234)],
+        *[("two", 3, None), ("", 3, None), ("#", 3, None), ("-1", 3, None), ("last", 3, None)],
+        *[("123456", 3, None), ("#12345", 3, None), ("123456", 123456, 123456), ("#12345", 12345, 12345)],
+        *[("99999999", 10**9, 99999999), ("999999999", 10**9, None), ("9" * 5000, 3, None)],
+    ],
+)
+def test_digits_are_a_number_unless_they_may_begin_a_run_id(word: str, spawned: int, number: int | None) -> None:
+    assert number_in(word, spawned) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "spawned", "words"),
+    [
+        (1, 0, "there are no subagents here"),
+        (0, 3, "no subagent #0: the last one is #3"),
+        (1, 3, "subagent #1 is gone"),
+        (3, 3, "subagent #3 is gone"),
+        (4, 3, "no subagent #4: the last one is #3"),
+    ],
+)
+def test_a_number_that_no_run_has_is_refused(number: int, spawned: int, words: str) -> None:
+    assert unknown_number(number, spawned).reason == words
 
 
 @proves("4.tools.27", "Ambiguous and unknown targets each say so")
@@ -57,28 +73,22 @@ def test_numbers_count_as_lists_show_them_active_ones_first() -> None:
         ("", ROWS, "name a subagent: its number, label, run id or session key"),
         ("  ", ROWS, "name a subagent: its number, label, run id or session key"),
         ("x", [], "there are no subagents here"),
-        ("0", ROWS, "no subagent number 0: there are 3"),
-        ("4", ROWS, "no subagent number 4: there are 3"),
         ("nobody", ROWS, "no subagent 'nobody'"),
         ("agent:main:subagent:z", ROWS, "no session 'agent:main:subagent:z'"),
+        ("agent:main:subagent:z", [], "no session 'agent:main:subagent:z'"),
         (
             "sur",
             ROWS,
-            "'sur' is ambiguous: #1 Survey tests, #3 Survey: give its number",
+            "'sur' is ambiguous: #2 Survey, #5 Survey tests: give its number",
         ),
         (
             "twin",
-            [row(str(n), "twin", f"{n}") for n in range(7)],
-            "'twin' is ambiguous: #1 twin, #2 twin, #3 twin, #4 twin, #5 twin, …: give its number",
-        ),
-        (
-            "550",
-            [row("a", "", "550e8400"), row("b", "two\nlines", "550e8401"), *ROWS[1:]],
-            "no subagent number 550: there are 4",
+            [row(str(n), "twin", f"{n}", number=8 - n) for n in range(7)],
+            "'twin' is ambiguous: #2 twin, #3 twin, #4 twin, #5 twin, #6 twin, …: give its number",
         ),
         (
             "550e",
-            [row("a", "", "550e8400"), row("b", "two\nlines", "550e8401")],
+            [row("a", "", "550e8400", number=1), row("b", "two\nlines", "550e8401", number=2)],
             "'550e' is ambiguous: #1, #2 two lines: give its number",
         ),
         ("one\nline", ROWS, "no subagent 'one line'"),
@@ -107,8 +117,6 @@ def test_digits_that_number_nothing_may_begin_a_run_id() -> None:
     assert pick("55084001", rows).key[-1] == "a"
     with pytest.raises(NotFound, match="ambiguous"):
         pick("550840", rows)
-    with pytest.raises(NotFound, match="no subagent number 55084: there are 2"):
-        pick("55084", rows)
 
 
 BELOW = [row("d", "deeper", "880e8400"), row("e", "Survey", "990e8400")]
@@ -134,16 +142,9 @@ def test_what_lies_below_has_no_number_so_its_run_id_is_named() -> None:
     assert refused.value.reason.startswith("'990e' is ambiguous: (run 990e8400), deeper (run 990e8400)")
 
 
-def test_a_session_without_children_finds_what_lies_below_by_name_and_last_but_by_no_number() -> None:
+def test_a_session_without_children_finds_what_lies_below_by_name_and_last() -> None:
     assert pick("deeper", (), BELOW).key[-1] == "d"
     assert pick("last", (), BELOW).key[-1] == "e"
-    with pytest.raises(NotFound, match="no subagent number 1: there are 0"):
-        pick("1", (), BELOW)
-
-
-def test_numbers_are_of_the_children_alone() -> None:
-    with pytest.raises(NotFound, match="no subagent number 4: there are 3"):
-        pick("4", ROWS, BELOW)
 
 
 @pytest.mark.parametrize(
@@ -160,5 +161,5 @@ def test_two_words_mean_every_run(word: str, is_all: bool) -> None:
         *[("lasting", False), ("", False), ("123456", False), ("#12345", False), ("12345678", False)],
     ],
 )
-def test_numbers_and_last_mean_a_place_in_a_list(word: str, is_place: bool) -> None:
-    assert is_position(word) == is_place
+def test_numbers_and_last_mean_a_run_of_the_session_alone(word: str, is_place: bool) -> None:
+    assert is_own(word) == is_place

@@ -227,9 +227,23 @@ def kill_with_child_and_resume(tx: Tx, at: float) -> list[Callable[[Commit], obj
     return kill_and_resume(tx, at) if "below" in runs(tx) else []
 
 
+def remove_once(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """Take a run off the lists that was told."""
+    run = runs(tx).get("w")
+    return [partial(control.remove, key=run.key)] if run is not None and run.phase.name == "completed" else []
+
+
+def off_the_lists(tx: Tx, folder: Path) -> list[str]:
+    """What is wrong with the run that was removed, and with the numbers of all."""
+    wrong = [] if runs(tx)["w"].phase.name == "archived" else ["w was not removed"]
+    numbers = [tx.runs.number(key) for key in tx.runs.children(MAIN)]
+    return wrong if numbers == list(range(1, 7)) else [*wrong, f"numbered {numbers}"]
+
+
 def all_orders(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
-    """Steer one, kill two, resume one, send something to one, answer plans: each as soon as it can be done."""
-    orders = (steer_once, kill_both, kill_and_resume, send_once, answer_plans)
+    """Steer one and remove it in the end, kill two, resume one, send something to one, answer plans: each as soon as it
+    can be done."""
+    orders = (steer_once, kill_both, kill_and_resume, send_once, answer_plans, remove_once)
     return [wish for wishes in orders for wish in wishes(tx, at)]
 
 
@@ -304,6 +318,7 @@ UNDER_FIRE: dict[str, Story] = {
         ends=dict.fromkeys(("w", "w3", "back", "plan", "again"), "ok") | dict.fromkeys(("parent", "below"), "killed"),
         told=dict.fromkeys(("w", "w3", "back", "plan", "again"), "main"),
         wishes=all_orders,
+        faults=off_the_lists,
         tool_s=6.0,
     ),
 }

@@ -16,7 +16,7 @@ from tests.crash.players import perform
 from tests.crash.stories import runs
 
 Happened = dict[str, list[ev.Event]]
-ORDERS = ("steer", "kill", "resume", "send", "answer_plan")
+ORDERS = ("steer", "kill", "resume", "send", "answer_plan", "remove")
 DIRECTED = (ev.Yielded, ev.ChildrenSettled, ev.Steered, ev.KillOrdered, ev.Resumed, ev.PlanApproved, ev.PlanRejected)
 
 

@@ -819,6 +819,7 @@ def test_no_method_has_a_parameter_by_an_old_name() -> None:
         ("runs.result", {"run": "nobody"}),
         ("runs.resume", {"target": "nobody"}),
         ("runs.again", {"target": "nobody"}),
+        ("runs.remove", {"target": "nobody"}),
         ("plans.approve", {"target": "nobody"}),
         ("approvals.deny", {"id": "nobody", "digest": "x"}),
         ("undelivered.retry", {"target": "nobody"}),

@@ -119,6 +119,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "runs.tell": [{"target": "nobody", **HELLO}, {"target": "done", "message": " "}],
     "runs.resume": [{"target": "nobody"}, {"target": "done"}, {"target": "planner"}],
     "runs.again": [{"target": "nobody"}, {"target": "done", "defaultModel": "nowhere/model"}],
+    "runs.remove": [{"target": "nobody"}, {"target": "planner"}],
     "sessions.focus": [
         {"session": NOBODY, "address": ["ops", "ann"]},
         {"session": NONSENSE, "address": ["ops", "ann"]},

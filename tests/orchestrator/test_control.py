@@ -65,7 +65,7 @@ def test_only_live_work_is_steered_and_anything_else_is_done(scene: Scene, phase
         run = scene.steer(key)
         assert (run.phase, run.attempt) == (Queued(), 2)
     else:
-        with refused(scene, "done", f"{key} is {name}: nothing to steer"):
+        with refused(scene, "done", f"w is {name}: nothing to steer"):
             scene.steer(key)
 
 
@@ -225,7 +225,7 @@ def test_a_kill_ends_what_is_live_and_says_what_has_not_stopped_yet(scene: Scene
     key = child_in(scene, phase)
     below = scene.read(lambda tx: tx.runs.children(key))
     if phase in ("announcing", "announce_deferred", "completed", "completed_giveup", "archived"):
-        with refused(scene, "done", f"{key} has ended, and nothing below it is running"):
+        with refused(scene, "done", "w has ended, and nothing below it is running"):
             scene.kill(key)
         return
     generation = scene.session(key).generation
@@ -390,7 +390,7 @@ def test_a_session_is_deleted_only_once_its_own_run_has_ended(scene: Scene, phas
     key = child_in(scene, phase)
     name = scene.phase(key)
     if scene.run(key).ended is None:
-        with refused(scene, "error", f"{key} is {name}: kill it first"):
+        with refused(scene, "error", f"w is {name}: kill it first"):
             scene.delete(key)
         return
     scene.delete(key)

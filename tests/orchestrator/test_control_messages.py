@@ -46,9 +46,9 @@ def test_a_send_to_nobody_or_to_a_deleted_session_finds_nothing(scene: Scene) ->
 @pytest.mark.parametrize(
     ("phase", "reason"),
     [
-        ("spawning", "{key} is spawning: it takes no messages"),
-        ("archived", "{key} is archived: it takes no messages"),
-        ("stopping", "{key} was killed and is stopping: it takes no messages"),
+        ("spawning", "w is spawning: it takes no messages"),
+        ("archived", "w is archived: it takes no messages"),
+        ("stopping", "w was killed and is stopping: it takes no messages"),
     ],
 )
 def test_what_is_being_prepared_or_is_over_for_good_takes_no_message(scene: Scene, phase: str, reason: str) -> None:
@@ -149,7 +149,7 @@ def test_the_same_row_key_twice_is_one_message(scene: Scene) -> None:
 @pytest.mark.parametrize("approve", [True, False])
 def test_only_a_plan_that_waits_is_answered(scene: Scene, phase: str, approve: bool) -> None:
     key = child_in(scene, phase)
-    with refused(scene, "done", f"{key} is {scene.phase(key)}: no plan awaits an answer"):
+    with refused(scene, "done", f"w is {scene.phase(key)}: no plan awaits an answer"):
         scene.answer(key, approve)
 
 
@@ -196,7 +196,7 @@ def test_an_approved_plan_announces_as_any_run(scene: Scene) -> None:
 def test_only_a_given_up_result_is_retried_or_dismissed(scene: Scene, phase: str) -> None:
     key = child_in(scene, phase)
     for command in (control.retry, control.dismiss):
-        with refused(scene, "done", f"{key}: nothing of it is undelivered"):
+        with refused(scene, "done", "w: nothing of it is undelivered"):
             scene.commit(partial(command, key=key))
 
 

@@ -524,7 +524,7 @@ def test_a_stuck_run_is_told_once_and_goes_on(theatre: Theatre, step_at: float |
         key = await world.spawn("stuck", stuck_after_s=30)
         await world.sleep_until(150)
         assert world.driven("main") == [told_at]
-        assert await world.heard() == [f"{key}: no progress for 30 s"]
+        assert await world.heard() == ["stuck: no progress for 30 s"]
         await world.sleep_until(300)
         assert await world.outcome(key) == ("ok", None, 200.0)
         assert len(await world.heard()) == 1

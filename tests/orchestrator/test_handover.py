@@ -81,7 +81,7 @@ def test_on_a_kill_sends_are_void_and_their_senders_are_told(scene: Scene) -> No
     assert scene.row(sent).state == "void"
     notice = scene.row(f"void:{sent}")
     assert (notice.session, notice.kind) == (MAIN, "notice")
-    assert notice.body == f"{o.session} was killed before it read your message"
+    assert notice.body == "w was killed before it read your message"
 
 
 @proves("2.arbitration.16", "If nobody is left above it is `missing-requester`")

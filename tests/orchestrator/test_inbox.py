@@ -290,7 +290,7 @@ def test_a_run_without_progress_is_told_as_stuck_once_to_its_requester(scene: Sc
     scene.pass_time(299.0)
     assert scene.unread(MAIN) == []
     scene.pass_time(1.0)
-    assert [row.body for row in scene.unread(MAIN)] == [f"{o.session}: no progress for 300 s"]
+    assert [row.body for row in scene.unread(MAIN)] == ["w: no progress for 300 s"]
     scene.pass_time(3600.0)
     assert len(scene.unread(MAIN)) == 1
     assert scene.phase(o.session) == "running"

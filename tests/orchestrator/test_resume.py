@@ -158,10 +158,10 @@ def test_a_message_that_is_being_answered_is_interrupted_and_the_run_goes_on(sce
 @proves("4.resume.5")
 def test_a_run_that_was_not_killed_is_refused(scene: Scene) -> None:
     o = scene.orchestrator()
-    with refused(scene, "done", f"{o.session} is running, not killed: steer it, or send it a message"):
+    with refused(scene, "done", "w is running, not killed: steer it, or send it a message"):
         resume(scene, o.session)
     scene.finish(o, "done")
-    with refused(scene, "done", f"{o.session} was not killed, it ended (ok): send it a message, or run it again"):
+    with refused(scene, "done", "w was not killed, it ended (ok): send it a message, or run it again"):
         resume(scene, o.session)
 
 
@@ -169,7 +169,7 @@ def test_a_run_whose_transcript_was_deleted_is_refused(scene: Scene) -> None:
     o = scene.orchestrator(cleanup="delete")
     scene.kill(o.session)
     scene.exit(o)
-    words = f"{o.session} was spawned with cleanup delete, so its transcript is gone: run it again"
+    words = "w was spawned with cleanup delete, so its transcript is gone: run it again"
     with refused(scene, "done", words):
         resume(scene, o.session)
 
@@ -177,7 +177,7 @@ def test_a_run_whose_transcript_was_deleted_is_refused(scene: Scene) -> None:
 def test_a_run_whose_session_was_deleted_is_refused(scene: Scene) -> None:
     key = killed(scene, "half")
     scene.commit(lambda c: control.delete_session(c, key))
-    with refused(scene, "done", f"{key}: its session was deleted: run it again"):
+    with refused(scene, "done", "w: its session was deleted: run it again"):
         resume(scene, key)
 
 
@@ -187,7 +187,7 @@ def test_a_run_under_a_killed_requester_is_refused(scene: Scene) -> None:
     scene.kill(o.session)
     for drive in (w, o):
         scene.exit(drive)
-    words = f"{o.session}, which it would answer to, was killed: resume that, or run it again"
+    words = "w, which it would answer to, was killed: resume that, or run it again"
     with refused(scene, "forbidden", words):
         resume(scene, w.session)
     resume(scene, o.session)
@@ -251,6 +251,6 @@ def test_another_run_is_for_whoever_asked_or_the_nearest_above_that_is_there(sce
         scene.exit(drive)
     assert scene.read(requester) == MAIN
     scene.delete()
-    words = f"no requester of {w.session} is left to receive an answer: spawn it from a conversation"
+    words = "no requester of w is left to receive an answer: spawn it from a conversation"
     with refused(scene, "error", words):
         scene.read(requester)

@@ -174,7 +174,8 @@ def test_settled_children_count_as_retained(scene: Scene) -> None:
     first = spawned(scene, MAIN, limits)
     scene.kill(first.key)
     spawned(scene, MAIN, limits)
-    reason = f"retained 2 of 2: {SETTING}.maxRetained; free one with sessions_subagent_remove"
+    how = "free one: sessions_subagent_remove, /subagents remove, fledge remove"
+    reason = f"retained 2 of 2: {SETTING}.maxRetained; {how}"
     assert refusal(scene, request(MAIN, limits)) == ("forbidden", reason)
     assert spawned(scene, MAIN, replace(limits, max_retained=3)).phase.name == "queued"
     assert spawned(scene, MAIN, replace(limits, max_retained=0)).phase.name == "queued"

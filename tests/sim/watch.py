@@ -142,8 +142,8 @@ class Spy:
 
         return said
 
-    def runs_create(self, run: Run, spec: Spec, event: Event) -> None:
-        self._tx.runs.create(run, spec, event)
+    def runs_create(self, run: Run, spec: Spec, event: Event, number: int) -> None:
+        self._tx.runs.create(run, spec, event, number)
         self._noted.admitted[run.key] = run
         self._noted.labels[run.key] = spec.label
         self._noted.crowded.add(run.terms.parent)

@@ -129,8 +129,13 @@ def admit(tx: Tx, key: str, parent: str = MAIN, at: Instant = AT, **terms: objec
     """Create a run that was admitted at `at`; its first run id is `<key>/1`."""
     event = ev.Admitted(at=at, key=key, terms=replace(TERMS, parent=parent, **terms), run_id=f"{key}/1")
     run = born(event)
-    tx.runs.create(run, Spec(task=f"task of {key}"), event)
+    tx.runs.create(run, Spec(task=f"task of {key}"), event, next_number(tx, parent))
     return run
+
+
+def next_number(tx: Tx, parent: str) -> int:
+    """A number that no run of this parent has."""
+    return max((tx.runs.number(key) for key in tx.runs.children(parent)), default=0) + 1
 
 
 def follow(tx: Tx, run: Run, *events: ev.Event) -> Run:

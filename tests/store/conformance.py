@@ -339,8 +339,9 @@ class StoreConformance(
             if counts.unsettled >= 5:
                 raise Refused("forbidden", "five are enough")
             event = ev.Admitted(at=AT, key=f"{counts.unsettled}", terms=TERMS, run_id=f"{counts.unsettled}/1")
-            tx.runs.create(born(event), Spec(task="t"), event)
-            return child(tx).unsettled
+            counts = child(tx)
+            tx.runs.create(born(event), Spec(task="t"), event, counts.spawned)
+            return counts.unsettled
 
         answers = bench.do_at_once([take] * 50)
         assert answers[:5] == [1, 2, 3, 4, 5]

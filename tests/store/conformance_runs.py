@@ -69,10 +69,11 @@ class RunConformance:
             created_at=AT,
             idempotency_key="once",
         )
-        bench.do(lambda tx: tx.runs.create(born(event), spec, event))
+        bench.do(lambda tx: tx.runs.create(born(event), spec, event, 7))
         assert bench.see(lambda tx: tx.runs.load(CHILD)) == born(event)
         assert bench.see(lambda tx: tx.runs.find(CHILD)) == born(event)
         assert bench.see(lambda tx: tx.runs.spec(CHILD)) == spec
+        assert bench.see(lambda tx: tx.runs.number(CHILD)) == 7
         assert bench.see(lambda tx: tx.events.of(CHILD)) == [event]
         assert bench.see(lambda tx: tx.runs.named("id-1")) == (CHILD, 1)
 
@@ -80,11 +81,38 @@ class RunConformance:
         first = bench.do(lambda tx: admit(tx, CHILD))
         again = ev.Admitted(at=AT + 1, key=CHILD, terms=TERMS, run_id="other")
         with pytest.raises(FledgeError):
-            bench.do(lambda tx: tx.runs.create(born(again), Spec(task="other"), again))
+            bench.do(lambda tx: tx.runs.create(born(again), Spec(task="other"), again, 2))
         assert bench.see(lambda tx: tx.runs.load(CHILD)) == first
         assert bench.see(lambda tx: tx.runs.spec(CHILD)) == Spec(task=f"task of {CHILD}")
         assert [event.at for event in bench.see(lambda tx: tx.events.of(CHILD))] == [AT]
         assert bench.see(lambda tx: tx.runs.named("other")) is None
+        assert bench.see(lambda tx: tx.runs.children(MAIN)) == [CHILD]
+
+    def test_a_number_is_of_one_run_of_its_parent_and_finds_it_while_it_is_there(self, bench: Bench) -> None:
+        def take(tx: Tx) -> int:
+            number = child(tx).spawned
+            event = ev.Admitted(at=AT, key=f"r{number}", terms=TERMS, run_id=f"r{number}/1")
+            tx.runs.create(born(event), Spec(task="t"), event, number)
+            return number
+
+        assert bench.do_at_once([take] * 9) == list(range(1, 10))
+        bench.do(lambda tx: tx.runs.forget("r9"))
+        bench.reopen()
+        assert bench.do(take) == 10
+        bench.do(lambda tx: admit(tx, "elsewhere", parent="r3"))
+        numbers = bench.see(lambda tx: [tx.runs.number(key) for key in tx.runs.children(MAIN)])
+        assert numbers == [1, 2, 3, 4, 5, 6, 7, 8, 10]
+        found = bench.see(lambda tx: [tx.runs.numbered(MAIN, number) for number in (1, 8, 9, 10, 11, 0)])
+        assert found == ["r1", "r8", None, "r10", None, None]
+        assert bench.see(lambda tx: tx.runs.numbered("r3", 1)) == "elsewhere"
+        with pytest.raises(NotFound):
+            bench.see(lambda tx: tx.runs.number("r9"))
+
+    def test_a_number_that_another_run_of_the_parent_has_is_refused(self, bench: Bench) -> None:
+        bench.do(lambda tx: admit(tx, CHILD))
+        again = ev.Admitted(at=AT, key="other", terms=TERMS, run_id="other/1")
+        with pytest.raises(FledgeError):
+            bench.do(lambda tx: tx.runs.create(born(again), Spec(task="t"), again, 1))
         assert bench.see(lambda tx: tx.runs.children(MAIN)) == [CHILD]
 
     def test_a_run_that_is_not_there_is_none_or_not_found(self, bench: Bench) -> None:
@@ -241,7 +269,7 @@ class RunConformance:
         found.append(bench.do(looks))
         bench.do(lambda tx: follow(tx, tx.runs.load("p"), ev.PlanRejected(at=AT, next_run_id="again")))
         found.append(bench.do(looks))
-        bench.do(lambda tx: tx.runs.create(replace(run, key="q", run_id="other"), Spec(task="t"), finished()))
+        bench.do(lambda tx: tx.runs.create(replace(run, key="q", run_id="other"), Spec(task="t"), finished(), 2))
         found.append(bench.do(looks))
         bench.do(lambda tx: tx.runs.forget("q"))
         found.append(bench.do(looks))

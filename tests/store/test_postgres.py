@@ -6,11 +6,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from fledge.core import events as ev
+from fledge.core.lifecycle import born
 from fledge.errors import StoreError
-from fledge.store.base import Tx
+from fledge.store.base import Spec, Tx
 from fledge.store.postgres import COMMITS, MISSED, TRIM, PostgresStore
-from tests.core.samples import AT
+from tests.core.samples import AT, TERMS
 from tests.statements import proves
 from tests.store.bench import GUARD_S, MAIN, admit, conversation, submitted, writer_held
 from tests.store.postgres import Server
@@ -67,6 +70,27 @@ def test_a_writer_that_wrote_last_remembers_its_rows(server: Server) -> None:
         trips = one._db.trips
         await one.transact(lambda tx: tx.sessions.get(NOTES))
         assert one._db.trips - trips == 3
+
+    with_two(server, test)
+
+
+@proves("4.tools.64")
+def test_two_processes_that_spawn_at_once_give_no_number_twice(server: Server) -> None:
+    def spawn(name: str) -> Callable[[Tx], int]:
+        def job(tx: Tx) -> int:
+            number = tx.sessions.child_admitted(NOTES).spawned
+            event = ev.Admitted(at=AT, key=name, terms=replace(TERMS, parent=NOTES), run_id=f"{name}/1")
+            tx.runs.create(born(event), Spec(task="t"), event, number)
+            return number
+
+        return job
+
+    async def test(one: PostgresStore, other: PostgresStore) -> None:
+        stores = [(store, name) for name, store in (("a", one), ("b", other))]
+        jobs = [store.transact(spawn(f"{name}{n}")) for n in range(20) for store, name in stores]
+        assert sorted(await asyncio.gather(*jobs)) == list(range(1, 41))
+        numbers = await other.read(lambda tx: [tx.runs.number(key) for key in tx.runs.children(NOTES)])
+        assert numbers == list(range(1, 41))
 
     with_two(server, test)
 

@@ -435,6 +435,23 @@ def test_what_agents_did_in_the_week_that_was_last_used_is_counted_by_day(tmp_pa
         ]
 
 
+def test_runs_of_an_older_store_are_numbered_in_the_order_of_their_spawn(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    with closing(make_old(path)) as db:
+        migrate(db, path, tuple(step for step in upgrades() if step[0] < 31))
+        for row, (key, parent, at) in enumerate(
+            (("c", "m", 3.0), ("x", "n", 9.0), ("a", "m", 1.0), ("b", "m", 1.0)), 1
+        ):
+            db.execute(
+                "INSERT INTO runs (id, key, parent, root, created_at, phase, version, spec, state)"
+                " VALUES (?,?,?,?,?,'queued',1,'{}','{}')",
+                (row, key, parent, parent, at),
+            )
+        migrate(db, path)
+        rows = db.execute("SELECT parent, number, key FROM runs ORDER BY parent, number").fetchall()
+        assert rows == [("m", 1, "a"), ("m", 2, "b"), ("m", 3, "c"), ("n", 1, "x")]
+
+
 def test_a_driver_keeps_the_workspace_in_which_it_writes_when_its_table_goes(tmp_path: Path) -> None:
     path = tmp_path / DATABASE
     with closing(make_old(path)) as db:

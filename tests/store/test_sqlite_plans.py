@@ -87,7 +87,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
                 tx.lists.counts(walk.root, walk.requester)
         tx.lists.sessions("main", True, (now, MAIN), 20)
         tx.lists.sessions("", False, None, 20)
-        tx.lists.child_numbers(MAIN, 20)
+        tx.runs.numbered(MAIN, 20)
         tx.lists.archived_above(MAIN)
         tx.queue.lane_order("subagent", 20)
         tx.lists.agent_days(20_000)

@@ -153,13 +153,23 @@ def test_a_finished_subagent_is_removed_and_its_place_is_free(tmp_path: Path) ->
         await desk("subagents", action="kill", target="n0")
         await desk.pass_time(10.0)
         full = await desk("sessions_spawn", task="more")
-        assert full["error"].startswith("retained 3 of 3: agents.defaults.subagents.maxRetained; free one with")
+        assert full["error"].startswith("retained 3 of 3: agents.defaults.subagents.maxRetained; free one: ")
         assert await desk("sessions_subagent_remove", target="n0") == {"status": "ok", "removed": keys[0]}
         assert (await desk("subagents"))["total"] == 2
         assert (await desk("sessions_spawn", task="more"))["status"] == "accepted"
         assert (await desk("sessions_subagent_remove", target="n0"))["error"] == "no subagent 'n0'"
 
     play(tmp_path, body, "agents.defaults.subagents.maxRetained=3")
+
+
+def test_the_one_to_remove_may_be_given_as_a_session_key(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        key = (await desk("sessions_spawn", task=f"{SAY}done", label="eyes"))["childSessionKey"]
+        await desk("subagents", action="kill", target="eyes")
+        await desk.pass_time(10.0)
+        assert await desk("sessions_subagent_remove", sessionKey=key) == {"status": "ok", "removed": key}
+
+    play(tmp_path, body)
 
 
 @proves("3.params.11", "`planMode` makes the child plan first")
@@ -269,7 +279,7 @@ def test_a_session_that_did_not_start_it_may_not_direct_it(tmp_path: Path) -> No
     play(tmp_path, body, others=meddler)
     # It sees only what it started itself.
     assert [answer["status"] for answer in answers] == ["error"] * 3
-    assert answers[0]["error"] == "there are no subagents here"
+    assert answers[0]["error"].startswith("no session 'agent:main:subagent:")
 
 
 def test_another_controller_than_the_requester_may_direct_and_the_requester_may_not(tmp_path: Path) -> None:
@@ -315,7 +325,7 @@ def test_a_repeated_answer_to_a_plan_answers_once(tmp_path: Path) -> None:
 # ---- lists -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_has_active_and_recent_rows_numbered_as_targets_count(tmp_path: Path) -> None:
+def test_a_list_has_active_and_recent_rows_with_their_numbers(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         await desk("sessions_spawn", task=f"{SAY}done", label="first")
         await desk.pass_time(60.0)
@@ -324,10 +334,10 @@ def test_a_list_has_active_and_recent_rows_numbered_as_targets_count(tmp_path: P
         await desk.pass_time(5.0)
         listed = await desk("subagents")
         assert [(row["index"], row["label"], row["status"]) for row in listed["active"]] == [
-            (1, "eyes", "running"),
-            (2, "p", "awaiting approval [PLAN:AWAITING APPROVAL]"),
+            (2, "eyes", "running"),
+            (3, "p", "awaiting approval [PLAN:AWAITING APPROVAL]"),
         ]
-        assert [(row["index"], row["label"], row["status"]) for row in listed["recent"]] == [(3, "first", "done")]
+        assert [(row["index"], row["label"], row["status"]) for row in listed["recent"]] == [(1, "first", "done")]
         assert listed["active"][0]["task"] == "look around"
         assert (await desk("subagents", recentMinutes=1))["recent"] == []
 

@@ -23,6 +23,9 @@ from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
 
+CLEANUP_S = 5.0
+"""How long `remove` waits for the cleanup of a run that has ended."""
+
 
 class HandleSeen(Value):
     """The state of a run when a handle last read it."""
@@ -95,9 +98,11 @@ class Handle(Generic[T]):
         def over(tx: Tx) -> bool | None:
             return views.is_readable(tx.runs.load(key)) or None
 
-        if await self._changes.until(over, [key], deadline(self._engine, timeout)):
+        await self._changes.until(over, [key], deadline(self._engine, timeout))
+        found = await self.peek()
+        if found.done:  # also if it ended just after the time was up
             await consume(self._engine, key)
-        return await self.peek()
+        return found
 
     async def peek(self) -> Result[T]:
         """Return the result so far, without waiting. This does not count as delivery.
@@ -232,6 +237,28 @@ class Handle(Generic[T]):
         True
         """
         return (await self._spawner.resume(self.session_key, words)).run_id
+
+    async def remove(self) -> None:
+        """Take the finished run off the lists before its time, as archiving does.
+
+        Its transcript and its result are kept as long as those of an archived run. Raises `Refused` if the run still
+        works, or has something to tell.
+
+        >>> run = await fl.spawn("Say hello")
+        >>> (await run).text
+        'echo: Say hello'
+        >>> await run.remove()
+        >>> await fl.runs()
+        []
+        """
+        key = self.session_key
+
+        def cleaned_up(tx: Tx) -> bool | None:
+            return tx.runs.load(key).phase.name != "cleanup_pending" or None
+
+        # A run whose result was just read is cleaned up in a moment.
+        await self._changes.until(cleaned_up, [key], deadline(self._engine, CLEANUP_S))
+        await self._engine.commit(control.remove, key)
 
 
 def shown(label: str, run_id: str, seen: HandleSeen | None, now: Instant) -> str:

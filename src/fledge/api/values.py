@@ -120,6 +120,9 @@ class RunInfo(NamedValue):
 
     session_key: str
     run_id: str
+    number: int
+    """Its number among the runs of its requester, as in `#2`, in the order in which they were spawned. It never
+    changes, and no other run of that requester ever gets it."""
     label: str
     task: str
     status: str

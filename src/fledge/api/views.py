@@ -229,6 +229,7 @@ def run_info(tx: Tx, key: str) -> RunInfo:
     return RunInfo(
         session_key=key,
         run_id=run.run_id,
+        number=tx.runs.number(key),
         label=spec.label,
         task=spec.task,
         status=run.phase.name if ended is None else ended.outcome.status,

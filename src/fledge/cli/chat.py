@@ -175,6 +175,8 @@ class Chat:
         self._completions, self._kept = completions, kept
         self._answers = Answers(screen)
         self._sits = asyncio.Event()
+        self._listed: list[str] = []
+        """Keys of the conversations in the list that was shown last, in its order."""
         """Set once the greeting is shown: events are shown from here on."""
         self._showing = asyncio.Lock()
         """Held while a message is sent or entries are shown, so that the chat knows which entries were typed here."""
@@ -521,10 +523,12 @@ class Chat:
         known = await self._conversations()
         choices = chat_commands.conversations(known)
         if not word:
+            self._listed = [row.key for row in known.rows]
             lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
             self._notice("\n".join([*lines, "/resume and a name or number goes on with one"]))
             return
-        key = chat_commands.resumed(word, known.rows, agent_of(self._session))
+        listed = self._listed or [row.key for row in known.rows]
+        key = chat_commands.resumed(word, known.rows, listed, agent_of(self._session))
         if key is None:
             self._error(f"there is no conversation {word}: /resume lists them, /new {word} begins it")
             return

@@ -104,12 +104,11 @@ def _about(row: SessionRow, now: float) -> str:
     return " · ".join(filter(None, [row.project, ago(now - row.updated_at), first]))
 
 
-def resumed(word: str, rows: Sequence[SessionRow], agent: str) -> str | None:
-    """The key of the conversation that a word names: by its number in the list, its name, or its project folder's name;
-    None if no conversation matches, or several."""
-    if word.isdecimal() and 1 <= int(word) <= len(rows):
-        return rows[int(word) - 1].key
-    key = key_of(word, agent)
+def resumed(word: str, rows: Sequence[SessionRow], listed: Sequence[str], agent: str) -> str | None:
+    """The key of the conversation that a word names: by its number in the list that was shown (`listed`), its name, or
+    its project folder's name; None if no conversation matches, or several."""
+    is_number = word.isdecimal() and 1 <= int(word) <= len(listed)
+    key = listed[int(word) - 1] if is_number else key_of(word, agent)
     labelled = [row.key for row in rows if row.label and row.label.casefold() == word.casefold()]
     return key if key in [row.key for row in rows] else labelled[0] if len(labelled) == 1 else None
 

@@ -361,6 +361,7 @@ def _parser() -> ArgumentParser:
         _arg("words", nargs="?", default="", help="a message for the run"),
     )
     verb("again", "start a new run with the same task and options", one_run)
+    verb("remove", "take a finished run off the lists", one_run)
     answers = _does("verbs.answer", _where, "run", "words", "yes", "always", "children")
     asked = _arg("run", help=f"{RUN}; or the id of a question")
     add(

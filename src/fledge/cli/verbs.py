@@ -1,5 +1,6 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `health`,
-`undelivered`, `sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `permissions`, `event`, `heartbeat`.
+`undelivered`, `sessions`, `steer`, `kill`, `resume`, `again`, `remove`, `approve`, `reject`, `permissions`, `event`,
+`heartbeat`.
 
 Each calls verbs of `commands`, through the process that holds the folder or a gateway, and returns `CommandOutput`:
 lines for people, and the answer of the verb for `--json`. After a decision in a folder that no process drives, the work
@@ -213,9 +214,10 @@ def kill(where: Where, name: str, dry_run: bool = False) -> CommandOutput:
     if dry_run:
         shown = _show(where, "runs.ends", target=name)
         return shown._replace(value=shown.value["rows"])
-    told = ask(where, "runs.kill", target=name)
-    killed, stopping = told.value["killed"], told.value["stopping"]
-    return CommandOutput([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
+    told = ask(where, "runs.kill", target=name, wait=True)
+    others = {"finished": "finished before the kill", "stopping": "did not stop"}
+    counted = [f"{len(keys)} {words}" for how, words in others.items() if (keys := told.value.get(how))]
+    return CommandOutput([", ".join([f"killed {len(told.value['killed'])}", *counted])], told.value)
 
 
 def resume(where: Where, name: str, words: str) -> CommandOutput:
@@ -229,6 +231,12 @@ def again(where: Where, name: str) -> CommandOutput:
 
     told = ask(where, "runs.again", target=name)
     return CommandOutput([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
+
+
+def remove(where: Where, name: str) -> CommandOutput:
+    """Take a finished run off the lists."""
+    told = ask(where, "runs.remove", target=name)
+    return CommandOutput([f"removed {told.value['name']}"], told.value)
 
 
 def answer(
@@ -267,8 +275,8 @@ def undelivered(where: Where, action: str | None = None, name: str | None = None
     if name is None:
         raise BadInput("run", f"must be named: fledge undelivered {action} RUN")
     told = ask(where, f"undelivered.{action}", target=name)
-    key = told.value["key"]
-    words = f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"
+    taken = told.value["name"]
+    words = f"{taken} is offered again{told.later}" if action == "retry" else f"{taken} is dismissed"
     return CommandOutput([words], told.value)
 
 

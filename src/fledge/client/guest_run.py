@@ -10,7 +10,7 @@ from fledge.api.streams import RunLook
 from fledge.api.values import Message, Plan, Reply, Result, RunInfo
 from fledge.api.views import read_value, with_kills_as
 from fledge.client.asking import VerbCaller, deadline
-from fledge.commands.runs import NextAttempt
+from fledge.commands.runs import NextAttempt, RemovedRun
 from fledge.commands.values import Story
 from fledge.errors import NotFound
 from fledge.orchestrator.effects import Killing
@@ -117,3 +117,7 @@ class GuestHandle(Handle[T]):
     async def resume(self, words: str = "") -> str:
         """Let a killed run continue; it reads `words` as a message. Returns the run id of the new attempt."""
         return (await self._asking.call(NextAttempt, "runs.resume", target=self.session_key, words=words)).run_id
+
+    async def remove(self) -> None:
+        """Take the finished run off the lists before its time."""
+        await self._asking.call(RemovedRun, "runs.remove", target=self.session_key)

@@ -20,8 +20,8 @@ _NAMES: Final[Mapping[str, str]] = {
         runs.tree sessions.below sessions.entry sessions.find sessions.history undelivered.list
     """,
     "runs": """
-        plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
-        runs.tell
+        plans.approve plans.reject runs.again runs.kill runs.remove runs.result runs.resume runs.send runs.spawn
+        runs.steer runs.tell
     """,
     "system": "agents.list config.shown health models.list",
     "sessions": """

@@ -37,13 +37,22 @@ def name_of(run: RunInfo | RunRow) -> str:
     return one_line(run.label or run.task or run.session_key, LABEL_CHARS)
 
 
-def tree(runs: Sequence[RunInfo], now: Instant, left_out: int = 0, indent: str = "") -> list[str]:
-    """Runs with what is below them, one line each; a run that waits long for a slot says so."""
+def numbered(name: str, run: RunInfo | RunRow, session: str) -> str:
+    """The name after the number of the run, if it is a run of this session, in which the number means it."""
+    return f"#{run.number} {name}" if run.requester == session else name
+
+
+def tree(
+    runs: Sequence[RunInfo], now: Instant, left_out: int = 0, numbered_for: str = "", indent: str = ""
+) -> list[str]:
+    """Runs with what is below them, one line each; a run that waits long for a slot says so. Those of the session
+    `numbered_for` have their numbers."""
     lines = []
     for at, run in enumerate(runs):
         last = at == len(runs) - 1 and not left_out
-        lines.append(f"{indent}{'└─' if last else '├─'} {name_of(run)} · {status(run, now)}{_waited(run, now)}")
-        lines += tree(run.children, now, run.left_out, indent + ("   " if last else "│  "))
+        name = numbered(name_of(run), run, numbered_for)
+        lines.append(f"{indent}{'└─' if last else '├─'} {name} · {status(run, now)}{_waited(run, now)}")
+        lines += tree(run.children, now, run.left_out, numbered_for, indent + ("   " if last else "│  "))
     return [*lines, f"{indent}└─ and {left_out} more"] if left_out else lines
 
 
@@ -72,10 +81,9 @@ def status(run: RunInfo, now: Instant) -> str:
 
 
 def row_name(row: RunRow, numbered_for: str = "") -> str:
-    """The name of a run for people: its label, else the beginning of its task; after its number in lists, if it is a
-    run of the session `numbered_for`."""
-    name = printable(name_of(row))
-    return f"#{row.number} {name}" if row.number and row.requester == numbered_for else name
+    """The name of a run for people: its label, else the beginning of its task; after its number, if it is a run of the
+    session `numbered_for`."""
+    return numbered(printable(name_of(row)), row, numbered_for)
 
 
 def row_state(row: RunRow) -> str:
@@ -110,13 +118,13 @@ def _standing(row: RunRow) -> str:
 
 
 def row_cells(row: RunRow, now: Instant, numbered_for: str = "") -> tuple[str, ...]:
-    """A run in columns: name, state, age, model, tokens, cost, id."""
+    """A run in columns: name, state, how long it works or has worked, model, tokens, cost, id."""
     tokens = row.tokens_in + row.tokens_out + row.tokens_cached
     costs = [cost for cost in (row.cost_usd, row.cost_below_usd) if cost is not None]
     return (
         row_name(row, numbered_for),
         row_state(row),
-        elapsed(now - row.created_at),
+        elapsed((row.ended_at or now) - (row.started_at or row.created_at)),
         printable(one_line(row.model, LABEL_CHARS)),
         count_text(tokens) if tokens else "",
         money(sum(costs)) if costs else "",

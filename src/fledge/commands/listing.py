@@ -47,9 +47,6 @@ FIRST_CHARS: Final = 80
 LOOKED_AT: Final = 2000
 """The most runs or sessions that are gone through for one page."""
 BATCH: Final = 200
-NUMBERED: Final = 200
-"""How many of a session's runs have a list number: so many active ones, from the first on, and so many done ones, the
-newest; or as many as a page holds, if that is more."""
 PLACES: Final = 1000
 """The most places of a lane's queue that are counted; a session further behind has the place 0."""
 MARKS: Final = 20
@@ -105,7 +102,7 @@ def runs_query(at: Moment, params: RunsQuery) -> RunPage:
         until=_instant(params.until),
     )
     found, following = _ordered(tx, params, walk, _fitting(tx, params, "" if above is None else below))
-    rows = RowReader(at, max(NUMBERED, params.limit))
+    rows = RowReader(at)
     counts = tx.lists.counts(walk.root, walk.requester)
     return RunPage(
         rows=tuple(map(rows.row, found)),
@@ -205,13 +202,12 @@ def _read_cursor(text: str) -> tuple[str, RunMark | None]:
 class RowReader:
     """Makes rows of runs in one look at the store; facts that several rows need are read once."""
 
-    def __init__(self, at: Moment, numbered: int = NUMBERED) -> None:
+    def __init__(self, at: Moment) -> None:
         self._tx, self._now = at.tx, at.now
         self.is_driven = views.is_driven(at.tx, at.drives, at.now)
         self._questions: dict[str, list[Approval]] = {}
         for one in at.tx.approvals.open():
             self._questions.setdefault(one.session, []).append(one)
-        self._numbers = cache(lambda requester: at.tx.lists.child_numbers(requester, numbered))
         self._places = cache(lambda lane: _places(at.tx, lane))
 
     def row(self, listed: ListedRun) -> RunRow:
@@ -241,7 +237,7 @@ class RowReader:
         return RunRow(
             run_id=run.run_id,
             session_key=key,
-            number=self._numbers(run.terms.parent).get(key, 0),
+            number=tx.runs.number(key),
             ordinal=listed.mark.number,
             label=spec.label,
             task=spec.task[:TASK_CHARS],

@@ -6,7 +6,7 @@ from fledge.commands.values import Rest
 from fledge.core.keys import agent_of, is_main_key, main_key, project_key
 from fledge.core.prompts import flattened
 from fledge.core.run import Instant
-from fledge.core.targets import is_position, pick
+from fledge.core.targets import is_own, pick
 from fledge.errors import NotFound
 from fledge.orchestrator import transcripts, views
 from fledge.orchestrator.commit import Rules
@@ -59,7 +59,7 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
         others = [row for row in rows if not views.is_below(tx, session, row.key)]
         own = tx.sessions.get(session)
         is_main = is_main_key(session) if own is None else own.is_main
-        if not is_main or not others or "ambiguous" in str(unknown) or is_position(word):
+        if not is_main or not others or "ambiguous" in str(unknown) or is_own(word):
             raise
         return pick(word, (), others).key
 
@@ -77,7 +77,7 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
         known = None if ":" in word else tx.sessions.get(f"agent:{agent_of(session)}:{word.strip()}")
         if known is not None and not known.deleted and known.kind in ("main", "named"):
             return known.key
-        if ":" in word or is_position(word) or "ambiguous" in str(unknown):
+        if ":" in word or is_own(word) or "ambiguous" in str(unknown):
             raise
         raise NotFound(f"no conversation or subagent {flattened(word, 80)!r}") from None
 

@@ -22,7 +22,7 @@ from fledge.commands.wire import WireObject
 from fledge.config import agent_view, known_agents, model_for_conversation
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
-from fledge.core.prompts import flattened, list_text
+from fledge.core.prompts import list_text
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.core.targets import is_everybody
@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 COMPACTED = "Your notes stand for our conversation so far. Say in one sentence where we stand."
 """The message that `/compact` sends, so that the turn has something to answer."""
-NAME_CHARS = 48
 LABEL_CHARS = 40
 """How many characters of its task are the label of a subagent that a person starts."""
 
@@ -85,7 +84,7 @@ class _Said:
                 return await self._read(lambda tx: list_text(views.child_rows(tx, session), now))
             case "tree":
                 below = await self._call("runs.tree", requester=session, limit=MOST_SHOWN)
-                return lines.tree(below.runs, now, below.left_out)
+                return lines.tree(below.runs, now, below.left_out, session)
             case "info":
                 return lines.story(await self._call("runs.info", target=await self._run()))
             case "log":
@@ -128,7 +127,9 @@ class _Said:
             case "reject":
                 return await self._next_attempt("rejected the plan of", "plans.reject", reason=order.words)
             case "again":
-                return _started(await self._call("runs.again", target=await self._run()))
+                return await self._started(await self._call("runs.again", target=await self._run()))
+            case "remove":
+                return f"removed {(await self._call('runs.remove', target=await self._run())).name}"
             case "undelivered":
                 return await self._undelivered()
             case "approvals":
@@ -153,7 +154,7 @@ class _Said:
                 return await self._focus()
             case "unfocus":
                 bound = await self._call("sessions.unfocus", session=session, address=_address(self._at))
-                return f"this place is not bound to {bound.session_key} any more"
+                return f"this place is not bound to {await self._name(bound.session_key)} any more"
 
     async def _call(self, verb: str, **params: Any) -> Any:
         """The answer of a verb."""
@@ -167,7 +168,7 @@ class _Said:
         return await self._read(lambda tx: views.find_run(tx, self._session, self._order.target))
 
     async def _name(self, key: str) -> str:
-        return await self._read(lambda tx: named(tx, key))
+        return await self._read(lambda tx: views.name_of(tx, key))
 
     async def _own(self) -> Session:
         found = await self._read(lambda tx: tx.sessions.get(self._session))
@@ -182,7 +183,7 @@ class _Said:
 
     async def _ended(self, done: Killing) -> str:
         keys = (*done.killed, *done.finished, *done.stopping)
-        names = await self._read(lambda tx: {key: named(tx, key) for key in keys})
+        names = await self._read(lambda tx: {key: views.name_of(tx, key) for key in keys})
         return lines.killing(done, names)
 
     async def _spawn(self) -> str:
@@ -196,7 +197,10 @@ class _Said:
             model=order.model,
             thinking=order.thinking or None,
         )
-        return _started(started)
+        return await self._started(started)
+
+    async def _started(self, accepted: WireObject) -> str:
+        return f"started {await self._name(accepted['childSessionKey'])} · run {short_id(accepted['runId'])}"
 
     async def _agents(self) -> list[str]:
         now, config = self._gateway.now(), self._gateway.fl.config
@@ -205,7 +209,7 @@ class _Said:
 
         def bound(tx: Tx) -> list[str]:
             rows = [row for row in views.child_rows(tx, self._session) if _is_bound(tx, row.key)]
-            return [f"{named(tx, row.key)} · {row.status_text(now)}" for row in rows]
+            return [f"{views.name_of(tx, row.key)} · {row.status_text(now)}" for row in rows]
 
         return lines.agents([agent_view(config, one) for one in ids], await self._read(bound))
 
@@ -234,7 +238,7 @@ class _Said:
             return lines.undelivered(await self._call("undelivered.list"))
         key = await self._read(lambda tx: views.undelivered_key(tx, self._session, word))
         taken = await self._call(f"undelivered.{action}", target=key)
-        return f"{taken.key} is {'offered again' if action == 'retry' else 'dismissed'}"
+        return f"{taken.name} is {'offered again' if action == 'retry' else 'dismissed'}"
 
     async def _answer(self) -> str:
         order = self._order
@@ -260,14 +264,11 @@ class _Said:
 
     async def _focus(self) -> str:
         key = await self._run()
+        name = await self._name(key)
         if self._at is None:
-            raise Refused("error", f"you speak from no place that could be bound: open the conversation {key} itself")
+            raise Refused("error", f"you speak from no place that could be bound: open the conversation {name} itself")
         await self._call("sessions.focus", session=key, address=_address(self._at))
-        return f"messages from here go to {await self._name(key)} now; /unfocus ends that"
-
-
-def _started(accepted: WireObject) -> str:
-    return f"started {accepted['childSessionKey']} · run {short_id(accepted['runId'])}"
+        return f"messages from here go to {name} now; /unfocus ends that"
 
 
 def _address(at: Address | None) -> tuple[str, ...] | None:
@@ -287,7 +288,7 @@ def _standing(tx: Tx, key: str, rules: Rules, now: Instant) -> list[str]:
 
 def _questions(tx: Tx, session: str, now: float) -> list[str]:
     asked = looking.asked_below(tx, session)
-    return [lines.question_left(question(tx, one), named(tx, one.session), now) for one in asked] or [
+    return [lines.question_left(question(tx, one), views.name_of(tx, one.session), now) for one in asked] or [
         "nothing waits for you"
     ]
 
@@ -299,10 +300,3 @@ def _one_asked(tx: Tx, session: str, order: Order) -> Approval:
         which = f"named {order.target[:80]!r}" if order.target else "waiting"
         raise BadInput(f"/{order.verb}", f"{why} {which}: /approvals lists what waits for you")
     return found[0]
-
-
-def named(tx: Tx, key: str) -> str:
-    """The name of a run for people: its label, else its key."""
-    run = tx.runs.find(key)
-    label = "" if run is None else tx.runs.spec(key).label
-    return flattened(label, NAME_CHARS) or key

@@ -20,7 +20,7 @@ from fledge.core.keys import is_called, short_id
 from fledge.core.permission import Permission
 from fledge.core.value import NamedValue
 from fledge.errors import BadInput
-from fledge.orchestrator import control, transcripts
+from fledge.orchestrator import control, transcripts, views
 from fledge.orchestrator.commit import Commit
 
 Always = Annotated[bool, Meta(description="allow such commands from now on: the question's `always` says which")]
@@ -99,6 +99,8 @@ class TakenUp(NamedValue):
     """The undelivered result or message that was retried or dismissed."""
 
     key: str
+    name: str
+    """The label of the run, else the key."""
     ok: bool = True
 
 
@@ -127,7 +129,7 @@ async def _taken_up(
     def take(c: Commit) -> TakenUp:
         key = params.target if c.tx.outbox.get(params.target) is not None else found(c.tx, params)
         control.take_up(c, action, key, to)
-        return TakenUp(key=key)
+        return TakenUp(key=key, name=views.name_of(c.tx, key))
 
     return await gateway.commit(take)
 

@@ -313,15 +313,15 @@ def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -
 
 def _targets(tx: Tx, session: str, now: Instant) -> Iterator[Target]:
     """The words that name a session's subagents, with their status, for completion. A label that several have names
-    none of them: each of these is offered by its number in the list."""
+    none of them: each of these is offered by its number."""
     rows = in_list_order(views.child_rows(tx, session))
     times = Counter(row.label for row in rows)
-    for number, row in enumerate(rows, 1):
+    for row in rows:
         name, stands = flattened(row.label, NAME_CHARS), row.status_text(now)
         if name and times[row.label] == 1:
             yield Target(word=name, meaning=stands)
         elif name:
-            yield Target(word=str(number), meaning=f"{name}: {stands}")
+            yield Target(word=str(row.number), meaning=f"{name}: {stands}")
 
 
 # ---- what waits for a person -----------------------------------------------------------------------------------------

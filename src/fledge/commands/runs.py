@@ -34,12 +34,13 @@ from fledge.core.run import Run
 from fledge.core.targets import is_everybody
 from fledge.core.value import NamedValue
 from fledge.errors import NotFound
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import control, spawn, views
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.messenger import Sent
 from fledge.orchestrator.spawn_params import SpawnParams
 from fledge.orchestrator.spawner import accepted
+from fledge.store.base import Tx
 
 
 class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
@@ -209,6 +210,29 @@ async def subagents_kill(gateway: GatewayState, params: Kill) -> Killing:
         return control.kill(c, found(c.tx, params))
 
     return await stopped(gateway, await gateway.commit(kill), params.wait)
+
+
+class RemovedRun(NamedValue):
+    """A run that was taken off the lists."""
+
+    session_key: str
+    run_id: str
+    name: str
+    """Its label, else its session key."""
+
+
+@method("runs.remove")
+async def runs_remove(gateway: GatewayState, params: One) -> RemovedRun:
+    """Take a finished run off the lists before its time, as archiving does: it makes room where a session retains only
+    so many. A run that still works, or has something to tell, stays."""
+
+    def look(tx: Tx) -> RemovedRun:
+        run = tx.runs.load(found(tx, params))
+        return RemovedRun(session_key=run.key, run_id=run.run_id, name=views.name_of(tx, run.key))
+
+    run = await gateway.read(look)
+    await (await gateway.fl.run(run.session_key)).remove()
+    return run
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fledge.commands import slash
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.listing import SessionReader
 from fledge.commands.looking import is_begun, is_below, rest
-from fledge.commands.orders import CommandResult, named, run_line
+from fledge.commands.orders import CommandResult, run_line
 from fledge.commands.params import (
     DefaultModel,
     FolderParam,
@@ -41,7 +41,7 @@ from fledge.core.route import Address, check_address
 from fledge.core.run import Instant
 from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
-from fledge.orchestrator import bindings, control, messages, spawn
+from fledge.orchestrator import bindings, control, messages, spawn, views
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import kill_outcome
@@ -433,7 +433,7 @@ async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
         is_first = is_new and key != main and is_main_key(key, params.folder) and c.tx.transcripts.last(main) > 0
         return Begun(
             session_key=there,
-            name=named(c.tx, there),
+            name=views.name_of(c.tx, there),
             entry=c.tx.transcripts.last(there),
             earlier=main if is_first else "",
         )

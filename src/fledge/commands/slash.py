@@ -17,6 +17,7 @@ Verb = Literal[
     "kill",
     "resume",
     "again",
+    "remove",
     "log",
     "info",
     "send",
@@ -94,6 +95,7 @@ SUBAGENTS: Final = (
     ),
     SlashUsage("resume", "/subagents resume <id|#> [words]", "let a killed one continue where it stopped"),
     SlashUsage("again", "/subagents again <id|#>", "start a new one with the same task and options"),
+    SlashUsage("remove", "/subagents remove <id|#>", "take a finished one off the list"),
     SlashUsage("spawn", "/subagents spawn <agent> <task> [--model m] [--thinking t]", "start one"),
     SlashUsage("approve", "/subagents approve <id|#> [words]", "approve its plan"),
     SlashUsage("reject", "/subagents reject <id|#> <reason>", "reject its plan, so that it plans again"),
@@ -203,7 +205,7 @@ def _order(said: SlashUsage, rest: str) -> Order:
             return Order(verb=verb)
         case "kill" if rest.rstrip().endswith(f" {DRY_RUN}"):
             return Order(verb=verb, target=_unquoted(rest.rstrip().removesuffix(DRY_RUN)), words=DRY_RUN)
-        case "kill" | "again" | "info" | "focus" | "status" | "model":
+        case "kill" | "again" | "remove" | "info" | "focus" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)), said)
         case "event" | "heartbeat" | "compact":
             return _checked(Order(verb=verb, words=rest), said)

@@ -154,8 +154,8 @@ class RunRow(NamedValue):
     run_id: str
     session_key: str
     number: int
-    """Its number in the list of its requester's runs, as in `#2`; 0: it has none, because the list is too long, or it
-    is archived."""
+    """Its number among the runs of its requester, as in `#2`, in the order in which they were spawned. It never
+    changes, and no other run of that requester ever gets it."""
     ordinal: int
     """Orders runs that were created at the same time: the later one has the larger ordinal."""
     label: str

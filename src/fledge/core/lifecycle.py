@@ -244,7 +244,7 @@ def _steered(run: Run, event: ev.Steered) -> Step:
 
 def _resumed(run: Run, event: ev.Resumed) -> Step:
     """A killed run goes on in a new attempt. Its clocks start anew: the time in which it was dead is no runtime."""
-    refusal = policy.refuse_resume(run)
+    refusal = policy.refuse_resume(run, run.key)
     if refusal is not None:
         return ignore(run, refusal.reason)
     run = replace(

@@ -101,7 +101,7 @@ def admit(limits: Limits, now: Occupancy) -> Refusal | None:
         return Refusal(
             "forbidden",
             f"retained {now.retained} of {limits.max_retained}: {_SETTING}.maxRetained; "
-            "free one with sessions_subagent_remove",
+            "free one: sessions_subagent_remove, /subagents remove, fledge remove",
         )
     if now.wakes >= MAX_WAKES:
         return Refusal("forbidden", f"woken {now.wakes} of {MAX_WAKES} times: finish with what you have")
@@ -125,14 +125,14 @@ def role_at(depth: int, max_depth: int) -> Literal["orchestrator", "leaf"]:
 # ---- control ---------------------------------------------------------------------------------------------------------
 
 
-def refuse_steer(run: Run, message: str, at: Instant) -> Refusal | None:
+def refuse_steer(run: Run, name: str, message: str, at: Instant) -> Refusal | None:
     """None if the run may be steered now."""
     if not message.strip():
         return Refusal("error", "message: must not be empty")
     if len(message) > STEER_CHARS:
         return Refusal("error", f"message: {len(message)} characters, at most {STEER_CHARS}")
     if not steerable(run):
-        return Refusal("done", f"{run.key} is {run.phase.name}: nothing to steer")
+        return Refusal("done", f"{name} is {run.phase.name}: nothing to steer")
     if run.steered_at is not None and at - run.steered_at < STEER_EVERY_S:
         return Refusal(
             "rate_limited", f"steered {at - run.steered_at:.1f} s ago: wait {STEER_EVERY_S:.0f} s between steers"
@@ -149,41 +149,41 @@ def steerable(run: Run) -> bool:
             return False
 
 
-def refuse_send(run: Run) -> Refusal | None:
+def refuse_send(run: Run, name: str) -> Refusal | None:
     """None if a message may be added; a run that is being prepared or is stopping takes none."""
     match run.phase.name:
         case "spawning" | "gone":
-            return Refusal("error", f"{run.key} is {run.phase.name}: it takes no messages")
+            return Refusal("error", f"{name} is {run.phase.name}: it takes no messages")
         case "archived":
-            return Refusal("done", f"{run.key} is archived: it takes no messages")
+            return Refusal("done", f"{name} is archived: it takes no messages")
         case "ending" if not steerable(run):
-            return Refusal("error", f"{run.key} was killed and is stopping: it takes no messages")
+            return Refusal("error", f"{name} was killed and is stopping: it takes no messages")
         case _:
             return None
 
 
-def refuse_answer(run: Run) -> Refusal | None:
+def refuse_answer(run: Run, name: str) -> Refusal | None:
     """None if a plan of this run awaits its answer."""
     if isinstance(run.phase, AwaitingApproval):
         return None
-    return Refusal("done", f"{run.key} is {run.phase.name}: no plan awaits an answer")
+    return Refusal("done", f"{name} is {run.phase.name}: no plan awaits an answer")
 
 
-def refuse_resume(run: Run) -> Refusal | None:
+def refuse_resume(run: Run, name: str) -> Refusal | None:
     """None if the run was killed and may go on; else why not, and what to do instead."""
     ended, phase = run.ended, run.phase
     if isinstance(phase, Ending) and isinstance(phase.cause, Stopping):
-        return Refusal("error", f"{run.key} was killed and is stopping: try again in a moment")
+        return Refusal("error", f"{name} was killed and is stopping: try again in a moment")
     if ended is None:
         instead = "answer its plan" if isinstance(phase, AwaitingApproval) else "steer it, or send it a message"
-        return Refusal("done", f"{run.key} is {phase.name}, not killed: {instead}")
+        return Refusal("done", f"{name} is {phase.name}, not killed: {instead}")
     if not isinstance(ended.outcome, Killed):
         status = ended.outcome.status
-        return Refusal("done", f"{run.key} was not killed, it ended ({status}): send it a message, or run it again")
+        return Refusal("done", f"{name} was not killed, it ended ({status}): send it a message, or run it again")
     if (lost := _lost_for_resume(run)) is not None:
-        return Refusal("done", f"{run.key} {lost}: run it again")
+        return Refusal("done", f"{name} {lost}: run it again")
     if not isinstance(phase, Completed):
-        return Refusal("error", f"{run.key} is still being cleaned up: try again in a moment")
+        return Refusal("error", f"{name} is still being cleaned up: try again in a moment")
     return None
 
 

@@ -309,6 +309,8 @@ class ChildRow(Value, kw_only=True):
     key: str
     run_id: str
     status: RunStatus
+    number: int = 0
+    """Its number among the runs of its requester, as in `#2`."""
     label: str = ""
     task: str = ""
     plan: PlanState = "none"
@@ -346,7 +348,9 @@ class ChildRow(Value, kw_only=True):
         return word
 
 
-def child_row(run: Run, label: str, task: str, unsettled: int = 0, progress_at: Instant | None = None) -> ChildRow:
+def child_row(
+    run: Run, number: int, label: str, task: str, unsettled: int = 0, progress_at: Instant | None = None
+) -> ChildRow:
     """The row of a run; its status is read from phase and outcome, and from when its driver last committed a step."""
     ended = run.ended
     if ended is not None:
@@ -359,6 +363,7 @@ def child_row(run: Run, label: str, task: str, unsettled: int = 0, progress_at: 
         key=run.key,
         run_id=run.run_id,
         status=status,
+        number=number,
         label=label,
         task=task,
         plan=run.plan,
@@ -378,15 +383,15 @@ def is_stuck(run: Run, progress_at: Instant | None) -> bool:
 
 
 def in_list_order(rows: Sequence[ChildRow]) -> tuple[ChildRow, ...]:
-    """The order that numbers in a list refer to: active ones first, otherwise as given."""
+    """The order of lists: active ones first, otherwise as given."""
     return tuple(sorted(rows, key=lambda row: not row.is_active))
 
 
 def list_text(rows: Sequence[ChildRow], now: Instant) -> str:
-    """The list of a session's children for people, numbered in list order; beyond the first 200 they are counted."""
+    """The list of a session's children for people, each with its number; beyond the first 200 they are counted."""
     lines = [
-        f"{number}) {row.status_text(now)} · {_name(row)} · {_elapsed(row, now)} · run {short_id(row.run_id)}"
-        for number, row in enumerate(in_list_order(rows)[:LIST_ROWS], 1)
+        f"{row.number}) {row.status_text(now)} · {_name(row)} · {_elapsed(row, now)} · run {short_id(row.run_id)}"
+        for row in in_list_order(rows)[:LIST_ROWS]
     ]
     more = [f"… and {len(rows) - LIST_ROWS} more"] if len(rows) > LIST_ROWS else []
     return "\n".join(["Subagents (current session)", _counts(rows), *lines, *more])
@@ -400,7 +405,7 @@ def children_block(rows: Sequence[ChildRow], now: Instant, beyond: tuple[int, in
     if not rows:
         return ""
     ordered = in_list_order(rows)
-    lines = [_block_row(number, row, now) for number, row in enumerate(ordered[:BLOCK_ROWS], 1)]
+    lines = [_block_row(row, now) for row in ordered[:BLOCK_ROWS]]
     active, done = _active_and_done(ordered[BLOCK_ROWS:], beyond)
     if active + done:
         lines.append(f"… and {active + done} more: {active} active, {done} done")
@@ -470,11 +475,11 @@ def _sentences(*found: str) -> str:
     return " ".join(sentence for sentence in found if sentence)
 
 
-def _block_row(number: int, row: ChildRow, now: Instant) -> str:
+def _block_row(row: ChildRow, now: Instant) -> str:
     named = [quoted(row.label, LABEL_CHARS)] if row.label else []
     task = [f"task {quoted(row.task, TASK_CHARS)}"] if row.task else []
     ids = [f"session {row.key}", f"run {short_id(row.run_id)}"]
-    return f"{number}) " + " · ".join([row.status_text(now), *named, *task, _elapsed(row, now), *ids])
+    return f"{row.number}) " + " · ".join([row.status_text(now), *named, *task, _elapsed(row, now), *ids])
 
 
 def _active_and_done(rows: Sequence[ChildRow], beyond: tuple[int, int]) -> tuple[int, int]:

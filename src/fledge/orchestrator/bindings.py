@@ -15,6 +15,7 @@ from fledge.core.run import Archived, Killed, Run
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.views import name_of
 from fledge.store.base import Route, Tx
 
 
@@ -105,7 +106,7 @@ def come_due(c: Commit, session: str) -> bool:
     aged = route.ends_at is not None and route.ends_at <= c.at
     unbind(c, session, "max-age" if aged else "idle")
     why = "the binding reached its maximum age" if aged else "there was no message here for a long time"
-    words = f"this place is not bound to {session} any more: {why}"
+    words = f"this place is not bound to {name_of(c.tx, session)} any more: {why}"
     outbox.say(c, session, route.address, f"unbound:{session}:{route.used_at}", words)
     return True
 
@@ -147,7 +148,8 @@ def unfocus(c: Commit, session: str, address: Address | None = None, owner: str 
 def _place(c: Commit, session: str) -> Address:
     route = c.tx.routes.get(session)
     if route is None:
-        raise Refused("error", f"{session} has received no message from a channel: there is no place to bind")
+        name = name_of(c.tx, session)
+        raise Refused("error", f"{name} has received no message from a channel: there is no place to bind")
     return route.address
 
 

@@ -180,10 +180,10 @@ class Commit:
         return session
 
     def admit(self, event: ev.Admitted, spec: Spec) -> Run:
-        """Give birth to a run: its row, its first event, one more unsettled child for its parent."""
+        """Give birth to a run: one more unsettled child for its parent, which numbers it; its row, its first event."""
         run = born(event)
-        self.tx.runs.create(run, spec, event)
-        self.tx.sessions.child_admitted(event.terms.parent)
+        number = self.tx.sessions.child_admitted(event.terms.parent).spawned
+        self.tx.runs.create(run, spec, event, number)
         self.hints.moves = added(self.hints.moves, (None, run, event))
         self.hints.look = True
         return run

@@ -28,7 +28,7 @@ from fledge.orchestrator.effects import Killing
 def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
     """Redirect live work: a new attempt that starts with the message; the old one is silent from now on."""
     run, message = c.run(key), to_valid_utf8(message)
-    enforce(policy.refuse_steer(run, message, c.at))
+    enforce(policy.refuse_steer(run, views.name_of(c.tx, key), message, c.at))
     c.tx.inbox.put(row_key or f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
     return effects.apply(
         c, key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))
@@ -57,7 +57,7 @@ def send(
     c.session(key)
     run = c.find(key)
     if run is not None:
-        enforce(policy.refuse_send(run))
+        enforce(policy.refuse_send(run, views.name_of(c.tx, key)))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
     if inbox.put_message(c, key, row_key, "send", source, message, origin, carried):
         if run is not None:
@@ -77,7 +77,7 @@ def kill(c: Commit, key: str) -> Killing:
     done = effects.kill_tree(c, key, named=True)
     effects.settle(c)
     if not done.killed and not done.stopping:
-        raise Refused("done", f"{key} has ended, and nothing below it is running")
+        raise Refused("done", f"{views.name_of(c.tx, key)} has ended, and nothing below it is running")
     return done
 
 
@@ -127,7 +127,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     c.session(key)
     run = c.live_run(key)
     if run is not None:
-        raise Refused("error", f"{key} is {run.phase.name}: kill it first")
+        raise Refused("error", f"{views.name_of(c.tx, key)} is {run.phase.name}: kill it first")
     c.tx.sessions.raise_generation(key)
     effects.move_turn(c, key, TurnStopped(TurnEnd("stopped")))
     for child in c.tx.runs.children_in(key, "spawning"):
@@ -141,7 +141,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     inbox.hand_over(c, key)
     for row in c.tx.inbox.unread(key):
         c.tx.inbox.void(row.key, c.at)
-        exchanges.drop_row(c, row.key, f"{key} was deleted before it read your message")
+        exchanges.drop_row(c, row.key, f"{views.name_of(c.tx, key)} was deleted before it read your message")
     exchanges.drop_begun(c, key, "its sender was deleted")
 
 
@@ -149,7 +149,7 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str
     """Approve or reject the plan that awaits it; a new attempt follows. Refused: another plan than the one that was
     seen."""
     run = c.run(key)
-    enforce(policy.refuse_answer(run))
+    enforce(policy.refuse_answer(run, views.name_of(c.tx, key)))
     if run_id_seen and run_id_seen != run.run_id:
         raise Refused("error", "the plan has changed since it was shown")
     c.words = to_valid_utf8(words)
@@ -169,7 +169,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
     reopened = inbox.offer_again(c, c.run(key), to)
     step = effects.apply(c, key, ev.Retried(at=c.at, to=to))
     if step.ignored and not reopened:
-        raise Refused("done", f"{key}: {step.ignored}")
+        raise Refused("done", f"{views.name_of(c.tx, key)}: {step.ignored}")
     return c.run(key)
 
 
@@ -178,7 +178,7 @@ def dismiss(c: Commit, key: str) -> Run:
     put_away = inbox.dismiss_rows(c, key)
     step = effects.apply(c, key, ev.Dismissed(at=c.at))
     if step.ignored and not put_away:
-        raise Refused("done", f"{key}: {step.ignored}")
+        raise Refused("done", f"{views.name_of(c.tx, key)}: {step.ignored}")
     return step.run
 
 
@@ -199,7 +199,7 @@ def remove(c: Commit, key: str) -> Run:
     """Take a settled run off the lists at once. Refused while it has anything to do or to tell, with what that is."""
     step = effects.apply(c, key, ev.Removed(at=c.at, held_by=held_by(c, key)))
     if step.ignored:
-        raise Refused("error", f"{key}: {step.ignored}")
+        raise Refused("error", f"{views.name_of(c.tx, key)}: {step.ignored}")
     return step.run
 
 

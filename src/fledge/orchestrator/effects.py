@@ -20,7 +20,6 @@ from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.child_files import RemovalMoment, files_to_remove_at
 from fledge.core.effects import Step
-from fledge.core.freeze import one_line
 from fledge.core.images import with_names
 from fledge.core.lifecycle import transition
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
@@ -54,6 +53,7 @@ from fledge.core.turn import (
 )
 from fledge.orchestrator import bindings, budget, exchanges, heartbeat, inbox, outbox, transcripts
 from fledge.orchestrator.commit import Commit, added
+from fledge.orchestrator.views import name_of
 
 
 def apply(c: Commit, key: str, event: ev.Event) -> Step:
@@ -235,9 +235,9 @@ def _revive_row(c: Commit, run: Run, effect: fx.ReviveRow) -> None:
 def _tell(c: Commit, run: Run, effect: fx.Tell) -> None:
     target = inbox.receiver_of(c, run.terms.parent).session
     if target is not None:
-        inbox.notice(c, target, f"notice:{run.key}:{run.version}", f"{run.key}: {effect.notice}")
-        label = one_line(c.tx.runs.spec(run.key).label, 60) or run.key
-        outbox.tell(c, target, f"{run.key}:{run.version}", f"{label}: {effect.notice}")
+        words = f"{name_of(c.tx, run.key)}: {effect.notice}"
+        inbox.notice(c, target, f"notice:{run.key}:{run.version}", words)
+        outbox.tell(c, target, f"{run.key}:{run.version}", words)
 
 
 def _archive(c: Commit, run: Run, effect: fx.Archive) -> None:

@@ -13,6 +13,7 @@ from fledge.core.transcript import rows_read
 from fledge.core.turn import TurnEnd
 from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.views import name_of
 
 NESTED = "nested"
 
@@ -49,7 +50,8 @@ def close_turn(c: Commit, session: str, end: TurnEnd, owes: Owes = "nothing") ->
     """Close the session's turn with this end. Messages that were read and not answered by now stay unanswered, except
     those that are still owed."""
     for exchange in unanswered(c, session, owes):
-        drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {end.description})")
+        name = name_of(c.tx, session)
+        drop(c, exchange, f"{name} read your message and gave no answer to it (its turn: {end.description})")
     c.tx.turns.close(session, end, c.at, owes)
 
 

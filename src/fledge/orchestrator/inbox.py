@@ -53,6 +53,7 @@ from fledge.core.value import Value
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import exchanges, outbox, transcripts
 from fledge.orchestrator.commit import Commit, added
+from fledge.orchestrator.views import name_of
 from fledge.store.base import COMPLETIONS, InboxRow, InboxRowKind
 
 # ---- into the inbox --------------------------------------------------------------------------------------------------
@@ -401,11 +402,12 @@ def put_message(
     cap = min(queue.cap, MAX_NOTICES) if kind == "notice" else queue.cap
     if c.tx.inbox.count_waiting(session, kind, origin) > cap:
         if rules.refuses_latest(kind, queue.drop):
-            raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
+            name = name_of(c.tx, session)
+            raise Refused("rate_limited", f"{queue.cap} messages wait for {name} already: messages.queue.cap")
         waiting = [row.key for row in c.tx.inbox.unread(session) if row.kind == kind and row.origin == origin]
         for old in waiting[:-cap]:
             c.tx.inbox.drop(old, None if queue.drop == "summarize" else c.at)
-            exchanges.drop_row(c, old, f"it gave way to newer messages to {session}: messages.queue.cap")
+            exchanges.drop_row(c, old, f"it gave way to newer messages to {name_of(c.tx, session)}: messages.queue.cap")
             c.tx.requests.end(old, TurnEnd("dropped"), c.at)
             c.moved(session)
     return True
@@ -465,7 +467,7 @@ def suppress(c: Commit, run: Run) -> None:
             _suppress_row(c, row)
         else:
             c.tx.inbox.void(row.key, c.at)
-            words = f"{run.key} was killed before it read your message"
+            words = f"{name_of(c.tx, run.key)} was killed before it read your message"
             if not exchanges.drop_row(c, row.key, words) and row.kind == "send" and row.source is not None:
                 notice(c, row.source, f"void:{row.key}", words)
 
@@ -846,7 +848,8 @@ def tell_undelivered(c: Commit, session: str) -> None:
         if run is None or not isinstance(run.delivery, Undelivered):
             continue
         if receiver_of(c, run.terms.parent).session == session:
-            words = f"{run.key} could not be delivered: {run.delivery.error}. It is in the undelivered list."
+            name = name_of(c.tx, run.key)
+            words = f"{name} could not be delivered: {run.delivery.error}. It is in the undelivered list."
             notice(c, session, f"giveup:{run.key}:{run.run_id}", words)
             outbox.tell(c, session, f"giveup:{run.key}:{run.run_id}", words)
 

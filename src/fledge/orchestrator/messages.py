@@ -31,7 +31,7 @@ from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import control, effects, exchanges, heartbeat, inbox
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.orchestrator.spawn import check_wanted, open_conversation
-from fledge.orchestrator.views import is_below
+from fledge.orchestrator.views import is_below, name_of
 from fledge.store.base import MessageRequest, Tx, Wishes
 
 # ---- exchanges: from session to session ------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def _check(c: Commit, sending: Sending) -> None:
         raise Refused("error", f"{target} is a program: it receives results, not messages")
     run = c.find(target)
     if run is not None:
-        enforce(policy.refuse_send(run))
+        enforce(policy.refuse_send(run, name_of(c.tx, run.key)))
 
 
 def _may_answer(c: Commit, run: Run, sender: str) -> bool:
@@ -187,7 +187,7 @@ def _unreachable(c: Commit, session: str) -> str | None:
     known, run = c.tx.sessions.get(session), c.find(session)
     if known is None or known.deleted:
         return f"no session {session}"
-    refusal = None if run is None else policy.refuse_send(run)
+    refusal = None if run is None else policy.refuse_send(run, name_of(c.tx, run.key))
     return None if refusal is None else refusal.reason
 
 

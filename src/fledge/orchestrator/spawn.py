@@ -29,7 +29,7 @@ from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, Refused
-from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts
+from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts, views
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
 
@@ -196,7 +196,7 @@ def _check_above(c: Commit, run: Run | None, cap_of: Callable[[str], int]) -> No
             return  # it never gave its place up; a program has as many as it likes
         refusal = policy.refuse_children(cap_of(agent_of(parent)), c.tx.sessions.counts(parent).unsettled + len(kept))
         if refusal is not None:
-            raise Refused(refusal.status, f"{refusal.reason}, of {parent}")
+            raise Refused(refusal.status, f"{refusal.reason}, of {views.name_of(c.tx, parent)}")
         run = c.find(parent)
 
 
@@ -236,16 +236,16 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     Raises Refused, with nothing changed, if it was not killed, lacks something that it needs, or a limit forbids it.
     """
     run = c.run(key)
-    enforce(policy.refuse_resume(run))
+    name = views.name_of(c.tx, key)
+    enforce(policy.refuse_resume(run, name))
     if any(isinstance(event, ev.Imported) for event in c.tx.events.of(key)):
-        raise Refused("done", f"{key} was imported from another system: run it again")
+        raise Refused("done", f"{name} was imported from another system: run it again")
     session = c.tx.sessions.get(key)
     if session is None or session.deleted:
-        raise Refused("done", f"{key}: its session was deleted: run it again")
+        raise Refused("done", f"{name}: its session was deleted: run it again")
     if inbox.receiver_of(c, run.terms.parent).suppressed:
-        raise Refused(
-            "forbidden", f"{run.terms.parent}, which it would answer to, was killed: resume that, or run it again"
-        )
+        above = views.name_of(c.tx, run.terms.parent)
+        raise Refused("forbidden", f"{above}, which it would answer to, was killed: resume that, or run it again")
     spent = budget.is_spent(c, key)
     enforce(policy.admit(limits, policy.Occupancy(run.terms.depth - 1, children=0, retained=0, budget_spent=spent)))
     _check_above(c, run, cap_of)
@@ -260,7 +260,8 @@ def present_requester(tx: Tx, key: str) -> str:
         run = tx.runs.find(session.key)
         if not session.deleted and (run is None or run.ended is None or run.terms.mode == "session"):
             return session.key
-    raise Refused("error", f"no requester of {key} is left to receive an answer: spawn it from a conversation")
+    name = views.name_of(tx, key)
+    raise Refused("error", f"no requester of {name} is left to receive an answer: spawn it from a conversation")
 
 
 def check_wanted(c: Commit, session: str, generations: Mapping[str, int] | None) -> None:

@@ -22,7 +22,7 @@ from fledge.core.policy import STEER_CHARS, refuse_resume
 from fledge.core.prompts import accepted_note
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import spawn
+from fledge.orchestrator import spawn, views
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import SpawnRequest
@@ -99,11 +99,13 @@ class Spawner:
         """
         if len(words) > STEER_CHARS:
             raise BadInput("words", f"must be at most {STEER_CHARS} characters", len(words))
-        run, session = await self._engine.store.read(lambda tx: (tx.runs.load(key), tx.sessions.get(key)))
+        run, session, name = await self._engine.store.read(
+            lambda tx: (tx.runs.load(key), tx.sessions.get(key), views.name_of(tx, key))
+        )
         folder = "" if session is None else session.facts.workspace
-        is_gone = folder and refuse_resume(run) is None and not await asyncio.to_thread(os.path.isdir, folder)
+        is_gone = folder and refuse_resume(run, name) is None and not await asyncio.to_thread(os.path.isdir, folder)
         if is_gone:
-            raise Refused("done", f"{key} worked in {folder}, which is gone: run it again")
+            raise Refused("done", f"{name} worked in {folder}, which is gone: run it again")
         limits = limits_in(self._config, agent_of(run.terms.parent), run.terms.program)
 
         def cap_of(agent_id: str) -> int:

@@ -13,10 +13,10 @@ from fledge.core.announce import DeliveryTrace
 from fledge.core.asking import CUT
 from fledge.core.cluster import count_drivers
 from fledge.core.keys import list_kind
-from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
+from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
 from fledge.core.run import Instant, Run, Running, Undelivered
 from fledge.core.standing import State, StatusView, UnansweredTurn
-from fledge.core.targets import pick
+from fledge.core.targets import NAME_CHARS, number_in, pick, unknown_number
 from fledge.core.transcript import Replied, from_body, rows_read
 from fledge.errors import NotFound
 from fledge.orchestrator.commit import Rules
@@ -43,7 +43,8 @@ def _row(tx: Tx, run: Run) -> ChildRow:
 
 def row_of(tx: Tx, run: Run, label: str, task: str = "") -> ChildRow:
     """The run as lists show it, with this label and task."""
-    return child_row(run, label, task, tx.sessions.counts(run.key).unsettled, progress_of(tx, run))
+    unsettled = tx.sessions.counts(run.key).unsettled
+    return child_row(run, tx.runs.number(run.key), label, task, unsettled, progress_of(tx, run))
 
 
 def progress_of(tx: Tx, run: Run) -> Instant | None:
@@ -62,6 +63,12 @@ def children_shown(tx: Tx, session: str, now: Instant) -> str:
     rows = [_row(tx, tx.runs.load(key)) for key in page.keys]
     active = sum(row.is_active for row in rows)
     return children_block(rows, now, (page.active - active, page.done - (len(rows) - active)))
+
+
+def name_of(tx: Tx, session: str) -> str:
+    """The name of a session for people: the label of its run, else its key."""
+    label = "" if tx.runs.find(session) is None else tx.runs.spec(session).label
+    return flattened(label, NAME_CHARS) or session
 
 
 def rows_below(tx: Tx, session: str) -> list[ChildRow]:
@@ -102,12 +109,36 @@ def is_below(tx: Tx, session: str, target: str) -> bool:
 def find_run(tx: Tx, session: str, word: str) -> str:
     """The run below this session that a word means. NotFound says whether it is unknown or ambiguous.
 
-    A whole run id, however old, finds its run too.
+    A session key, a whole run id, however old, and the number of a child find a run that is in no list any more too.
     """
-    known = tx.runs.named(word.strip())
-    if known is not None and any(above.key == session for above in tx.sessions.lineage(known[0])):
-        return known[0]
+    found = _exactly(tx, session, word)
+    if found is not None and is_below(tx, session, found):
+        return found
     return pick(word, child_rows(tx, session), rows_below(tx, session)).key
+
+
+def find_child(tx: Tx, session: str, word: str) -> str:
+    """As `find_run`, of the session's own children alone."""
+    found = _exactly(tx, session, word)
+    if found is not None and tx.runs.load(found).terms.parent == session:
+        return found
+    return pick(word, child_rows(tx, session)).key
+
+
+def _exactly(tx: Tx, session: str, word: str) -> str | None:
+    """The run with this session key or whole run id, or the child with this number; None: the word is none of these.
+    NotFound: no child has the number, or none any more."""
+    token, spawned = word.strip(), tx.sessions.counts(session).spawned
+    number = number_in(token, spawned)
+    if number is not None:
+        found = tx.runs.numbered(session, number)
+        if found is None:
+            raise unknown_number(number, spawned)
+        return found
+    known = tx.runs.named(token)
+    if known is not None:
+        return known[0]
+    return None if tx.runs.find(token) is None else token
 
 
 _trace = msgspec.json.Decoder(DeliveryTrace).decode

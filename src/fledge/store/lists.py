@@ -105,7 +105,7 @@ class Lists:
     def run(self, key: str) -> ListedRun | None:
         """The run with its position in lists, also if it is archived; None if there is no such run."""
         row = self._runs.rows.get(key)
-        return None if row is None else ListedRun(key, row.root, RunMark(row.created_at, row.number))
+        return None if row is None else ListedRun(key, row.root, RunMark(row.created_at, row.id))
 
     def counts(self, root: str = "", requester: str = "") -> RunCounts:
         """How many runs match each filter: of all, below a root, or among the children of a requester."""
@@ -156,22 +156,6 @@ class Lists:
         """The number of this session's children that are not archived."""
         tally = self._runs.tallies.get(("parent", session))
         return 0 if tally is None else tally.listed
-
-    def child_numbers(self, parent: str, limit: int) -> dict[str, int]:
-        """The list numbers of this session's children by key: of the first `limit` active ones and of the newest
-        `limit` done ones."""
-        active = self._unit.column(
-            f"SELECT key FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE} AND {LISTED}"
-            " ORDER BY created_at, id LIMIT ?",
-            *(parent, limit),
-        )
-        done = self._unit.column(
-            f"SELECT key FROM runs INDEXED BY runs_children WHERE parent = ? AND {LISTED} AND NOT {ACTIVE}"
-            " ORDER BY created_at DESC, id DESC LIMIT ?",
-            *(parent, limit),
-        )
-        last = self.count_children(parent)
-        return {key: at for at, key in enumerate(active, 1)} | {key: last - at for at, key in enumerate(done)}
 
     def archived_above(self, session: str) -> list[str]:
         """Keys of the session's archived children that have runs below them that are not archived, oldest first."""

@@ -134,7 +134,7 @@ class RunMark(Value):
 
     at: Instant
     number: int
-    """The number of the run's row: it orders runs that were admitted at the same time."""
+    """The id of the run's row: it orders runs that were admitted at the same time."""
 
 
 class ListedRun(Value):

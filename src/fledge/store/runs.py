@@ -45,7 +45,9 @@ _decode_spec = json_decoder(Spec)
 class StoredRun(Value):
     """A run as it is stored."""
 
+    id: int
     number: int
+    """Among the runs that its parent has spawned."""
     run: Run
     root: str
     created_at: Instant
@@ -81,14 +83,15 @@ def _facets(row: StoredRun) -> tuple[Any, ...]:
 
 _UNTOUCHED: Final = ((None, None), (1, 0, 0, 0))
 """The facets of a new run, without `held`: the defaults of their columns."""
-_STATE: Final = "id, key, parent, root, created_at, phase, version, due_at, spec, state"
+_STATE: Final = "id, number, key, parent, root, created_at, phase, version, due_at, spec, state"
 _INSERT_NEW: Final = insert_into("runs", f"{_STATE}, held")
 _INSERT_ANY: Final = insert_into("runs", f"{_STATE}, {', '.join(_FACETS)}")
 
 
 def _insert(row: StoredRun) -> tuple[str, tuple[Any, ...]]:
     run = row.run
-    mine = (row.number, run.key, run.terms.parent, row.root, row.created_at, run.phase.name, run.version, run.due_at)
+    place = row.id, row.number, run.key, run.terms.parent, row.root, row.created_at
+    mine = (*place, run.phase.name, run.version, run.due_at)
     facets = _facets(row)
     if (facets[:2], facets[3:]) == _UNTOUCHED:
         return _INSERT_NEW, (*mine, row.spec, to_json(run), facets[2])
@@ -107,18 +110,18 @@ def _update(before: StoredRun, after: StoredRun) -> tuple[tuple[str, ...], list[
         if was != now:
             sets.append(f"{name} = ?")
             values.append(now)
-    values += (after.number, before.run.version)
+    values += (after.id, before.run.version)
     return tuple(sets), values
 
 
 def _read(row: Sequence[Any]) -> StoredRun:
-    number, state, root, created_at, busy, silence_told, spec = row
-    return StoredRun(number, _decode_run(state), root, created_at, bool(busy), bool(silence_told), spec)
+    row_id, number, state, root, created_at, busy, silence_told, spec = row
+    return StoredRun(row_id, number, _decode_run(state), root, created_at, bool(busy), bool(silence_told), spec)
 
 
 _RUNS: Final = TableShape(
     name="runs",
-    select="SELECT id, state, root, created_at, busy, silence_told, spec FROM runs WHERE key = ?",
+    select="SELECT id, number, state, root, created_at, busy, silence_told, spec FROM runs WHERE key = ?",
     read=_read,
     insert=_insert,
     update=_update,
@@ -167,22 +170,24 @@ class Runs:
         self._attempts = AppendedRows(unit, "attempts", "INSERT INTO attempts (run_id, run, attempt) VALUES (?,?,?)")
         self._events = AppendedRows(unit, "run_events", "INSERT INTO run_events (run, version, event) VALUES (?,?,?)")
         self._known = unit.memory("runs")
-        """`next`: the next row number; `awaiting`: runs whose plan waits for approval."""
+        """`next`: the next id of a row; `awaiting`: runs whose plan waits for approval."""
         self._specs = unit.memory("runs", by="key")
 
-    def create(self, run: Run, spec: Spec, event: Event) -> None:
-        """Store a run that was just admitted, with its first event. The database refuses a key that exists."""
-        number = self._known.get("next") or self._unit.number("SELECT coalesce(max(id), 0) + 1 FROM runs")
-        self._known["next"] = number + 1
+    def create(self, run: Run, spec: Spec, event: Event, number: int) -> None:
+        """Store a run that was just admitted, with its first event and its number among the runs of its parent. The
+        database refuses a key that exists, and a number that another run of this parent has."""
+        row_id = self._known.get("next") or self._unit.number("SELECT coalesce(max(id), 0) + 1 FROM runs")
+        self._known["next"] = row_id + 1
         parent = run.terms.parent
         above = self.rows.get(parent)
-        row = StoredRun(number, run, parent if above is None else above.root, event.at, False, False, to_json(spec))
+        root = parent if above is None else above.root
+        row = StoredRun(row_id, number, run, root, event.at, False, False, to_json(spec))
         self._specs[run.key] = spec
         self.rows.add(run.key, row)
         self._count(None, row)
         self._days.count(run.key, event.at, runs=1)
-        self._attempts.add(run.run_id, number, run.attempt)
-        self._events.add(number, run.version, to_json(event))
+        self._attempts.add(run.run_id, row_id, run.attempt)
+        self._events.add(row_id, run.version, to_json(event))
         if run.phase.name == "awaiting_approval":
             self._known.pop("awaiting", None)
 
@@ -213,8 +218,8 @@ class Runs:
         if "awaiting_approval" in (after.phase.name, before.phase.name):
             self._known.pop("awaiting", None)
         if after.run_id != before.run_id:
-            self._attempts.add(after.run_id, row.number, after.attempt)
-        self._events.add(row.number, after.version, to_json(event))
+            self._attempts.add(after.run_id, row.id, after.attempt)
+        self._events.add(row.id, after.version, to_json(event))
 
     def is_busy(self, key: str, busy: bool) -> None:
         """Set whether this run has unsettled children; does nothing if the key is no run."""
@@ -244,12 +249,12 @@ class Runs:
         if row is None:
             return
         last = unit.number(_LAST_EVENT)
-        unit.execute("DELETE FROM run_events WHERE run = ?", row.number)
+        unit.execute("DELETE FROM run_events WHERE run = ?", row.id)
         if unit.number(_LAST_EVENT) < last:
             # A placeholder keeps the last number, so that a feed that resumes after it misses no event.
             unit.execute("DELETE FROM run_events WHERE run = 0")
             unit.execute("INSERT INTO run_events (seq, run, version, event) VALUES (?, 0, 0, '')", last)
-        unit.execute("DELETE FROM attempts WHERE run = ?", row.number)
+        unit.execute("DELETE FROM attempts WHERE run = ?", row.id)
         self.rows.put(key, None)
         self._count(row, None)
         self._known.pop("awaiting", None)
@@ -285,6 +290,19 @@ class Runs:
         )
         return None if row is None else (row[0], row[1])
 
+    def number(self, key: str) -> int:
+        """The number of this run among the runs of its parent, in the order in which they were spawned. It never
+        changes, and no other run of this parent ever gets it."""
+        row = self.rows.get(key)
+        if row is None:
+            raise NotFound(f"no run {key}")
+        return row.number
+
+    def numbered(self, parent: str, number: int) -> str | None:
+        """The run of this session with this number; None if there is none, or none any more."""
+        row = self._unit.one("SELECT key FROM runs WHERE parent = ? AND number = ?", parent, number)
+        return None if row is None else str(row[0])
+
     def spec(self, key: str) -> Spec:
         """The parameters of this run."""
         row = self.rows.get(key)
@@ -296,8 +314,8 @@ class Runs:
         return spec
 
     def children(self, session: str) -> list[str]:
-        """Keys of all runs spawned by this session, oldest first."""
-        return self._unit.column("SELECT key FROM runs WHERE parent = ? ORDER BY created_at, id", session)
+        """Keys of all runs spawned by this session, in the order of their numbers."""
+        return self._unit.column("SELECT key FROM runs WHERE parent = ? ORDER BY number", session)
 
     def children_in(self, session: str, phase: Literal["spawning", "awaiting_approval"]) -> list[str]:
         """Keys of the session's children in this phase, oldest first."""

@@ -25,6 +25,7 @@ CREATE TABLE runs (
                                           -- 1 once its parent knows that it ended without anything to tell
   spec        TEXT NOT NULL,
   state       TEXT NOT NULL,              -- the whole value; the columns above are read out of it for indexes
+  number      INTEGER NOT NULL DEFAULT 0, -- among the runs that its parent has spawned, from 1 on
   -- A reservation that is gone has no row.
   CHECK (CASE phase
     WHEN 'spawning'          THEN outcome IS NULL AND delivery IS NULL AND due_at IS NOT NULL
@@ -46,7 +47,7 @@ CREATE TABLE runs (
   CHECK (CASE phase WHEN 'spawning' THEN held IS NOT NULL AND held = phase
                     WHEN 'awaiting_approval' THEN held IS NOT NULL AND held = phase ELSE held IS NULL END)
 ) STRICT;
-CREATE INDEX runs_parent ON runs (parent, created_at, id);
+CREATE UNIQUE INDEX runs_parent ON runs (parent, number);
 CREATE INDEX runs_children ON runs (parent, created_at, id) WHERE listed = 1;
 CREATE INDEX runs_active ON runs (parent, created_at, id) WHERE outcome IS NULL OR busy = 1;
 CREATE INDEX runs_listed ON runs (created_at, id) WHERE listed = 1;

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from fledge.confine import Confined
 from fledge.core.attachments import SpawnFile, too_large
+from fledge.core.params import also_called
 from fledge.core.policy import YieldTerms
 from fledge.core.schema import JsonObject
-from fledge.core.targets import pick
 from fledge.core.transcript import SPAWN, YIELD
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control
@@ -26,7 +26,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn_params import Caller, SpawnParams
 from fledge.orchestrator.spawner import Spawner
-from fledge.orchestrator.views import child_rows
+from fledge.orchestrator.views import find_child
 from fledge.tools.base import Tool, ToolContext, answering_json, named_arguments, tool, tool_taking
 from fledge.tools.subagents import answered, controlled, lease_of
 
@@ -91,7 +91,9 @@ def remove_tool(engine: Engine) -> Tool:
     @tool(name="sessions_subagent_remove")
     async def sessions_subagent_remove(
         context: ToolContext,
-        target: Annotated[str, Meta(description="which: number, label, run id or session key")],
+        target: Annotated[
+            str, Meta(description="which: number, label, run id or session key"), also_called("sessionKey")
+        ],
     ) -> str:
         """Take a finished subagent off your list. One that still works, or has something to tell, stays."""
         return await answered(engine, context, lambda c: _remove(c, context.session, target))
@@ -100,7 +102,7 @@ def remove_tool(engine: Engine) -> Tool:
 
 
 def _remove(c: Commit, session: str, target: str) -> JsonObject:
-    key = controlled(c, session, "remove", pick(target, child_rows(c.tx, session)).key)
+    key = controlled(c, session, "remove", find_child(c.tx, session, target))
     return {"status": "ok", "removed": control.remove(c, key).key}
 
 

@@ -12,16 +12,16 @@ from msgspec import Meta
 
 from fledge.core.access import Action, Role, refuse_control
 from fledge.core.policy import enforce
-from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
+from fledge.core.prompts import ChildRow, flattened, list_text
 from fledge.core.run import Instant
 from fledge.core.schema import JsonObject
-from fledge.core.targets import is_everybody, pick
+from fledge.core.targets import is_everybody
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control, messages, views
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Changes, Engine, kill_outcome
-from fledge.orchestrator.views import child_rows
+from fledge.orchestrator.views import child_rows, find_child
 from fledge.store.base import Tx
 from fledge.tools.base import Tool, ToolContext, answering_json, tool
 
@@ -100,22 +100,21 @@ def lease_of(context: ToolContext) -> Lease | None:
 def _listed(tx: Tx, session: str, now: Instant, recent_minutes: int) -> JsonObject:
     rows = child_rows(tx, session)
     since = now - recent_minutes * 60.0
-    numbered = list(enumerate(in_list_order(rows), 1))
-    recent = [(n, row) for n, row in numbered if not row.is_active and (row.ended_at or now) >= since]
-    active = [(n, row) for n, row in numbered if row.is_active]
+    recent = [row for row in rows if not row.is_active and (row.ended_at or now) >= since]
+    active = [row for row in rows if row.is_active]
     return {
         "status": "ok",
         "requester": session,
         "total": len(rows),
-        "active": [_shown(n, row, now) for n, row in active[:ROWS]],
-        "recent": [_shown(n, row, now) for n, row in recent[:ROWS]],
+        "active": [_shown(row, now) for row in active[:ROWS]],
+        "recent": [_shown(row, now) for row in recent[:ROWS]],
         "text": list_text(rows, now),
     }
 
 
-def _shown(number: int, row: ChildRow, now: Instant) -> JsonObject:
+def _shown(row: ChildRow, now: Instant) -> JsonObject:
     shown: JsonObject = {
-        "index": number,
+        "index": row.number,
         "sessionKey": row.key,
         "runId": row.run_id,
         "status": row.status_text(now),
@@ -138,9 +137,7 @@ async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: 
 
 
 def _killed(c: Commit, session: str, target: str) -> Killing:
-    wanted = (
-        views.active_children(c.tx, session) if is_everybody(target) else [pick(target, child_rows(c.tx, session)).key]
-    )
+    wanted = views.active_children(c.tx, session) if is_everybody(target) else [find_child(c.tx, session, target)]
     return control.kill_each(c, [controlled(c, session, "kill", key) for key in wanted])
 
 
@@ -148,7 +145,7 @@ def _steer(c: Commit, session: str, call: str, target: str, message: str) -> Jso
     row = c.tx.inbox.get(f"steer:{call}")
     if row is not None and row.session is not None:
         return _accepted(c, row.session)
-    key = controlled(c, session, "steer", pick(target, child_rows(c.tx, session)).key)
+    key = controlled(c, session, "steer", find_child(c.tx, session, target))
     control.steer(c, key, message, f"steer:{call}")
     return _accepted(c, key)
 
@@ -157,7 +154,7 @@ def _answer(c: Commit, session: str, call: str, action: Action, target: str, mes
     known = c.tx.exchanges.get(call)
     if known is not None:
         return _accepted(c, known.target)
-    key = controlled(c, session, action, pick(target, child_rows(c.tx, session)).key)
+    key = controlled(c, session, action, find_child(c.tx, session, target))
     messages.answer_plan(c, call, session, key, action == "approve", message)
     return _accepted(c, key)
 

@@ -80,6 +80,17 @@ export function runAgain(row) {
     } }));
 }
 
+/** Take a finished run off the lists, after asking, and go to the list. */
+export function remove(row) {
+  layers.dialog(`Remove ${nameOf(row)}?`, "x", el("p", null, "It is taken off the lists before its time. Its transcript and its result are kept as long as those of an archived run."),
+    button("Remove", { kind: "danger", act: async () => {
+      await call("runs.remove", { target: row.sessionKey });
+      layers.close();
+      announce(`${nameOf(row)} was removed`);
+      location.hash = "#/runs";
+    } }));
+}
+
 /** Let a killed run go on. */
 export function resume(row) {
   const box = el("textarea", { class: "field", rows: 3, "aria-label": "Words for it, if you like", placeholder: "Words for it, if you like", maxlength: 100_000, "data-first": true });

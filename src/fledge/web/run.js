@@ -158,7 +158,7 @@ class RunPage {
 
   #headParts(row) {
     const { tone } = standing(row);
-    return [glyph(tone, 26), el("div", { class: "grow min" }, el("h1", null, nameOf(row)), el("p", { class: "soft" }, chip(row), " ", [row.agentId, row.model].filter(Boolean).join(" · "), row.number > 0 && el("span", { class: "faint" }, ` · #${row.number} of its requester`))),
+    return [glyph(tone, 26), el("div", { class: "grow min" }, el("h1", null, nameOf(row)), el("p", { class: "soft" }, chip(row), " ", [row.agentId, row.model].filter(Boolean).join(" · "), el("span", { class: "faint" }, ` · #${row.number} of its requester`))),
       el("div", { class: "acts" }, controls(row))];
   }
 
@@ -238,7 +238,8 @@ function controls(row) {
   if (isUndelivered(row)) return [button("Deliver again", { kind: "primary", ico: "retry", act: () => actions.deliverAgain(row) }), button("Dismiss", { ico: "x", act: () => actions.dismiss(row) })];
   if (row.planId) return [kill];
   if (row.endedAt === null) return [button("Send", { ico: "send", act: () => actions.send(row) }), button("Steer", { ico: "steer", act: () => actions.steer(row) }), kill];
-  return [row.endedReason === "killed" && button("Resume", { ico: "steer", act: () => actions.resume(row) }), again, row.isActive && kill].filter(Boolean);
+  const remove = button("Remove", { ico: "x", act: () => actions.remove(row) });
+  return [row.endedReason === "killed" && button("Resume", { ico: "steer", act: () => actions.resume(row) }), again, row.phase === "completed" && !row.isActive && remove, row.isActive && kill].filter(Boolean);
 }
 
 /** Everything that happened to a run, with its reason. */

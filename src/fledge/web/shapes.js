@@ -148,7 +148,7 @@
  * @typedef {object} CommandResult
  * @property {string} text
  * @property {boolean} [ok]
- * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"attach"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
+ * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"attach"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"remove"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
  */
 
 /** A completion of a child that the session has read.
@@ -585,6 +585,13 @@
  * @property {string} folder
  */
 
+/** A run that was taken off the lists.
+ * @typedef {object} RemovedRun
+ * @property {string} sessionKey
+ * @property {string} runId
+ * @property {string} name
+ */
+
 /** The answer of a conversation, or the reason why there is none.
  * @typedef {object} Reply
  * @property {"error"|"ok"|"pending"|"stopped"} status
@@ -688,6 +695,7 @@
  * @typedef {object} RunInfo
  * @property {string} sessionKey
  * @property {string} runId
+ * @property {number} number
  * @property {string} label
  * @property {string} task
  * @property {string} status
@@ -930,6 +938,7 @@
 /** The undelivered result or message that was retried or dismissed.
  * @typedef {object} TakenUp
  * @property {string} key
+ * @property {string} name
  * @property {boolean} [ok]
  */
 
