@@ -34,6 +34,7 @@ from fledge.models.choosing import models_request
 from fledge.models.keys import SecretKey
 from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
+from fledge.own_code import keep_out
 from fledge.runtime.model_choice import choose_by_key, settled_model
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 from fledge.store.addresses import open_server, shown
@@ -349,6 +350,7 @@ def _places(state: Path) -> Iterable[Finding]:
 
 
 def _sandbox() -> Finding:
+    keep_out([os.getcwd()])
     if find_sandbox() is not None:
         return Finding("sandbox", "ok", "bubblewrap works: exec runs inside it")
     words = "bubblewrap does not work here: exec asks a person before each call"

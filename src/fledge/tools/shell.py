@@ -8,7 +8,6 @@ by the settings.
 import errno
 import os
 import re
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,13 +15,14 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 from msgspec.structs import replace
 
+from fledge.confine import RUNS_FROM
 from fledge.core.protected import GUARDED_NAMES
 from fledge.errors import BadInput
+from fledge.own_code import SYSTEM_PATH, program
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
 from fledge.tools.process import run
 from fledge.tools.sandbox import Sandbox, bubblewrap, checked, plan_mounts, stand_ins
 
-DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _EROFS: Final = os.strerror(errno.EROFS)
 
 # ---- the environment -------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
     ) -> ToolResult:
         if "\x00" in command:
             raise BadInput("command", "must not hold NUL")
-        argv = [shutil.which("bash", path=DEFAULT_PATH) or "/bin/sh", "-c", command]
+        argv = [program("bash", SYSTEM_PATH) or "/bin/sh", "-c", command]
         missing: list[str] = []
         here = context.workspace / context.cwd
         if sandbox is not None:
@@ -99,14 +99,21 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
             here, missing = Path("/"), plan.missing
         try:
             with stand_ins(missing):
-                ended = await run(argv, here, {"PATH": DEFAULT_PATH, **context.env}, timeout_seconds)
+                ended = await run(argv, here, {"PATH": SYSTEM_PATH, **context.env}, timeout_seconds)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
-        hint = f"\n[{READ_ONLY}]" if sandbox is not None and ended.code and _EROFS in ended.output else ""
+        hint = _hint(context) if sandbox is not None and ended.code and _EROFS in ended.output else ""
         end = "" if not ended.output or ended.output.endswith("\n") else "\n"
         return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}", is_error=ended.code != 0)
 
     return replace(exec_, commands=_command)
+
+
+def _hint(context: ToolContext) -> str:
+    """The lines about places that a sandboxed command can only read."""
+    place = os.path.realpath(context.workspace)
+    names = [os.path.relpath(path, place) for path in context.protected.code_in(place)]
+    return f"\n[{READ_ONLY}]" + (f"\n[{', '.join(names)}: {RUNS_FROM}]" if names else "")
 
 
 def _command(arguments: Mapping[str, Any]) -> str:

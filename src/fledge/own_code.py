@@ -1,0 +1,217 @@
+"""The places that this process executes and imports from, and how workspaces are kept out of them.
+
+Tools write into workspaces, and fledge may run out of one: out of the project's `.venv`, an editable install, a folder
+of `PYTHONPATH` or `PATH`. From its first tool call on, this process must run nothing that a tool may have written:
+
+- `code_places` are guarded in every workspace (`core.protected`): the interpreter, the installation, fledge's package
+  and the packages that it needs, the folders of `PATH`, and of the libraries that the system loads for it.
+- Any other import folder in a workspace (a project's `src`, the current folder) gives this process nothing that fledge
+  needs. The command drops it from `sys.path`. In another program's process it stays, for the program's own modules.
+- Programs are found once, by `program`, outside workspaces. Python is started by its real path.
+
+`keep_out` sets this up for a workspace, before the first tool call in it.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from types import FrameType, ModuleType
+from typing import Final
+
+from fledge.core.protected import is_within
+
+SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PYTHON: Final = os.path.realpath(sys.executable)
+"""This interpreter, by its real path: a link to it, as in a `.venv`, may lie in a workspace."""
+PACKAGES: Final = (
+    *("fledge", "aiohappyeyeballs", "aiohttp", "aiosignal", "anyio", "attr", "attrs", "click", "frozenlist", "h11"),
+    *("idna", "json5", "lxml", "markdown_it", "mdurl", "msgspec", "multidict", "prompt_toolkit", "propcache"),
+    *("psycopg", "psycopg_binary", "starlette", "typing_extensions", "uvicorn", "wcwidth", "websockets", "yarl"),
+)
+"""fledge and all packages that it needs, its extras included."""
+_LIBRARY_VARIABLES: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES")
+_PARTS: Final = ("bin", "lib", "lib64", "pyvenv.cfg")
+"""The parts of an installation that matter where the whole of it is a workspace, as after `python -m venv .`."""
+_MAX_LINKS: Final = 40
+_SHARED: Final = frozenset(map(os.path.realpath, SYSTEM_PATH.split(":")))
+
+# ---- imports ---------------------------------------------------------------------------------------------------------
+
+
+class _OwnImports:
+    """A finder of modules, the first of this process: it keeps what fledge needs from coming out of a workspace."""
+
+    def __init__(self) -> None:
+        self.workspaces: set[str] = set()
+        self.found: dict[str, ModuleSpec] = {}
+        """Where each of `PACKAGES` was found before the first tool call: it is imported from there, or was already."""
+        self.runs_only_fledge = False
+
+    def keep_out(self, workspaces: Iterable[str]) -> None:
+        new = {os.path.realpath(path) for path in workspaces}
+        new = {path for path in new if not any(is_within(path, one) for one in self.workspaces)}
+        if not new:
+            return
+        if not self.found:
+            self.found = {name: spec for name in PACKAGES if (spec := _spec_of(name)) is not None}
+            sys.meta_path.insert(0, self)
+        self.workspaces |= new
+        for name, spec in self.found.items():
+            # A single file is not guarded together with its compiled copy, so it is imported at once.
+            if spec.submodule_search_locations is None and self.gives_way(_location(spec)):
+                import_module(name)
+        if self.runs_only_fledge:
+            sys.path[:] = self.outside()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None leaves the search to Python. A module of a package comes from the folder of its package."""
+        if path is not None or not _is_needed(name):
+            return None
+        if (found := self.found.get(name)) is not None and self.gives_way(_location(found)):
+            return found
+        kept = self.outside()
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = PathFinder.find_spec(name, kept) if finder is PathFinder else finder.find_spec(name, None, target)
+            if spec is not None and not self.gives_way(_location(spec)):
+                return spec
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    def outside(self) -> list[str]:
+        """The import folders in which no tool may write unasked."""
+        return [entry for entry in sys.path if not self.gives_way(entry)]
+
+    def gives_way(self, path: str) -> bool:
+        """True of an import folder in a workspace, unless it is an installation, and of all that lies in one."""
+        real = os.path.realpath(path)
+        return self.holds(real) and not any(is_within(real, one) for one in _installed())
+
+    def holds(self, real: str) -> bool:
+        return any(is_within(real, one) for one in self.workspaces)
+
+
+_imports: Final = _OwnImports()
+
+
+def keep_out(workspaces: Iterable[str]) -> None:
+    """From now on this process imports nothing that fledge needs from folders of these workspaces where tools write."""
+    _imports.keep_out(workspaces)
+
+
+def run_only_fledge() -> None:
+    """This process belongs to the command `fledge`: no module from a workspace is wanted in it."""
+    _imports.runs_only_fledge = True
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """The folders of the standard library and of installed packages, by real path."""
+    entries = [entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")]
+    return tuple(os.path.realpath(path) for path in (os.path.dirname(os.__file__), *entries))
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    if (module := sys.modules.get(name)) is not None:
+        return getattr(module, "__spec__", None)
+    return next((spec for one in sys.meta_path if (spec := one.find_spec(name, None)) is not None), None)
+
+
+def _location(spec: ModuleSpec) -> str:
+    """The folder of a package, or the file of a module; `/` for what has none, such as a module of the interpreter."""
+    if spec.submodule_search_locations is not None:
+        return next(iter(spec.submodule_search_locations), "/")
+    return (spec.origin if spec.has_location else None) or "/"
+
+
+def _is_needed(name: str) -> bool:
+    """True if fledge needs the module: by its name, or because fledge or a package that it needs imports it."""
+    if name in sys.stdlib_module_names or name in PACKAGES:
+        return True
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        importer = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if importer not in ("importlib", "_frozen_importlib", "_frozen_importlib_external"):
+            return importer in PACKAGES
+        frame = frame.f_back
+    return False
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def program(name: str, path: str | None = None) -> str | None:
+    """The real path of a program that fledge starts itself, found once; None if there is none.
+
+    Passed over: folders of `PATH` in a workspace, but for those of the system, which are guarded in any workspace.
+    """
+    for folder in (os.environ.get("PATH", "") if path is None else path).split(":"):
+        found = os.path.realpath(os.path.join(folder, name))
+        is_ours = os.path.dirname(found) in _SHARED
+        if not os.path.isabs(folder) or (not is_ours and _imports.holds(found)):
+            continue
+        if not is_ours and _imports.holds(os.path.realpath(folder)):
+            continue
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return found
+    return None
+
+
+# ---- places ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def code_places() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The places that this process executes and imports from, by real path, and the folders with a link on the way to
+    one. Looked up once, before the first tool call."""
+    own = [*_parts(), *_import_places(), *([sys.pycache_prefix] if sys.pycache_prefix else [])]
+    listed = [os.environ.get(name, "") for name in ("PATH", *_LIBRARY_VARIABLES)]
+    shared = [path for text in (SYSTEM_PATH, *listed) for path in text.split(":") if os.path.isabs(path)]
+    shared += filter(None, (program("bwrap"), program("git", SYSTEM_PATH)))
+    real = {os.path.realpath(path) for path in (*own, *shared)}
+    return tuple(sorted(real)), tuple(sorted({folder for path in own for folder in links_to(path)}))
+
+
+def holds_code(workspace: str) -> bool:
+    """True of a workspace, by real path, that is itself a part of what fledge imports, such as its own package."""
+    return any(is_within(workspace, os.path.realpath(path)) for path in _import_places())
+
+
+def _parts() -> Iterator[str]:
+    for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix):
+        yield prefix
+        yield from (os.path.join(prefix, part) for part in _PARTS)
+    yield from (sys.executable, PYTHON)
+
+
+@cache
+def _import_places() -> tuple[str, ...]:
+    """What this process imports from: installations, and the folder or file of each package that fledge needs."""
+    specs = [spec for name in PACKAGES if (spec := _imports.found.get(name) or _spec_of(name)) is not None]
+    return (*_installed(), *(path for spec in specs for path in spec.submodule_search_locations or [_location(spec)]))
+
+
+def links_to(path: str) -> list[str]:
+    """The folders, by real path, that hold a link on the way to a path: renaming in one can lead the path elsewhere."""
+    found: list[str] = []
+    here, left = "/", os.path.abspath(path).split("/")[::-1]
+    while left and len(found) < _MAX_LINKS:
+        part = left.pop()
+        if part == "..":
+            here = os.path.dirname(here)
+        elif part not in ("", "."):
+            place = os.path.join(here, part)
+            if os.path.islink(place):
+                found.append(here)
+                target = os.readlink(place)
+                here = "/" if os.path.isabs(target) else here
+                left += target.split("/")[::-1]
+            else:
+                here = place
+    return found
