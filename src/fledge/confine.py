@@ -27,8 +27,8 @@ from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS
 HIDDEN: Final = "is hidden from tools: it holds secrets, or fledge's own settings or state"
 GUARDED: Final = "needs a person's approval to be written, because it runs or counts with their rights"
 RUNS_FROM: Final = (
-    "fledge itself runs from there, so a person approves each change; install fledge outside the workspace"
-    " (pipx install fledge) to work on it freely"
+    "fledge itself runs from there, or it is a folder of PATH, so a person approves each change; to work on a folder of"
+    " fledge's freely, install fledge outside the workspace (pipx install fledge)"
 )
 MAX_LINKS: Final = 40
 MAX_DEPTH: Final = 128

@@ -17,11 +17,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
 from types import FrameType, ModuleType
 from typing import Final
 
-from fledge.core.protected import is_within
+from fledge.core.protected import STARTUP_MODULES, is_within
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON: Final = os.path.realpath(sys.executable)
@@ -41,13 +41,11 @@ _SHARED: Final = frozenset(map(os.path.realpath, SYSTEM_PATH.split(":")))
 # ---- imports ---------------------------------------------------------------------------------------------------------
 
 
-class _OwnImports:
-    """A finder of modules, the first of this process: it keeps what fledge needs from coming out of a workspace."""
+class _OwnImports(PathFinder):
+    """Python's search of `sys.path`, which passes over folders of workspaces where fledge needs a module."""
 
     def __init__(self) -> None:
         self.workspaces: set[str] = set()
-        self.found: dict[str, ModuleSpec] = {}
-        """Where each of `PACKAGES` was found before the first tool call: it is imported from there, or was already."""
         self.runs_only_fledge = False
 
     def keep_out(self, workspaces: Iterable[str]) -> None:
@@ -55,33 +53,33 @@ class _OwnImports:
         new = {path for path in new if not any(is_within(path, one) for one in self.workspaces)}
         if not new:
             return
-        if not self.found:
-            self.found = {name: spec for name in PACKAGES if (spec := _spec_of(name)) is not None}
-            sys.meta_path.insert(0, self)
         self.workspaces |= new
-        for name, spec in self.found.items():
+        found = _packages()
+        sys.meta_path[:] = [self if finder is PathFinder else finder for finder in sys.meta_path]
+        for name, spec in found.items():
             # A single file is not guarded together with its compiled copy, so it is imported at once.
             if spec.submodule_search_locations is None and self.gives_way(_location(spec)):
                 import_module(name)
         if self.runs_only_fledge:
             sys.path[:] = self.outside()
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    def find_spec(  # type: ignore[override]  # Python calls it on an instance alike
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None leaves the search to Python. A module of a package comes from the folder of its package."""
-        if path is not None or not _is_needed(name):
-            return None
-        if (found := self.found.get(name)) is not None and self.gives_way(_location(found)):
+        # A module of a package comes from the folder of its package.
+        if path is not None or not _is_needed(fullname):
+            return PathFinder.find_spec(fullname, path, target)
+        found = _packages().get(fullname)
+        if found is not None and self.gives_way(_location(found)):
             return found
-        kept = self.outside()
-        for finder in sys.meta_path:
-            if finder is self:
-                continue
-            spec = PathFinder.find_spec(name, kept) if finder is PathFinder else finder.find_spec(name, None, target)
-            if spec is not None and not self.gives_way(_location(spec)):
-                return spec
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        found = PathFinder.find_spec(fullname, self.outside(), target)
+        if found is None:
+            # Finders of packages in development come after this one.
+            later = sys.meta_path[sys.meta_path.index(self) + 1 :]
+            found = next((spec for one in later if (spec := one.find_spec(fullname, None, target)) is not None), None)
+            if found is not None and self.gives_way(_location(found)):
+                raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return found
 
     def outside(self) -> list[str]:
         """The import folders in which no tool may write unasked."""
@@ -110,15 +108,29 @@ def run_only_fledge() -> None:
 
 
 @cache
+def _given_path() -> tuple[str, ...]:
+    """The import folders with which this process began."""
+    return tuple(sys.path)
+
+
+@cache
 def _installed() -> tuple[str, ...]:
     """The folders of the standard library and of installed packages, by real path."""
-    entries = [entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")]
+    entries = [entry for entry in _given_path() if os.path.basename(entry) in ("site-packages", "dist-packages")]
     return tuple(os.path.realpath(path) for path in (os.path.dirname(os.__file__), *entries))
+
+
+@cache
+def _packages() -> dict[str, ModuleSpec]:
+    """Where each of `PACKAGES` is found before the first tool call: it is imported from there, or was already."""
+    return {name: spec for name in PACKAGES if (spec := _spec_of(name)) is not None}
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
     if (module := sys.modules.get(name)) is not None:
         return getattr(module, "__spec__", None)
+    if (found := PathFinder.find_spec(name, _imports.outside())) is not None:
+        return found
     return next((spec for one in sys.meta_path if (spec := one.find_spec(name, None)) is not None), None)
 
 
@@ -174,7 +186,12 @@ def code_places() -> tuple[tuple[str, ...], tuple[str, ...]]:
     listed = [os.environ.get(name, "") for name in ("PATH", *_LIBRARY_VARIABLES)]
     shared = [path for text in (SYSTEM_PATH, *listed) for path in text.split(":") if os.path.isabs(path)]
     shared += filter(None, (program("bwrap"), program("git", SYSTEM_PATH)))
-    real = {os.path.realpath(path) for path in (*own, *shared)}
+    real = {os.path.realpath(path) for path in (*own, *shared)} | {
+        os.path.join(os.path.realpath(entry), name + suffix)
+        for entry in _given_path()
+        for name in STARTUP_MODULES
+        for suffix in ("", *all_suffixes())
+    }
     return tuple(sorted(real)), tuple(sorted({folder for path in own for folder in links_to(path)}))
 
 
@@ -193,8 +210,8 @@ def _parts() -> Iterator[str]:
 @cache
 def _import_places() -> tuple[str, ...]:
     """What this process imports from: installations, and the folder or file of each package that fledge needs."""
-    specs = [spec for name in PACKAGES if (spec := _imports.found.get(name) or _spec_of(name)) is not None]
-    return (*_installed(), *(path for spec in specs for path in spec.submodule_search_locations or [_location(spec)]))
+    found = _packages().values()
+    return (*_installed(), *(path for spec in found for path in spec.submodule_search_locations or [_location(spec)]))
 
 
 def links_to(path: str) -> list[str]:

@@ -33,6 +33,8 @@ GUARDED_ON_MACHINE: Final = ("/etc",)
 """Start-up files and autostart of everybody on the machine; most people cannot write them anyway."""
 GUARDED_NAMES: Final = (".git", ".envrc", ".mcp.json", "fledge.json5")
 """Files and folders of these names, wherever they lie in a workspace, with all that is in them."""
+STARTUP_MODULES: Final = ("sitecustomize", "usercustomize")
+"""Modules that Python imports by itself whenever it starts, out of any import folder."""
 AGENTS: Final = "agents"
 """The folder at the top of a project whose Markdown files are agents."""
 
@@ -57,6 +59,10 @@ class Protected(Value, omit_defaults=True):
         """The outermost places of `code` inside a workspace; the workspace itself is none."""
         inside = sorted(path for path in self.code if is_within(path, workspace) and path != workspace)
         return [path for path in inside if not any(is_within(path, one) and path != one for one in inside)]
+
+    def startup_in(self, workspace: str) -> list[str]:
+        """Where a file in a workspace would be run by each Python that starts, fledge's next start included."""
+        return [path for path in self.code_in(workspace) if path.rpartition("/")[2].split(".")[0] in STARTUP_MODULES]
 
     def guards(self, inner: str) -> bool:
         """True if a path in the workspace is guarded by its name."""

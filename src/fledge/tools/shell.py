@@ -8,14 +8,17 @@ by the settings.
 import errno
 import os
 import re
-from collections.abc import Collection, Mapping
+import secrets
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 from msgspec.structs import replace
 
-from fledge.confine import RUNS_FROM
+from fledge.confine import RUNS_FROM, Confined
 from fledge.core.protected import GUARDED_NAMES
 from fledge.errors import BadInput
 from fledge.own_code import SYSTEM_PATH, program
@@ -89,7 +92,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
         if "\x00" in command:
             raise BadInput("command", "must not hold NUL")
         argv = [program("bash", SYSTEM_PATH) or "/bin/sh", "-c", command]
-        missing: list[str] = []
+        missing, startup = list[str](), list[str]()
         here = context.workspace / context.cwd
         if sandbox is not None:
             if writable and not context.approved:
@@ -97,22 +100,39 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
             plan = plan_mounts(context.workspace, context.protected, context.readable, writable)
             argv = bubblewrap(sandbox.program, checked(argv, plan.mounts), plan.mounts, sandbox.network, context.cwd)
             here, missing = Path("/"), plan.missing
+            startup = context.protected.startup_in(os.path.realpath(context.workspace))
         try:
-            with stand_ins(missing):
+            with stand_ins(missing), _set_aside(context.workspace, startup) as aside:
                 ended = await run(argv, here, {"PATH": SYSTEM_PATH, **context.env}, timeout_seconds)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
         hint = _hint(context) if sandbox is not None and ended.code and _EROFS in ended.output else ""
         end = "" if not ended.output or ended.output.endswith("\n") else "\n"
-        return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}", is_error=ended.code != 0)
+        return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}{''.join(aside)}", is_error=ended.code != 0)
 
     return replace(exec_, commands=_command)
+
+
+@contextmanager
+def _set_aside(workspace: Path, paths: list[str]) -> Iterator[list[str]]:
+    """Rename what a command puts at these paths when it has ended; yields a list, which then has a line about each."""
+    missing, told = [path for path in paths if not os.path.lexists(path)], list[str]()
+    try:
+        yield told
+    finally:
+        for folder, name in map(os.path.split, missing):
+            aside = f"{name}.set-aside-{secrets.token_hex(4)}"
+            with suppress(BadInput, FileNotFoundError), Confined(workspace) as top, top.folder(folder) as held:
+                os.fchmod(held, os.fstat(held).st_mode | stat.S_IRWXU)  # the command may have taken the right to write
+                os.rename(name, aside, src_dir_fd=held, dst_dir_fd=held)
+                told.append(f"\n[{name} is now {folder}/{aside}: each Python that starts would run it]")
 
 
 def _hint(context: ToolContext) -> str:
     """The lines about places that a sandboxed command can only read."""
     place = os.path.realpath(context.workspace)
-    names = [os.path.relpath(path, place) for path in context.protected.code_in(place)]
+    found = filter(os.path.lexists, context.protected.code_in(place))
+    names = [os.path.relpath(path, place) for path in found]
     return f"\n[{READ_ONLY}]" + (f"\n[{', '.join(names)}: {RUNS_FROM}]" if names else "")
 
 
