@@ -159,20 +159,23 @@ def _is_needed(name: str) -> bool:
 
 @cache
 def program(name: str, path: str | None = None) -> str | None:
-    """The real path of a program that fledge starts itself, found once; None if there is none.
-
-    Passed over: folders of `PATH` in a workspace, but for those of the system, which are guarded in any workspace.
-    """
-    for folder in (os.environ.get("PATH", "") if path is None else path).split(":"):
+    """The real path of a program that fledge starts itself, found once in `path`, else in `PATH`."""
+    for folder in folders_outside(os.environ.get("PATH", "") if path is None else path):
         found = os.path.realpath(os.path.join(folder, name))
-        is_ours = os.path.dirname(found) in _SHARED
-        if not os.path.isabs(folder) or (not is_ours and _imports.holds(found)):
-            continue
-        if not is_ours and _imports.holds(os.path.realpath(folder)):
-            continue
-        if os.path.isfile(found) and os.access(found, os.X_OK):
+        if not _is_written(os.path.dirname(found)) and os.path.isfile(found) and os.access(found, os.X_OK):
             return found
     return None
+
+
+def folders_outside(path: str) -> list[str]:
+    """The folders of a `PATH` that lie in no workspace; relative ones are left out."""
+    return [folder for folder in path.split(":") if os.path.isabs(folder) and not _is_written(folder)]
+
+
+def _is_written(folder: str) -> bool:
+    """True of a folder in a workspace, but for those of the system, which are guarded in any workspace."""
+    real = os.path.realpath(folder)
+    return real not in _SHARED and _imports.holds(real)
 
 
 # ---- places ----------------------------------------------------------------------------------------------------------

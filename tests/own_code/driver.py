@@ -1,4 +1,4 @@
-"""A program that runs fledge out of its workspace and reports what it executed and imported from the first tool call on.
+"""A program that runs fledge out of its workspace and reports what it ran and imported from the first tool call on.
 
     WORKSPACE/.venv/bin/python driver.py WORKSPACE STATE command|program < CALLS
 

@@ -66,7 +66,9 @@ class Project:
         """The marks that were left."""
         return sorted(path.name for path in self.outside.iterdir())
 
-    def run(self, *calls: tuple[str, dict[str, Any]], user: int | None = None, kind: str = "program", paths: bool = True) -> Report:
+    def run(
+        self, *calls: tuple[str, dict[str, Any]], user: int | None = None, kind: str = "program", paths: bool = True
+    ) -> Report:
         """Make these calls from a fledge of this project; with `paths`, its `PATH` and `PYTHONPATH` have folders of
         it."""
         state = self.folder / f"state-{len(list(self.folder.iterdir()))}"

@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +30,12 @@ def plants(project: Project) -> dict[str, str]:
     site, bin_ = (os.path.relpath(path, project.ws) for path in (project.site, project.python.parent))
     modules = [f"{folder}/{name}.py" for folder in ("src", "vendor", ".") for name in NAMES]
     modules += [f"{site}/{name}/__init__.py" for name in ("aiohttp", "json5", "lxml")]
-    modules += [f"{site}/sitecustomize.py", f"{site}/difflib.py", "src/sitecustomize.py", "src/usercustomize/__init__.py"]
+    modules += [
+        f"{site}/sitecustomize.py",
+        f"{site}/difflib.py",
+        "src/sitecustomize.py",
+        "src/usercustomize/__init__.py",
+    ]
     modules += [f"src/fledge/{name}.py" for name in ("tools/page", "cli/doctor", "commands/runs", "tools/files")]
     programs = [f"{bin_}/{name}" for name in ("python", "python3", "bwrap", "git")]
     programs += [f"tools/{name}" for name in PROGRAMS]
@@ -49,7 +54,9 @@ def by_commands(project: Project) -> list[Call]:
         write = f"mkdir -p $(dirname {path}); printf %s {words} > {path}; chmod +x {path}"
         lines += [f"rm -rf {path}; {write}"]
     site, bin_ = (os.path.relpath(path, project.ws) for path in (project.site, project.python.parent))
-    moved = [f"mv {folder} moved-{number}; mkdir -p {folder}" for number, folder in enumerate((bin_, site, "src/fledge"))]
+    moved = [
+        f"mv {folder} moved-{number}; mkdir -p {folder}" for number, folder in enumerate((bin_, site, "src/fledge"))
+    ]
     moved += ["rm .venv; mkdir -p .venv; mv .venv gone", "mv src gone-src; ln -s gone-src src", "mv tools gone-tools"]
     return [("exec", {"command": " \n".join(part)}) for part in (lines, moved, lines, ["echo all; true"])]
 
@@ -61,7 +68,7 @@ def by_files(project: Project) -> list[Call]:
 
 
 def interpreters() -> list[Any]:
-    """The users that this test can be, each with a Python that it may start: this one, and as root one without rights."""
+    """The users that a test can be, each with a Python that it may start: this one, and for root one without rights."""
     system = Path("/usr/bin/python3").resolve()
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     other = [(NOBODY, str(system))] if os.getuid() == 0 and system.name == version else []
@@ -89,18 +96,29 @@ def holds_the_rule(project: Project, report: Report) -> None:
     assert set(report.failed) <= {"brotli", "uvloop", "winreg", "uvicorn", "psycopg", "starlette", "websockets"}
 
 
-@proves("8.exec.12", "After the first tool could have run, fledge executes and imports nothing that lies in a workspace")
-@pytest.mark.parametrize("kind", ["command", "program"])
-@pytest.mark.parametrize("attack", [by_commands, by_files])
-@pytest.mark.parametrize("venv", [".venv", ".", "environments/one"])
+@proves(
+    "8.exec.12", "After the first tool could have run, fledge executes and imports nothing that lies in a workspace"
+)
+@pytest.mark.parametrize(
+    ("venv", "attack", "kind"),
+    [
+        (".venv", by_commands, "command"),
+        (".venv", by_files, "program"),
+        (".", by_commands, "program"),
+        ("environments/one", by_commands, "program"),
+        ("environments/one", by_files, "command"),
+    ],
+)
 def test_no_file_that_a_tool_wrote_runs_in_fledge_or_as_its_helper(
-    folder: Path, venv: str, attack: Any, kind: str
+    folder: Path, venv: str, attack: Callable[[Project], list[Call]], kind: str
 ) -> None:
     project = Project(folder, venv)
     report = project.run(*attack(project), LATE, ("exec", {"command": "echo still here"}), ("list", {}), kind=kind)
     assert "notes.md:1: nothing to see" in report.results[-3]
     assert "still here" in report.results[-2]
     holds_the_rule(project, report)
+    loose = [path for path in report.path if Path(path).is_relative_to(project.ws) and "site-packages" not in path]
+    assert loose == ([] if kind == "command" else [f"{project.ws}/vendor", f"{project.ws}/src"])
     # And at the next start, at which Python runs some modules by itself.
     holds_the_rule(project, project.run(LATE, kind=kind, paths=False))
 
@@ -137,3 +155,42 @@ def test_what_fledge_runs_from_is_no_workspace_itself(folder: Path) -> None:
     env = {"OPENAI_API_KEY": "none", "HOME": str(folder)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert "holds packages that fledge itself runs from, so it cannot be a workspace" in done.stderr
+
+
+def test_the_command_drops_the_import_folders_of_a_workspace(folder: Path) -> None:
+    script = (
+        "import sys, fledge; from fledge.cli.main import main; sys.argv[1:] = ['completion', 'bash']; main()\n"
+        "fledge.open('s', workspace='.'); print('|'.join(sys.path), 'difflib' in sys.modules)\n"
+    )
+    env = {"PYTHONPATH": f"{folder}/vendor"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=True
+    )
+    path = done.stdout.splitlines()[-1].split("|")
+    assert "" not in path
+    assert f"{folder}/vendor" not in path
+
+
+def test_programs_in_a_workspace_are_passed_over_even_if_they_were_there_before(folder: Path) -> None:
+    project = Project(folder)
+    for name in PROGRAMS:
+        path = project.ws / "tools" / name
+        path.write_text(project.script(name))
+        path.chmod(0o755)
+    report = project.run(LATE, ("exec", {"command": "echo through the sandbox"}))
+    assert report.results[1].startswith("through the sandbox")
+    holds_the_rule(project, report)
+
+
+def test_a_program_that_lives_in_a_workspace_goes_on_importing_its_own_modules(folder: Path) -> None:
+    project = Project(folder)
+    (project.ws / "plugin.py").write_text("word = 'imported late'\n")
+    (project.ws / "brotli.py").write_text("raise SystemExit('brotli of the workspace')\n")
+    (project.ws / "app.py").write_text(
+        "import sys, fledge\n"
+        "fledge.open('../s', workspace='.')\n"
+        "import plugin, aiohttp, difflib\n"
+        "print(plugin.word, [name for name in ('brotli', 'difflib') if name in sys.modules])\n"
+    )
+    done = subprocess.run([project.python, "app.py"], cwd=project.ws, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("imported late ['difflib']\n", "")

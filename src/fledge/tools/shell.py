@@ -92,7 +92,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
         if "\x00" in command:
             raise BadInput("command", "must not hold NUL")
         argv = [program("bash", SYSTEM_PATH) or "/bin/sh", "-c", command]
-        missing, startup = list[str](), list[str]()
+        missing: list[str] = []
         here = context.workspace / context.cwd
         if sandbox is not None:
             if writable and not context.approved:
@@ -100,9 +100,8 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
             plan = plan_mounts(context.workspace, context.protected, context.readable, writable)
             argv = bubblewrap(sandbox.program, checked(argv, plan.mounts), plan.mounts, sandbox.network, context.cwd)
             here, missing = Path("/"), plan.missing
-            startup = context.protected.startup_in(os.path.realpath(context.workspace))
         try:
-            with stand_ins(missing), _set_aside(context.workspace, startup) as aside:
+            with stand_ins(missing), _set_aside(context, sandbox is not None) as aside:
                 ended = await run(argv, here, {"PATH": SYSTEM_PATH, **context.env}, timeout_seconds)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
@@ -114,15 +113,17 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
 
 
 @contextmanager
-def _set_aside(workspace: Path, paths: list[str]) -> Iterator[list[str]]:
-    """Rename what a command puts at these paths when it has ended; yields a list, which then has a line about each."""
+def _set_aside(context: ToolContext, sandboxed: bool) -> Iterator[list[str]]:
+    """When a sandboxed command has ended, rename the modules that it made for each start of Python; yields a list,
+    which then has a line about each."""
+    paths = context.protected.startup_in(os.path.realpath(context.workspace)) if sandboxed else []
     missing, told = [path for path in paths if not os.path.lexists(path)], list[str]()
     try:
         yield told
     finally:
         for folder, name in map(os.path.split, missing):
             aside = f"{name}.set-aside-{secrets.token_hex(4)}"
-            with suppress(BadInput, FileNotFoundError), Confined(workspace) as top, top.folder(folder) as held:
+            with suppress(BadInput, FileNotFoundError), Confined(context.workspace) as top, top.folder(folder) as held:
                 os.fchmod(held, os.fstat(held).st_mode | stat.S_IRWXU)  # the command may have taken the right to write
                 os.rename(name, aside, src_dir_fd=held, dst_dir_fd=held)
                 told.append(f"\n[{name} is now {folder}/{aside}: each Python that starts would run it]")
