@@ -14,7 +14,7 @@ of `PYTHONPATH` or `PATH`. From its first tool call on, this process must run no
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
@@ -32,7 +32,8 @@ PACKAGES: Final = (
     *("psycopg", "psycopg_binary", "starlette", "typing_extensions", "uvicorn", "wcwidth", "websockets", "yarl"),
 )
 """fledge and all packages that it needs, its extras included."""
-_LIBRARY_VARIABLES: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES")
+_VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES")
+"""Variables with places that programs and libraries come from."""
 _PARTS: Final = ("bin", "lib", "lib64", "pyvenv.cfg")
 """The parts of an installation that matter where the whole of it is a workspace, as after `python -m venv .`."""
 _MAX_LINKS: Final = 40
@@ -185,29 +186,23 @@ def _is_written(folder: str) -> bool:
 def code_places() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The places that this process executes and imports from, by real path, and the folders with a link on the way to
     one. Looked up once, before the first tool call."""
-    own = [*_parts(), *_import_places(), *([sys.pycache_prefix] if sys.pycache_prefix else [])]
-    listed = [os.environ.get(name, "") for name in ("PATH", *_LIBRARY_VARIABLES)]
-    shared = [path for text in (SYSTEM_PATH, *listed) for path in text.split(":") if os.path.isabs(path)]
-    shared += filter(None, (program("bwrap"), program("git", SYSTEM_PATH)))
-    real = {os.path.realpath(path) for path in (*own, *shared)} | {
-        os.path.join(os.path.realpath(entry), name + suffix)
-        for entry in _given_path()
-        for name in STARTUP_MODULES
-        for suffix in ("", *all_suffixes())
-    }
-    return tuple(sorted(real)), tuple(sorted({folder for path in own for folder in links_to(path)}))
+    prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
+    own = {*prefixes, sys.executable, *_import_places(), *filter(None, [sys.pycache_prefix])}
+    parts = {os.path.join(prefix, part) for prefix in prefixes for part in _PARTS}
+    listed = ":".join([SYSTEM_PATH, *(os.environ.get(name, "") for name in _VARIABLES)])
+    folders = {path for path in listed.split(":") if os.path.isabs(path)}
+    programs = {PYTHON, *filter(None, (program("bwrap"), program("git", SYSTEM_PATH)))}
+    caches = {os.environ.get("UV_CACHE_DIR") or os.path.expanduser("~/.cache/uv")}
+    places = {os.path.realpath(path) for path in (*own, *parts, *folders, *programs, *caches)}
+    for entry in _given_path():
+        starts = (name + suffix for name in STARTUP_MODULES for suffix in ("", *all_suffixes()))
+        places.update(os.path.join(os.path.realpath(entry), name) for name in starts)
+    return tuple(sorted(places)), tuple(sorted({folder for path in own for folder in links_to(path)}))
 
 
 def holds_code(workspace: str) -> bool:
     """True of a workspace, by real path, that is itself a part of what fledge imports, such as its own package."""
     return any(is_within(workspace, os.path.realpath(path)) for path in _import_places())
-
-
-def _parts() -> Iterator[str]:
-    for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix):
-        yield prefix
-        yield from (os.path.join(prefix, part) for part in _PARTS)
-    yield from (sys.executable, PYTHON)
 
 
 @cache

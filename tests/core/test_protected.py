@@ -91,8 +91,9 @@ def test_the_outermost_places_of_code_in_a_workspace_are_guarded_there_and_no_se
         "/w/src/fledge-more",
         "/w/src/sitecustomize.py",
     )
-    protected = protected_at("/h", unguarded=(".venv",), code=code, linking=("/w",))
-    assert protected.linking == ("/w",)
+    protected = protected_at("/h", unguarded=(".venv",), code=code, linking=("/", "/w", "/w/.venv/bin"))
+    assert protected.linking_in("/w") == ["/w"]
+    assert protected.linking_in("/w/src") == []
     assert protected.code_in("/w") == ["/w/.venv", "/w/src/fledge", "/w/src/fledge-more", "/w/src/sitecustomize.py"]
     assert protected.code_in("/w/src") == ["/w/src/fledge", "/w/src/fledge-more", "/w/src/sitecustomize.py"]
     assert protected.code_in("/") == ["/usr/bin", "/w"]

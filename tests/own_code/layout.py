@@ -41,9 +41,9 @@ class Project:
         subprocess.run([interpreter, "-m", "venv", "--without-pip", made], check=True)
         if venv not in (".", ".venv"):
             (self.ws / ".venv").symlink_to(venv)
-        venv = made if venv == "." else self.ws / ".venv"
-        self.python = venv / "bin" / "python"
-        self.site = next((venv / "lib").glob("python*/site-packages"))
+        environment = made if venv == "." else self.ws / ".venv"
+        self.python = environment / "bin" / "python"
+        self.site = next((environment / "lib").glob("python*/site-packages"))
         for name in PACKAGES:
             if name not in {"fledge", *EXTRAS}:
                 _copy(name, self.site)

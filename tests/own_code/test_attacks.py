@@ -148,10 +148,20 @@ def test_a_startup_module_is_set_aside_and_said_whatever_the_command_does_to_its
     assert project.marks == []
 
 
+def test_a_link_to_what_fledge_runs_from_keeps_its_place_and_the_reason_is_said(folder: Path) -> None:
+    project = Project(folder, "environments/one")
+    swap = "rm .venv; mkdir environments/two; touch new src/new; ls -d .venv src/new; false"
+    report = project.run(("exec", {"command": swap}), paths=False)
+    assert "cannot remove '.venv': Read-only file system" in report.results[0]
+    assert "cannot touch 'new': Read-only file system" in report.results[0]
+    assert ".venv\nsrc/new" in report.results[0]
+    assert "in . no entry can be made or renamed by a command: a link there leads to what fledge" in report.results[0]
+
+
 def test_what_fledge_runs_from_is_no_workspace_itself(folder: Path) -> None:
     project = Project(folder)
     script = "import sys, fledge; fledge.open('s', model='openai/x', workspace=sys.argv[1]).profiles.check()"
-    command = [project.python, "-c", script, project.ws / "src" / "fledge" / "core"]
+    command = [str(project.python), "-c", script, str(project.ws / "src" / "fledge" / "core")]
     env = {"OPENAI_API_KEY": "none", "HOME": str(folder)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert "holds packages that fledge itself runs from, so it cannot be a workspace" in done.stderr

@@ -143,8 +143,8 @@ def test_a_program_is_found_in_no_workspace_and_by_no_relative_path(tmp_path: Pa
     work, apart = tmp_path / "work", tmp_path / "apart"
     for folder in (work, apart, apart / "links"):
         folder.mkdir()
-    for path in (work / "tool", apart / "tool"):
-        path.touch(0o755)
+    (work / "tool").touch(0o755)
+    (apart / "tool").touch(0o755)
     (apart / "links" / "tool").symlink_to(work / "tool")
     (apart / "plain").touch(0o644)
     own_code.keep_out([str(work)])

@@ -60,6 +60,13 @@ class Protected(Value, omit_defaults=True):
         inside = sorted(path for path in self.code if is_within(path, workspace) and path != workspace)
         return [path for path in inside if not any(is_within(path, one) and path != one for one in inside)]
 
+    def linking_in(self, workspace: str) -> list[str]:
+        """The folders of `linking` in a workspace, the workspace itself among them, but for those in a place of
+        `code`."""
+        code = self.code_in(workspace)
+        inside = (path for path in self.linking if is_within(path, workspace))
+        return [path for path in inside if not any(is_within(path, one) for one in code)]
+
     def startup_in(self, workspace: str) -> list[str]:
         """Where a file in a workspace would be run by each Python that starts, fledge's next start included."""
         return [path for path in self.code_in(workspace) if path.rpartition("/")[2].split(".")[0] in STARTUP_MODULES]

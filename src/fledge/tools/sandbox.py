@@ -216,7 +216,7 @@ def _closed(place: str, protected: Protected) -> set[str]:
     folders in it that hold a protected path, a workspace in which a link has a guarded name, and folders with a link on
     the way to fledge's own code."""
     closed = {place} if any(os.path.islink(f"{place}/{name}") for name in GUARDED_NAMES) else set()
-    closed |= {folder for folder in protected.linking if is_within(folder, place)}
+    closed.update(protected.linking_in(place))
     home = os.path.realpath(protected.home) if protected.home else ""
     if home and is_within(home, place):
         closed.add(home)

@@ -63,6 +63,11 @@ READ_ONLY: Final = (
     " `writable`, and a person is asked first."
 )
 
+LINKED: Final = (
+    "in {} no entry can be made or renamed by a command: a link there leads to what fledge itself runs from; install"
+    " fledge outside the workspace (pipx install fledge), or use write"
+)
+
 
 def exec_tool(sandbox: Sandbox | None = None) -> Tool:
     """The tool `exec`, in this sandbox or in none."""
@@ -133,8 +138,10 @@ def _hint(context: ToolContext) -> str:
     """The lines about places that a sandboxed command can only read."""
     place = os.path.realpath(context.workspace)
     found = filter(os.path.lexists, context.protected.code_in(place))
-    names = [os.path.relpath(path, place) for path in found]
-    return f"\n[{READ_ONLY}]" + (f"\n[{', '.join(names)}: {RUNS_FROM}]" if names else "")
+    code = ", ".join(os.path.relpath(path, place) for path in found)
+    linking = ", ".join(os.path.relpath(path, place) for path in context.protected.linking_in(place))
+    lines = [READ_ONLY, *([f"{code}: {RUNS_FROM}"] if code else []), *([LINKED.format(linking)] if linking else [])]
+    return "".join(f"\n[{line}]" for line in lines)
 
 
 def _command(arguments: Mapping[str, Any]) -> str:
