@@ -37,6 +37,7 @@ _VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH
 _PARTS: Final = ("bin", "lib", "lib64", "pyvenv.cfg")
 """The parts of an installation that matter where the whole of it is a workspace, as after `python -m venv .`."""
 _MAX_LINKS: Final = 40
+_IMPORTING: Final = frozenset({"importlib", "_frozen_importlib", "_frozen_importlib_external"})
 _SHARED: Final = frozenset(map(os.path.realpath, SYSTEM_PATH.split(":")))
 
 # ---- imports ---------------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ class _OwnImports(PathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         # A module of a package comes from the folder of its package.
-        if path is not None or not _is_needed(fullname):
+        if path is not None or not self.is_needed(fullname):
             return PathFinder.find_spec(fullname, path, target)
         found = _packages().get(fullname)
         if found is not None and self.gives_way(_location(found)):
@@ -76,11 +77,23 @@ class _OwnImports(PathFinder):
         found = PathFinder.find_spec(fullname, self.outside(), target)
         if found is None:
             # Finders of packages in development come after this one.
-            later = sys.meta_path[sys.meta_path.index(self) + 1 :]
-            found = next((spec for one in later if (spec := one.find_spec(fullname, None, target)) is not None), None)
+            found = _search(sys.meta_path[sys.meta_path.index(self) + 1 :], fullname)
             if found is not None and self.gives_way(_location(found)):
                 raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
         return found
+
+    def is_needed(self, name: str) -> bool:
+        """True if fledge needs the module: because fledge or a package that it needs imports it, or by its name; a
+        program's modules in a workspace import what they like."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and _first(frame.f_globals.get("__name__")) in _IMPORTING:
+            frame = frame.f_back
+        module = {} if frame is None else frame.f_globals
+        importer = _first(module.get("__name__"))
+        if importer in PACKAGES:
+            return True
+        is_programs = importer == "__main__" or self.gives_way(str(module.get("__file__", "/")))
+        return not is_programs and (name in sys.stdlib_module_names or name in PACKAGES)
 
     def outside(self) -> list[str]:
         """The import folders in which no tool may write unasked."""
@@ -132,7 +145,12 @@ def _spec_of(name: str) -> ModuleSpec | None:
         return getattr(module, "__spec__", None)
     if (found := PathFinder.find_spec(name, _imports.outside())) is not None:
         return found
-    return next((spec for one in sys.meta_path if (spec := one.find_spec(name, None)) is not None), None)
+    return _search(sys.meta_path, name)
+
+
+def _search(finders: Iterable[object], name: str) -> ModuleSpec | None:
+    ways = (getattr(one, "find_spec", None) for one in finders)
+    return next((spec for find in ways if find is not None and (spec := find(name, None)) is not None), None)
 
 
 def _location(spec: ModuleSpec) -> str:
@@ -142,26 +160,17 @@ def _location(spec: ModuleSpec) -> str:
     return (spec.origin if spec.has_location else None) or "/"
 
 
-def _is_needed(name: str) -> bool:
-    """True if fledge needs the module: by its name, or because fledge or a package that it needs imports it."""
-    if name in sys.stdlib_module_names or name in PACKAGES:
-        return True
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        importer = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if importer not in ("importlib", "_frozen_importlib", "_frozen_importlib_external"):
-            return importer in PACKAGES
-        frame = frame.f_back
-    return False
+def _first(name: object) -> str:
+    return str(name).partition(".")[0]
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
 @cache
-def program(name: str, path: str | None = None) -> str | None:
-    """The real path of a program that fledge starts itself, found once in `path`, else in `PATH`."""
-    for folder in folders_outside(os.environ.get("PATH", "") if path is None else path):
+def program(name: str, path: str) -> str | None:
+    """The real path of a program that fledge starts itself, found once in a `PATH`; None if there is none."""
+    for folder in folders_outside(path):
         found = os.path.realpath(os.path.join(folder, name))
         if not _is_written(os.path.dirname(found)) and os.path.isfile(found) and os.access(found, os.X_OK):
             return found
@@ -191,7 +200,7 @@ def code_places() -> tuple[tuple[str, ...], tuple[str, ...]]:
     parts = {os.path.join(prefix, part) for prefix in prefixes for part in _PARTS}
     listed = ":".join([SYSTEM_PATH, *(os.environ.get(name, "") for name in _VARIABLES)])
     folders = {path for path in listed.split(":") if os.path.isabs(path)}
-    programs = {PYTHON, *filter(None, (program("bwrap"), program("git", SYSTEM_PATH)))}
+    programs = {PYTHON, *filter(None, (program("bwrap", os.environ.get("PATH", "")), program("git", SYSTEM_PATH)))}
     caches = {os.environ.get("UV_CACHE_DIR") or os.path.expanduser("~/.cache/uv")}
     places = {os.path.realpath(path) for path in (*own, *parts, *folders, *programs, *caches)}
     for entry in _given_path():
@@ -209,7 +218,8 @@ def holds_code(workspace: str) -> bool:
 def _import_places() -> tuple[str, ...]:
     """What this process imports from: installations, and the folder or file of each package that fledge needs."""
     found = _packages().values()
-    return (*_installed(), *(path for spec in found for path in spec.submodule_search_locations or [_location(spec)]))
+    paths = [path for spec in found for path in spec.submodule_search_locations or [_location(spec)]]
+    return (*_installed(), *(path for path in paths if path != "/"))
 
 
 def links_to(path: str) -> list[str]:

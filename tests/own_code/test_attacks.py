@@ -195,12 +195,13 @@ def test_programs_in_a_workspace_are_passed_over_even_if_they_were_there_before(
 def test_a_program_that_lives_in_a_workspace_goes_on_importing_its_own_modules(folder: Path) -> None:
     project = Project(folder)
     (project.ws / "plugin.py").write_text("word = 'imported late'\n")
+    (project.ws / "mailbox.py").write_text("word = 'of its own'\n")
     (project.ws / "brotli.py").write_text("raise SystemExit('brotli of the workspace')\n")
     (project.ws / "app.py").write_text(
         "import sys, fledge\n"
         "fledge.open('../s', workspace='.')\n"
-        "import plugin, aiohttp, difflib\n"
-        "print(plugin.word, [name for name in ('brotli', 'difflib') if name in sys.modules])\n"
+        "import plugin, aiohttp, mailbox\n"
+        "print(plugin.word, mailbox.word, 'aiohttp' in sys.modules, 'brotli' in sys.modules)\n"
     )
     done = subprocess.run([project.python, "app.py"], cwd=project.ws, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("imported late ['difflib']\n", "")
+    assert (done.stdout, done.stderr) == ("imported late of its own True False\n", "")

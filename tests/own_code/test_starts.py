@@ -53,7 +53,6 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
         "import_module": (1, "what was found before the first tool call"),
         "program": (2, FOUND),
         "PathFinder.find_spec": (3, "this is the way"),
-        "one.find_spec": (2, "this is the way"),
     },
     "runtime/command.py": {"run": (1, OWNER)},
     "store/threads.py": {"run": (1, NONE + ": a job of the store")},

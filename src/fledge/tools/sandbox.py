@@ -100,7 +100,7 @@ def bubblewrap(
 
 def find_sandbox(program: str = "bwrap", network: Network = "shared") -> Sandbox | None:
     """A sandbox that was tried and works here, or None: not installed, or namespaces are forbidden. Takes a moment."""
-    path = find_program(program)
+    path = find_program(program, os.environ.get("PATH", ""))
     if path is None:
         return None
     trial = [Mount("/tmp", "workspace")]

@@ -129,6 +129,7 @@ def _set_aside(context: ToolContext, sandboxed: bool) -> Iterator[list[str]]:
         for folder, name in map(os.path.split, missing):
             aside = f"{name}.set-aside-{secrets.token_hex(4)}"
             with suppress(BadInput, FileNotFoundError), Confined(context.workspace) as top, top.folder(folder) as held:
+                os.stat(name, dir_fd=held, follow_symlinks=False)
                 os.fchmod(held, os.fstat(held).st_mode | stat.S_IRWXU)  # the command may have taken the right to write
                 os.rename(name, aside, src_dir_fd=held, dst_dir_fd=held)
                 told.append(f"\n[{name} is now {folder}/{aside}: each Python that starts would run it]")
