@@ -210,7 +210,10 @@ def code_places() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def holds_code(workspace: str) -> bool:
-    """True of a workspace, by real path, that is itself a part of what fledge imports, such as its own package."""
+    """True of a workspace, by real path, that is itself a part of what fledge imports, such as its own package, or the
+    whole installation of Python: a file at its top can change what the interpreter imports."""
+    if workspace in (os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)):
+        return True
     return any(is_within(workspace, os.path.realpath(path)) for path in _import_places())
 
 

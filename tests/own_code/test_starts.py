@@ -124,6 +124,7 @@ def test_the_places_of_this_process_are_guarded_by_real_path() -> None:
     assert {os.path.realpath(one) for one in SYSTEM_PATH.split(":")} <= {*places}
     assert all(os.path.realpath(os.path.dirname(one)) == os.path.dirname(one) for one in places)
     assert own_code.holds_code(os.path.realpath(PACKAGE / "core"))
+    assert own_code.holds_code(os.path.realpath(sys.base_prefix))
     assert not own_code.holds_code(os.path.realpath(PACKAGE.parent.parent / "docs"))
 
 
