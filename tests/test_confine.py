@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from fledge.confine import HIDDEN, MAX_DEPTH, MAX_LINKS, MAX_PATH, Confined
+from fledge.confine import GUARDED, HIDDEN, MAX_DEPTH, MAX_LINKS, MAX_PATH, Confined
 from fledge.core.protected import Protected
 from fledge.errors import BadInput
 from tests.statements import proves
 from tests.tools.places import SECRET, open_descriptors, place, snapshot
 
+CODE = (
+    f"path: {GUARDED}, and no person was asked (fledge itself runs from there, or it is a folder of PATH, so a person"
+    " approves each change; to work on a folder of fledge's freely, install fledge outside the workspace (pipx install"
+    " fledge))"
+)
 OUTSIDE = "path: must stay inside the workspace"
 MISSING = "path: there is no such file or folder in the workspace"
 NO_FILE = "path: must be a file, not a folder"
@@ -374,3 +379,25 @@ def test_a_file_swapped_for_a_link_or_a_pipe_never_leads_out_nor_hangs(tmp_path:
     assert seen <= {b"inside", b"written", b""}
     assert snapshot(tmp_path / "outside") == outside
     assert not list(ws.glob(".fledge-*"))
+
+
+@proves("8.files.11")
+@pytest.mark.parametrize("path", [".venv/bin/python", ".VENV/bin/new", "sub/../.venv/x", "environment/bin/python"])
+def test_what_fledge_runs_from_is_written_only_with_a_yes_and_by_its_own_path(home: Path, path: str) -> None:
+    ws = home / "ws"
+    (ws / ".venv" / "bin").mkdir(parents=True)
+    (ws / "environment").symlink_to(".venv")
+    protected = Protected(code=(f"{ws}/.venv", str(ws), f"{ws}/src/sitecustomize.py"), unguarded=(".venv",))
+    with Confined(ws, protected) as workspace:
+        with pytest.raises(BadInput) as error:
+            workspace.replace(path, b"evil")
+        assert str(error.value).startswith(CODE)
+        with pytest.raises(BadInput, match="needs a person's approval"):
+            workspace.replace("src/sitecustomize.py", b"evil")
+        assert workspace.is_guarded(path) == (path != "environment/bin/python")
+        assert workspace.replace("src/other.py", b"fine")
+        if workspace.is_guarded(path):
+            assert workspace.replace(path, b"approved", approved=True)
+        else:
+            with pytest.raises(BadInput, match="name it by its own path, not through a link"):
+                workspace.replace(path, b"approved", approved=True)

@@ -26,6 +26,10 @@ from fledge.plain_file import ANY_FOLDER_FLAGS, CREATE_FLAGS
 
 HIDDEN: Final = "is hidden from tools: it holds secrets, or fledge's own settings or state"
 GUARDED: Final = "needs a person's approval to be written, because it runs or counts with their rights"
+RUNS_FROM: Final = (
+    "fledge itself runs from there, or it is a folder of PATH, so a person approves each change; to work on a folder of"
+    " fledge's freely, install fledge outside the workspace (pipx install fledge)"
+)
 MAX_LINKS: Final = 40
 MAX_DEPTH: Final = 128
 MAX_PATH: Final = 4096
@@ -57,6 +61,7 @@ class Confined:
         self._named = (str(root.absolute()), os.path.realpath(root))
         self._protected = protected
         self._hidden = {found for path in protected.hidden if (found := _identity_of(path)) is not None}
+        self._code = protected.code_in(self._named[1])
         try:
             self._root = os.open(root, ANY_FOLDER_FLAGS)
         except OSError as error:
@@ -223,7 +228,8 @@ class Confined:
             if not self._guards(names, guarded):
                 return
             if not approved:
-                raise BadInput("path", f"{GUARDED}, and no person was asked", path)
+                why = f" ({RUNS_FROM})" if self._is_code(names) else ""
+                raise BadInput("path", f"{GUARDED}, and no person was asked{why}", path)
             if names != written[: len(names)]:
                 raise BadInput("path", f"{GUARDED}: name it by its own path, not through a link", path)
 
@@ -238,7 +244,14 @@ class Confined:
 
     def _guards(self, names: list[str], guarded: list[str]) -> bool:
         place = self._place(names)
-        return self._protected.guards("/".join(names)) or any(is_within(place, one) for one in guarded)
+        if self._protected.guards("/".join(names)) or any(is_within(place, one) for one in guarded):
+            return True
+        return self._is_code(names)
+
+    def _is_code(self, names: list[str]) -> bool:
+        # Some file systems take two spellings of a name for one.
+        place = self._place(names).casefold()
+        return any(is_within(place, one.casefold()) for one in self._code)
 
     def _enter(self, held: list[int], part: str, path: str, wanted: PathKind) -> str | None:
         """None: the part is a folder and is held now. Otherwise the text of the link that it is."""

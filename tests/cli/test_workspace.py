@@ -115,6 +115,16 @@ def test_doctor_says_so(home: Home) -> None:
     assert "workspace" not in home.run("doctor", "--model", "own/model", cwd=home.home / "project").stdout
 
 
+def test_doctor_warns_of_import_folders_in_which_agents_write(home: Home) -> None:
+    source, apart = home.home / "project" / "src", home.home / "apart"
+    apart.mkdir()
+    home.env |= {"PYTHONPATH": f"{home.home}/elsewhere:{source}"}
+    shown = home.run("doctor", "--model", "own/model", cwd=source.parent).stdout
+    assert f"warn  PYTHONPATH   {source} lies in this folder: each Python that starts imports what agents" in shown
+    assert "env -u PYTHONPATH fledge" in shown
+    assert "PYTHONPATH" not in home.run("doctor", "--model", "own/model", cwd=apart).stdout
+
+
 def test_looking_needs_no_yes(home: Home) -> None:
     assert "holds your whole" not in home.run("ps").stderr + home.run("config").stderr + home.run("tree").stderr
 

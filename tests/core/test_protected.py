@@ -78,3 +78,25 @@ def test_the_whole_machine_is_broad_wherever_home_is(home: str) -> None:
 )
 def test_one_path_is_within_another(path: str, folder: str, within: bool) -> None:
     assert is_within(path, folder) is within
+
+
+def test_the_outermost_places_of_code_in_a_workspace_are_guarded_there_and_no_setting_changes_that() -> None:
+    code = (
+        "/w/.venv",
+        "/w/.venv/bin",
+        "/w",
+        "/",
+        "/usr/bin",
+        "/w/src/fledge",
+        "/w/src/fledge-more",
+        "/w/src/sitecustomize.py",
+    )
+    protected = protected_at("/h", unguarded=(".venv",), code=code, linking=("/", "/w", "/w/.venv/bin"))
+    assert protected.linking_in("/w") == ["/w"]
+    assert protected.linking_in("/w/src") == []
+    assert protected.code_in("/w") == ["/w/.venv", "/w/src/fledge", "/w/src/fledge-more", "/w/src/sitecustomize.py"]
+    assert protected.code_in("/w/src") == ["/w/src/fledge", "/w/src/fledge-more", "/w/src/sitecustomize.py"]
+    assert protected.code_in("/") == ["/usr/bin", "/w"]
+    assert protected.code_in("/w/.venv") == ["/w/.venv/bin"]
+    assert protected.code_in("/elsewhere") == []
+    assert protected.startup_in("/w") == ["/w/src/sitecustomize.py"]

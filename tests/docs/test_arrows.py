@@ -11,7 +11,7 @@ LAYERS = (
     "errors cancellation ids signals",
     "egress plain_file",
     "core",
-    "clock confine context_engine openclaw",
+    "clock confine context_engine openclaw own_code",
     "models store",
     "config",
     "orchestrator",

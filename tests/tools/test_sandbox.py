@@ -555,3 +555,26 @@ def test_a_folder_swapped_for_a_link_while_sandboxes_are_made_opens_nothing(
         racer.join()
     assert not [one for one in told if SECRET in one]
     assert snapshot(hidden) == before
+
+
+@proves("8.exec.12")
+def test_what_fledge_runs_from_is_guarded_in_every_workspace_that_holds_it(tmp_path: Path) -> None:
+    for folder in ("ws/.venv/bin", "ws/src/fledge", "ws/links", "ws/real/env", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "ws" / "links" / "env").symlink_to("../real/env")
+    code = tuple(f"{tmp_path}/ws/{name}" for name in (".venv", ".venv/bin", "src/fledge", "real/env", "absent"))
+    protected = Protected(home=str(tmp_path), code=(*code, f"{tmp_path}/ws"), linking=(f"{tmp_path}/ws/links",))
+    made = {
+        path.removeprefix(f"{tmp_path}/"): kind for path, kind in kinds(plan_mounts(tmp_path / "ws", protected)).items()
+    }
+    assert {name: made.get(name) for name in ("ws/.venv", "ws/src/fledge", "ws/real/env", "ws/links", "ws/src")} == {
+        **dict.fromkeys(("ws/.venv", "ws/src/fledge", "ws/real/env", "ws/links"), "guarded"),
+        "ws/src": "open",
+    }
+    assert not {"ws/.venv/bin", "ws/absent"} & made.keys()
+    assert made["ws"] == "workspace"
+    above = kinds(plan_mounts(tmp_path, protected))
+    assert above[f"{tmp_path}/ws"] == "guarded"
+    assert not [path for path in kinds(plan_mounts(tmp_path / "other", protected)) if path.startswith(f"{tmp_path}/ws")]
+    writable = kinds(plan_mounts(tmp_path / "ws", protected, writable=[".venv"]))
+    assert (writable.get(f"{tmp_path}/ws/.venv"), writable[f"{tmp_path}/ws/src/fledge"]) == (None, "guarded")

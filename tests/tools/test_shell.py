@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fledge.own_code import SYSTEM_PATH
 from fledge.tools import process
 from fledge.tools.base import Tool, ToolContext
 from fledge.tools.process import HeadTail
 from fledge.tools.sandbox import Sandbox, find_sandbox
-from fledge.tools.shell import DEFAULT_PATH, environment, exec_tool
+from fledge.tools.shell import environment, exec_tool
 from tests.left_out import requires
 from tests.statements import proves
 from tests.tools.places import error, open_descriptors, place, text
@@ -110,7 +111,7 @@ def test_it_starts_in_the_workspace_and_can_write_there(context: ToolContext, ex
 
 
 def test_it_finds_programs_without_a_path_and_takes_one_that_is_given(tmp_path: Path) -> None:
-    assert text(PLAIN, place(tmp_path), command="echo $PATH").startswith(DEFAULT_PATH + "\n")
+    assert text(PLAIN, place(tmp_path), command="echo $PATH").startswith(SYSTEM_PATH + "\n")
     assert text(PLAIN, place(tmp_path / "other", PATH="/bin"), command="echo $PATH").startswith("/bin\n")
 
 

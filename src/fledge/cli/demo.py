@@ -162,7 +162,7 @@ def _show(state: Path, kept: bool) -> int:
 def _run(state: Path, kill: bool) -> int:
     sys.stdout.flush()  # so that the output of the play follows it, in a pipe too
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "fledge.cli.demo", str(state), str(writing if kill else 0)]
+    command = [sys.executable, "-P", "-m", "fledge.cli.demo", str(state), str(writing if kill else 0)]
     with subprocess.Popen(command, pass_fds=[writing]) as process:
         os.close(writing)
         if os.read(reading, 8):

@@ -25,7 +25,7 @@ from fledge.config import Config
 from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
 from fledge.core.cluster import Member, differences, is_alive
-from fledge.core.protected import is_broad
+from fledge.core.protected import is_broad, is_within
 from fledge.egress import Environment, proxy_for, tls_context
 from fledge.errors import FledgeError, Refused, StoreLocked
 from fledge.models.base import Broke, ProviderErrorKind, Request, ToolSpec, Usage, UserMessage
@@ -34,6 +34,7 @@ from fledge.models.choosing import models_request
 from fledge.models.keys import SecretKey
 from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
+from fledge.own_code import keep_out
 from fledge.runtime.model_choice import choose_by_key, settled_model
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 from fledge.store.addresses import open_server, shown
@@ -107,8 +108,19 @@ async def examine(
     findings += await _server(store, state) if store else await _store(state)
     findings += _places(state)
     findings += _workspace(folder, config, env)
+    findings += _import_folders(folder, env)
+    keep_out([str(folder)])
     findings.append(await asyncio.to_thread(_sandbox))
     return findings
+
+
+def _import_folders(folder: Path, env: Environment) -> Iterable[Finding]:
+    """A finding if `PYTHONPATH` names folders in which agents may write."""
+    named = [entry for entry in env.get("PYTHONPATH", "").split(":") if entry]
+    inside = [entry for entry in named if is_within(os.path.realpath(entry), os.path.realpath(folder))]
+    if inside:
+        words = f"{', '.join(inside)} lies in this folder: each Python that starts imports what agents write there"
+        yield Finding("PYTHONPATH", "warn", words, "start fledge without it: env -u PYTHONPATH fledge")
 
 
 def _workspace(folder: Path, config: Config, env: Environment) -> Iterable[Finding]:

@@ -40,6 +40,10 @@ unfinished."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. A FledgeError is one readable line, with a traceback only after `-v`."""
     options = parse(arguments)
+    if arguments is None:  # not a program that calls this function
+        from fledge.own_code import run_only_fledge
+
+        run_only_fledge()
     if options.verbose:
         import logging
 

@@ -14,6 +14,7 @@ from typing import Final
 from fledge.cli.verbs import ask
 from fledge.cli.where import Where, state_folder
 from fledge.errors import StoreError
+from fledge.own_code import folders_outside, keep_out
 from fledge.plain_file import write_private
 from fledge.store.files import DATABASE
 
@@ -39,5 +40,7 @@ def _has_display() -> bool:
 
 def _open(state: Path, address: str) -> bool:
     path = (state / FILE).absolute()
+    keep_out([os.getcwd()])
+    os.environ["PATH"] = ":".join(folders_outside(os.environ.get("PATH", "")))  # a browser of no workspace
     write_private(path, f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
     return webbrowser.open(path.as_uri())

@@ -62,6 +62,7 @@ from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.transcripts import SWEEP_IMAGES
 from fledge.orchestrator.turns import Drive, TurnSnapshot
 from fledge.orchestrator.views import children_shown
+from fledge.own_code import code_places, holds_code, keep_out
 from fledge.runtime.base import Runtime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.command import CommandRuntime
@@ -127,6 +128,11 @@ NO_MODEL = (
     " or set agents.defaults.model (fledge init)"
 )
 
+NO_WORKSPACE = (
+    "{} holds packages that fledge itself runs from, so it cannot be a workspace: choose the folder above, or install"
+    " fledge elsewhere (pipx install fledge)"
+)
+
 
 class ConfiguredProfiles:
     """Makes the profiles of all sessions. Close it when done: it holds the connections to models."""
@@ -169,7 +175,8 @@ class ConfiguredProfiles:
         folders = [config.agents.defaults.workspace, *(one.workspace for one in config.agents.list)]
         named_ones = [str(workspace), *filter(None, folders)]
         expanded = [tuple(os.path.abspath(os.path.expanduser(path)) for path in paths) for paths in (files, named_ones)]
-        self.protected: Protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1])
+        keep_out((*expanded[1], str(state.absolute())))
+        self.protected: Protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1], *code_places())
         self._named = {os.path.realpath(workspace)} if is_named else set()
         """The workspace, if a program passed it: it needs no confirmation then, even if it contains the home folder."""
         self.user = user_folder(given)
@@ -489,9 +496,13 @@ class ConfiguredProfiles:
         return self.workspace_of(facts.agent_id, facts.workspace, facts.project)
 
     def _check_place(self, real: str) -> None:
-        """Raise `Refused` for a workspace that contains the home folder and that no person has confirmed."""
+        """Raise `Refused` for a workspace that contains the home folder and that no person has confirmed, and for a
+        part of fledge's own code. Called before the first tool call in a workspace."""
         if is_broad(real, self.protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
+        if holds_code(real):
+            raise Refused("forbidden", NO_WORKSPACE.format(real))
+        keep_out([real])
 
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """The rule that covers a command, else the rule that *always* would add. Rules are read each time, so that a

@@ -13,7 +13,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
@@ -23,6 +22,7 @@ from msgspec import Meta
 from fledge.confine import Confined
 from fledge.core.images import Image, kind_of
 from fledge.errors import BadInput
+from fledge.own_code import PYTHON
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
@@ -298,7 +298,7 @@ async def _search(
     fed, feed = os.pipe()
     try:
         worker = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", "-c", _WORKER),
+            *(PYTHON, "-I", "-S", "-c", _WORKER),
             stdin=fed,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

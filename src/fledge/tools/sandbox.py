@@ -9,7 +9,6 @@ if they differ. `core.protected` defines hidden and guarded paths.
 
 import fcntl
 import os
-import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,6 +20,7 @@ from msgspec import Struct
 from fledge.confine import FOLDER_FLAGS
 from fledge.core.protected import AGENTS, GUARDED_AT_HOME, GUARDED_NAMES, HIDDEN_AT_HOME, Protected, is_within
 from fledge.errors import BadInput
+from fledge.own_code import program as find_program
 
 Network = Literal["shared", "none"]
 
@@ -100,7 +100,7 @@ def bubblewrap(
 
 def find_sandbox(program: str = "bwrap", network: Network = "shared") -> Sandbox | None:
     """A sandbox that was tried and works here, or None: not installed, or namespaces are forbidden. Takes a moment."""
-    path = shutil.which(program)
+    path = find_program(program, os.environ.get("PATH", ""))
     if path is None:
         return None
     trial = [Mount("/tmp", "workspace")]
@@ -173,7 +173,9 @@ def _guarded(place: str, protected: Protected) -> dict[str, str]:
     named += [path for path in protected.guarded if is_within(path, place) and path != place]
     named += [*_agents(f"{place.rstrip('/')}/{AGENTS}"), *_further_down(place)]
     found = {os.path.relpath(path, place): os.path.realpath(path) for path in named}
-    return {inner: path for inner, path in found.items() if inner not in protected.unguarded and is_within(path, place)}
+    found = {inner: path for inner, path in found.items() if inner not in protected.unguarded}
+    found |= {os.path.relpath(path, place): path for path in protected.code_in(place) if os.path.lexists(path)}
+    return {inner: path for inner, path in found.items() if is_within(path, place)}
 
 
 def _agents(folder: str) -> list[str]:
@@ -211,8 +213,10 @@ def _further_down(place: str) -> list[str]:
 
 def _closed(place: str, protected: Protected) -> set[str]:
     """Folders in which a command may change the entries that exist, but can make and rename none: the home folder,
-    folders in it that hold a protected path, and a workspace in which a link has a guarded name."""
+    folders in it that hold a protected path, a workspace in which a link has a guarded name, and folders with a link on
+    the way to fledge's own code."""
     closed = {place} if any(os.path.islink(f"{place}/{name}") for name in GUARDED_NAMES) else set()
+    closed.update(protected.linking_in(place))
     home = os.path.realpath(protected.home) if protected.home else ""
     if home and is_within(home, place):
         closed.add(home)

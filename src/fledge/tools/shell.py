@@ -8,21 +8,24 @@ by the settings.
 import errno
 import os
 import re
-import shutil
-from collections.abc import Collection, Mapping
+import secrets
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 from msgspec.structs import replace
 
+from fledge.confine import RUNS_FROM, Confined
 from fledge.core.protected import GUARDED_NAMES
 from fledge.errors import BadInput
+from fledge.own_code import SYSTEM_PATH, program
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
 from fledge.tools.process import run
 from fledge.tools.sandbox import Sandbox, bubblewrap, checked, plan_mounts, stand_ins
 
-DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _EROFS: Final = os.strerror(errno.EROFS)
 
 # ---- the environment -------------------------------------------------------------------------------------------------
@@ -60,6 +63,11 @@ READ_ONLY: Final = (
     " `writable`, and a person is asked first."
 )
 
+LINKED: Final = (
+    "in {} no entry can be made or renamed by a command: a link there leads to what fledge itself runs from; install"
+    " fledge outside the workspace (pipx install fledge), or use write"
+)
+
 
 def exec_tool(sandbox: Sandbox | None = None) -> Tool:
     """The tool `exec`, in this sandbox or in none."""
@@ -88,7 +96,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
     ) -> ToolResult:
         if "\x00" in command:
             raise BadInput("command", "must not hold NUL")
-        argv = [shutil.which("bash", path=DEFAULT_PATH) or "/bin/sh", "-c", command]
+        argv = [program("bash", SYSTEM_PATH) or "/bin/sh", "-c", command]
         missing: list[str] = []
         here = context.workspace / context.cwd
         if sandbox is not None:
@@ -98,15 +106,43 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
             argv = bubblewrap(sandbox.program, checked(argv, plan.mounts), plan.mounts, sandbox.network, context.cwd)
             here, missing = Path("/"), plan.missing
         try:
-            with stand_ins(missing):
-                ended = await run(argv, here, {"PATH": DEFAULT_PATH, **context.env}, timeout_seconds)
+            with stand_ins(missing), _set_aside(context, sandbox is not None) as aside:
+                ended = await run(argv, here, {"PATH": SYSTEM_PATH, **context.env}, timeout_seconds)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
-        hint = f"\n[{READ_ONLY}]" if sandbox is not None and ended.code and _EROFS in ended.output else ""
+        hint = _hint(context) if sandbox is not None and ended.code and _EROFS in ended.output else ""
         end = "" if not ended.output or ended.output.endswith("\n") else "\n"
-        return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}", is_error=ended.code != 0)
+        return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}{''.join(aside)}", is_error=ended.code != 0)
 
     return replace(exec_, commands=_command)
+
+
+@contextmanager
+def _set_aside(context: ToolContext, sandboxed: bool) -> Iterator[list[str]]:
+    """When a sandboxed command has ended, rename the modules that it made for each start of Python; yields a list,
+    which then has a line about each."""
+    paths = context.protected.startup_in(os.path.realpath(context.workspace)) if sandboxed else []
+    missing, told = [path for path in paths if not os.path.lexists(path)], list[str]()
+    try:
+        yield told
+    finally:
+        for folder, name in map(os.path.split, missing):
+            aside = f"{name}.set-aside-{secrets.token_hex(4)}"
+            with suppress(BadInput, FileNotFoundError), Confined(context.workspace) as top, top.folder(folder) as held:
+                os.stat(name, dir_fd=held, follow_symlinks=False)
+                os.fchmod(held, os.fstat(held).st_mode | stat.S_IRWXU)  # the command may have taken the right to write
+                os.rename(name, aside, src_dir_fd=held, dst_dir_fd=held)
+                told.append(f"\n[{name} is now {folder}/{aside}: each Python that starts would run it]")
+
+
+def _hint(context: ToolContext) -> str:
+    """The lines about places that a sandboxed command can only read."""
+    place = os.path.realpath(context.workspace)
+    found = filter(os.path.lexists, context.protected.code_in(place))
+    code = ", ".join(os.path.relpath(path, place) for path in found)
+    linking = ", ".join(os.path.relpath(path, place) for path in context.protected.linking_in(place))
+    lines = [READ_ONLY, *([f"{code}: {RUNS_FROM}"] if code else []), *([LINKED.format(linking)] if linking else [])]
+    return "".join(f"\n[{line}]" for line in lines)
 
 
 def _command(arguments: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from subprocess import PIPE
 from typing import IO, Final
 
 from fledge.errors import Refused
-from fledge.tools.shell import DEFAULT_PATH
+from fledge.own_code import SYSTEM_PATH, program
 
 TIMEOUT_S: Final = 20.0
 MAX_OUTPUT: Final = 256 * 1024 * 1024
@@ -40,7 +40,7 @@ _SETTINGS: Final = (
     "advice.detachedHead=false",
 )
 _ENVIRONMENT: Final = {
-    "PATH": DEFAULT_PATH,
+    "PATH": SYSTEM_PATH,
     "HOME": "/nonexistent",
     "LC_ALL": "C",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -61,7 +61,9 @@ def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(given)
             stdin.seek(0)
-            status, said, errors = _run(["git", *settings, "-C", str(folder), *arguments], stdin)
+            status, said, errors = _run(
+                [program("git", SYSTEM_PATH) or "git", *settings, "-C", str(folder), *arguments], stdin
+            )
     except subprocess.TimeoutExpired:
         raise Refused("error", f"git {arguments[0]} took longer than {TIMEOUT_S:.0f} s in {folder}") from None
     except OSError as error:
