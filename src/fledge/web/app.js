@@ -7,7 +7,7 @@
 import { tick } from "./cards.js";
 import { button, byId, el, fill, icon, plain, refill, write } from "./dom.js";
 import { clock, plural } from "./format.js";
-import { call, Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
+import { call, Feed, forget, hurryChanges, isSignedIn, lateChanges, signInByCode, Unauthorised, Uncertain, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
 import * as layers from "./layers.js";
 import { chatPath, MAIN, newKey } from "./names.js";
@@ -16,6 +16,7 @@ import { showSignIn } from "./signin.js";
 import { isHere, sidebar } from "./side.js";
 import { isRun, Store } from "./store.js";
 import { isOn, paint } from "./theme.js";
+import { sendKept } from "./transcript.js";
 import * as agents from "./agents.js";
 import * as chat from "./chat.js";
 import * as health from "./health.js";
@@ -179,10 +180,11 @@ class Page {
     new Notification("fledge", { body: `${plural(waiting, "thing waits", "things wait")} for you`, tag: "fledge" });
   }
 
-  failed(error) {
+  failed(error, again) {
+    if (error.name === "AbortError") return; // the person gave it up
     if (error instanceof Unauthorised) { signOut("The gateway does not take this token any more."); return; }
     if (error instanceof Unreachable && this.store.connection.state !== "connected") return; // the banner says it
-    showError(error.message);
+    showError(error.message, error instanceof Uncertain ? again : null);
   }
 
   end() {
@@ -203,12 +205,21 @@ function drawer(isOpen) {
   document.querySelector(isOpen ? ".close-side" : ".open-side")?.focus();
 }
 
-/** Show an error message until it is closed. */
-function showError(words) {
+/** Show an error message until it is closed, with a button that calls `again` if that is given. */
+function showError(words, again = null) {
   const box = byId("alert");
   const end = button("", { kind: "ghost tiny", ico: "x", label: "Close this message", act: () => { box.hidden = true; } });
-  refill(box, el("span", { class: "grow" }, words), end);
+  refill(box, el("span", { class: "grow" }, words), again && button("Try again", { kind: "small", ico: "retry", act: () => { box.hidden = true; return again(); } }), end);
   box.hidden = false;
+}
+
+/** Show that what the person did has not reached the gateway yet. */
+function drawLate() {
+  const box = byId("late");
+  box.hidden = lateChanges() === 0;
+  if (box.hidden || box.firstChild) return;
+  fill(box, icon("bolt"), el("span", { class: "grow" }, "What you did has not reached the gateway yet. It is sent again until it has."),
+    button("Try now", { kind: "small", ico: "retry", act: hurryChanges }));
 }
 
 let page = null;
@@ -228,10 +239,12 @@ async function show() {
     history.replaceState(null, "", chatPath(rows[0]?.key ?? MAIN));
   }
   page = new Page();
+  sendKept(page.shared);
   byId("say")?.focus();
 }
 
-addEventListener("failure", (event) => (page ? page.failed(event.detail) : showError(event.detail.message)));
+addEventListener("failure", ({ detail: { error, again } }) => (page ? page.failed(error, again) : showError(error.message)));
+addEventListener("late", drawLate);
 addEventListener("hashchange", () => page?.route());
 addEventListener("online", () => page?.feed.hurry());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) page?.feed.hurry(); });

@@ -54,8 +54,9 @@ export const byId = (id) => document.getElementById(id);
 /** Have a screen reader say something, once. */
 export const announce = (words) => { byId("says").textContent = plain(words); };
 
-/** Show an error to the person, wherever it occurred. The frame listens for this event. */
-export const fail = (error) => { dispatchEvent(new CustomEvent("failure", { detail: error })); };
+/** Show an error to the person, wherever it occurred; `again` does once more what failed. The frame listens for this
+ * event. */
+export const fail = (error, again = null) => { dispatchEvent(new CustomEvent("failure", { detail: { error, again } })); };
 
 const PATHS = {
   agents: "M3.5 6h9v6.5h-9zM8 6V3.2M6 9h.01M10 9h.01M1.8 8.5v2M14.2 8.5v2",
@@ -159,7 +160,7 @@ async function onceAtATime(made, act) {
   try {
     await act();
   } catch (error) {
-    fail(error);
+    fail(error, () => onceAtATime(made, act));
   } finally {
     busy.delete(made);
     made.removeAttribute("aria-disabled");

@@ -14,8 +14,15 @@ const LONGEST_WAIT_MS = 15_000;
 
 /** The token is missing or wrong. */
 export class Unauthorised extends Error {}
-/** The gateway does not answer, or cannot now: the request may be tried again. */
-export class Unreachable extends Error {}
+/** The gateway does not answer, or cannot now: the request may be tried again. `isRefused`: it was not carried out;
+ * otherwise nobody knows. */
+export class Unreachable extends Error {
+  constructor(message, isRefused = false) { super(message); this.isRefused = isRefused; }
+}
+/** It is not known whether a change was carried out, and a second one would not be the same: a person decides. */
+export class Uncertain extends Error {
+  constructor({ message }) { super(`It is not known whether this reached the gateway (${message}). Look before you do it again`); }
+}
 /** The gateway refused the request; the message is its reason. */
 export class Refusal extends Error {
   constructor(message, code) { super(message); this.code = code; }
@@ -72,7 +79,9 @@ async function ask(path, given = {}) {
     throw new Unreachable("the gateway does not answer");
   }
   if (response.status === 401) throw new Unauthorised("the gateway does not take this token");
-  if (response.status === 429) throw new Unreachable("too many requests: wait a moment");
+  if (response.status === 429) throw new Unreachable("too many requests: wait a moment", true);
+  if (response.status === 408) throw new Unreachable("the request took too long to arrive", true);
+  if (response.status === 503) throw new Unreachable("the gateway has no time now", true);
   if (response.status >= 500) throw new Unreachable("the gateway cannot answer now");
   return response;
 }
@@ -103,6 +112,79 @@ async function answer(method, params, patienceMs) {
   if (told.result?.nowAt) learnTime(told.result.nowAt, performance.now() - sentAt);
   return told.result;
 }
+
+// ---- changes
+
+/** What a second request of each verb that changes something does, if the first one was carried out. */
+const AGAIN = {
+  // nothing: both carry one key
+  agent: "keyed", "runs.again": "keyed", "runs.send": "keyed",
+  // nothing: it sets a value to the same
+  "sessions.open": "sets", "sessions.patch": "sets",
+  // it is refused: the one thing that it names is settled by then
+  "approvals.approve": "settles", "approvals.deny": "settles", "permissions.revoke": "settles",
+  "plans.approve": "settles", "plans.reject": "settles", "runs.kill": "settles",
+  "undelivered.dismiss": "settles", "undelivered.retry": "settles",
+  // the same once more, so a person must want it
+  "runs.resume": "acts", "runs.steer": "acts", "sessions.stop": "acts", "slash.run": "acts",
+};
+
+const wakers = new Set(); // of the changes that wait for their next try
+let late = 0;
+
+/** How many changes the gateway has not taken at the first try, and not since. The event `late` tells when it changes. */
+export const lateChanges = () => late;
+
+/** Try every late change at once. */
+export const hurryChanges = () => { for (const wake of [...wakers]) wake(); };
+addEventListener("online", hurryChanges);
+
+/** Have the gateway change something. The request is sent again until the gateway has it, where that is safe: a verb
+ * that would act twice is repeated only if it was surely not carried out, else this throws Uncertain. Answers what the
+ * verb answers, or undefined if a repeated request was refused because its matter is settled. `waits` is called before
+ * each pause; after `signal` nothing is sent any more. */
+export async function change(method, params, { patienceMs = CALL_MS, waits = () => {}, signal } = {}) {
+  let mayBeDone = false;
+  let isLate = false;
+  try {
+    for (let pauseMs = FIRST_WAIT_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_WAIT_MS)) {
+      try {
+        return await call(method, params, patienceMs);
+      } catch (error) {
+        if (error instanceof Refusal && mayBeDone && AGAIN[method] === "settles") return undefined;
+        if (!(error instanceof Unreachable)) throw error;
+        mayBeDone ||= !error.isRefused;
+        if (mayBeDone && AGAIN[method] === "acts") throw new Uncertain(error);
+      }
+      waits();
+      if (!isLate) countLate(1);
+      isLate = true;
+      await untilWoken(pauseMs, signal);
+    }
+  } finally {
+    if (isLate) countLate(-1);
+  }
+}
+
+function countLate(more) {
+  late += more;
+  dispatchEvent(new Event("late"));
+}
+
+/** Resolves after about so long, or once `hurryChanges` is called. Throws after `signal`. */
+async function untilWoken(pauseMs, signal) {
+  let wake;
+  const woken = new Promise((go) => { wake = go; });
+  const timer = setTimeout(wake, pauseMs * (0.75 + Math.random() / 2));
+  signal?.addEventListener("abort", wake);
+  wakers.add(wake);
+  await woken;
+  clearTimeout(timer);
+  wakers.delete(wake);
+  signal?.throwIfAborted();
+}
+
+// ---- reading, and the feed
 
 let isConnected = false; // of the feed
 
@@ -200,6 +282,7 @@ export class Feed {
     }
     isConnected = true;
     this.state("connected", 0);
+    hurryChanges();
     this.#tell({ type: "connected" });
     const reader = response.body.getReader();
     const decoder = new TextDecoder();

@@ -6,7 +6,7 @@ import { ticks } from "./axis.js";
 import { strip } from "./bars.js";
 import { announce, button, el, fill, glyph, icon, kbd, refill, write } from "./dom.js";
 import { age, clock, count, full, hm, plural } from "./format.js";
-import { call } from "./gateway.js";
+import { change } from "./gateway.js";
 import { conversationName, runPath, shortKey } from "./names.js";
 import { FILTERS, RunList, urgency } from "./runlist.js";
 import { costOfAll, purse, tokensOf } from "./spent.js";
@@ -412,7 +412,7 @@ class RunTable {
     const live = rows.filter((row) => row.isActive);
     const lost = rows.filter(isUndelivered);
     const each = (method) => async () => {
-      for (const row of lost) await call(method, { target: row.sessionKey });
+      for (const row of lost) await change(method, { target: row.sessionKey });
       this.#clearSelection();
     };
     refill(this.chosenBar, el("b", { class: "grow" }, `${plural(rows.length, "run")} selected`),
