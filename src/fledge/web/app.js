@@ -7,7 +7,7 @@
 import { tick } from "./cards.js";
 import { button, byId, el, fill, icon, plain, refill, write } from "./dom.js";
 import { clock, plural } from "./format.js";
-import { call, Feed, forget, hurryChanges, isSignedIn, lateChanges, signInByCode, Unauthorised, Uncertain, Unreachable } from "./gateway.js";
+import { call, endSignIn, Feed, forget, hurryChanges, isSignedIn, lateChanges, onSignInElsewhere, signInByCode, Unauthorised, Uncertain, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
 import * as layers from "./layers.js";
 import { chatPath, MAIN, newKey } from "./names.js";
@@ -39,6 +39,7 @@ import * as you from "./you.js";
 const VIEWS = { chat, runs, run, you, undelivered, agents, health, settings };
 const TABS = [["chat", "Chat", "chat"], ["runs", "Runs", "runs"], ["you", "For you", "you"], ["undelivered", "Undelivered", "mail"], ["health", "Health", "pulse"]];
 const WHY = "fledge.why";
+const ENDED = "This browser is not signed in any more.";
 
 /** The page after sign-in: the frame, the store, the feed and the view that is shown. */
 class Page {
@@ -51,12 +52,12 @@ class Page {
   constructor() {
     this.store = new Store();
     this.shared = { store: this.store, keys: keys.bind, retitle: () => this.#draw(), actions: [], kept: new Map() };
-    this.side = sidebar(this.store, { search: () => this.search(), begin: () => this.begin(), closeDrawer: () => drawer(false), signOut: () => signOut("") });
+    this.side = sidebar(this.store, { search: () => this.search(), begin: () => this.begin(), closeDrawer: () => drawer(false), signOut: () => signOut() });
     this.#build();
     this.feed = new Feed(
       (event) => this.store.hear(event),
       (state, retryAt) => this.store.connected(state, retryAt),
-      () => signOut("The gateway does not take this token any more."));
+      () => leave(ENDED));
     this.store.subscribe(() => this.#draw());
     this.store.everySecond(() => {
       tick();
@@ -128,7 +129,7 @@ class Page {
   }
 
   search() {
-    openPalette(this.store, [...this.shared.actions, ["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut("")]]);
+    openPalette(this.store, [...this.shared.actions, ["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut()]]);
   }
 
   /** Focus the next card that waits for a person: the one after the focused card, else the first. */
@@ -182,7 +183,7 @@ class Page {
 
   failed(error, again) {
     if (error.name === "AbortError") return; // the person gave it up
-    if (error instanceof Unauthorised) { signOut("The gateway does not take this token any more."); return; }
+    if (error instanceof Unauthorised) { leave(ENDED); return; }
     if (error instanceof Unreachable && this.store.connection.state !== "connected") return; // the banner says it
     showError(error.message, error instanceof Uncertain ? again : null);
   }
@@ -224,7 +225,13 @@ function drawLate() {
 
 let page = null;
 
-function signOut(why) {
+async function signOut() {
+  const isTold = await endSignIn();
+  leave(isTold ? "" : "You are signed out here. The gateway could not be told: end this sign-in in the Settings of another browser, or wait 30 days.");
+}
+
+/** Show the form for signing in, with the reason. */
+function leave(why) {
   forget();
   page?.end();
   page = null;
@@ -251,6 +258,7 @@ document.addEventListener("visibilitychange", () => { if (!document.hidden) page
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); byId("main")?.focus(); });
 keys.listen(() => page?.search(), () => drawer(false));
 paint();
+onSignInElsewhere(() => { if (page && !isSignedIn()) leave(ENDED); else if (!page && isSignedIn()) location.reload(); });
 
 async function begin() {
   let why = sessionStorage.getItem(WHY) ?? "";

@@ -39,7 +39,7 @@ export function showSignIn(root, why, done) {
       el("div", { class: "where", id: "where" },
         el("p", null, "Where is it? On the machine that runs the gateway:"),
         el("div", { class: "cmd" }, el("code", null, WHERE), copyButton(WHERE, "Copy the command")),
-        el("p", { class: "soft" }, "Or let ", el("code", null, "fledge page"), " open this page already signed in. Another state folder has its own file ", el("code", null, "gateway.token"), ". This tab keeps the token until it is closed."))),
+        el("p", { class: "soft" }, "Or let ", el("code", null, "fledge page"), " open this page already signed in. Another state folder has its own file ", el("code", null, "gateway.token"), ". This browser stays signed in until you sign out, or do not use it for 30 days; the token is not kept."))),
     el("ul", { class: "promise" }, PROMISES.map(([ico, promise, more]) =>
       el("li", null, icon(ico, 18), el("div", null, el("b", null, promise), el("span", { class: "soft" }, more)))))));
   document.title = "Sign in · fledge";
