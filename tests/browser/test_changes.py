@@ -288,7 +288,7 @@ ACTIONS: dict[str, Action] = {
 
 
 @proves(
-    "8.page.22",
+    "8.page.23",
     "Every action of the page is carried out once, however its request fails, or the page offers to try again",
 )
 @pytest.mark.parametrize("fault", FAULTS)

@@ -514,7 +514,7 @@ def test_a_link_of_fledge_page_signs_in_once_and_leaves_no_code(browser: Browser
         assert "code" not in person.page.url
 
 
-@proves("8.gateway.23", "A browser that has signed in is signed in in every tab, also by a link to a view")
+@proves("8.gateway.24", "A browser that has signed in is signed in in every tab, also by a link to a view")
 def test_a_browser_signs_in_once_for_every_tab_and_signs_out_of_all(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person, sitting(browser, gateway) as stranger:
         person.sign_in()

@@ -70,7 +70,7 @@ def listed(server: Server) -> dict[str, Any]:
 # ---- getting one -----------------------------------------------------------------------------------------------------
 
 
-@proves("8.gateway.20", "A browser signs in with the token or a code, and gets a random id of its own, never the token")
+@proves("8.gateway.21", "A browser signs in with the token or a code, and gets a random id of its own, never the token")
 def test_the_token_and_a_code_sign_a_browser_in_and_neither_is_given_to_it(server: Server) -> None:
     by_token = sign_in(server)
     code = str(Hatch(server.state).call("page.link")["address"]).partition("=")[2]
@@ -99,7 +99,7 @@ def test_nothing_else_signs_a_browser_in(server: Server, headers: dict[str, str]
 # ---- what it counts for ----------------------------------------------------------------------------------------------
 
 
-@proves("8.gateway.21", "A sign-in counts only together with the gateway's own origin, for the page's requests alone")
+@proves("8.gateway.22", "A sign-in counts only together with the gateway's own origin, for the page's requests alone")
 def test_a_sign_in_counts_for_the_page_its_feed_and_its_downloads(server: Server) -> None:
     headers = of_page(server, sign_in(server))
     assert asked(server, **headers)[0] == 200
@@ -193,7 +193,7 @@ def feed(server: Server, headers: dict[str, str]) -> Iterator[http.client.HTTPRe
         connection.close()
 
 
-@proves("8.gateway.22", "A sign-in is listed, and ends by its verb, by a new token, or 30 days after its last use")
+@proves("8.gateway.23", "A sign-in is listed, and ends by its verb, by a new token, or 30 days after its last use")
 @pytest.mark.parametrize("by", ["this gateway", "another gateway of the folder"])
 def test_a_sign_in_that_is_ended_counts_no_more_and_its_feed_ends(server: Server, by: str) -> None:
     credential, other = sign_in(server), sign_in(server)
