@@ -17,9 +17,9 @@ from playwright.sync_api import Browser, FilePayload, expect
 from fledge.core.keys import project_key
 from fledge.store.files import DATABASE
 from tests import images
-from tests.browser.browsing import Gateway, Person, browsing, sitting
+from tests.browser.browsing import ACTING, Gateway, Person, browsing, sitting
 from tests.browser.looks import assert_sound
-from tests.browser.page_server import SHOWN, speaking
+from tests.browser.page_server import HOSTILE, SHOWN, speaking
 from tests.cli.model_server import Model, serving
 from tests.statements import proves
 
@@ -512,6 +512,23 @@ def test_a_link_of_fledge_page_signs_in_once_and_leaves_no_code(browser: Browser
         person.page.goto(address)
         person.see("#signin-error", "it is good once, for a minute")
         assert "code" not in person.page.url
+
+
+@proves("8.gateway.25")
+def test_a_label_acts_on_a_reader_nowhere_on_the_page(browser: Browser, gateway: Gateway) -> None:
+    gateway.call("sessions.open", session="named")
+    gateway.call("sessions.patch", session="named", label=f"\u202e{HOSTILE}"[:128])
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        page.goto(f"{gateway.address}/#/chat/agent%3Amain%3Anamed")
+        person.see("h1", "<U+202E><img")
+        expect(page).to_have_title(re.compile("^<U\\+202E><img"))
+        person.see("#conversations", "<U+202E><img")
+        assert page.evaluate(ACTING) == []
+        page.get_by_role("button", name="More", exact=True).click()
+        page.get_by_role("menuitem", name="Rename …").click()
+        assert page.evaluate(ACTING) == []
 
 
 @proves("8.gateway.24", "A browser that has signed in is signed in in every tab, also by a link to a view")

@@ -1,6 +1,6 @@
 // Actions of a person on runs. Each dialog says beforehand what will happen and what will not.
 
-import { announce, button, el, fill, glyph } from "./dom.js";
+import { announce, button, el, fill, glyph, write } from "./dom.js";
 import { age, plural } from "./format.js";
 import { call, change, unique } from "./gateway.js";
 import * as layers from "./layers.js";
@@ -19,7 +19,7 @@ function askForWords(title, ico, explanation, label, words, act) {
   const box = el("textarea", { class: "field", rows: 3, "aria-label": label, placeholder: label, maxlength: 100_000, "data-first": true });
   const error = el("p", { class: "c-error", role: "alert" });
   const go = async () => {
-    if (box.value.trim() === "") { error.textContent = "There are no words to send."; box.focus(); return; }
+    if (box.value.trim() === "") { write(error, "There are no words to send."); box.focus(); return; }
     await act(box.value.trim(), signal);
     layers.close();
   };
@@ -67,14 +67,14 @@ function confirmEnd(title, targets) {
     const rows = [...new Map(answers.flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row])).values()];
     const leftOut = answers.reduce((sum, answer) => sum + answer.leftOut, 0);
     const number = rows.length + leftOut;
-    explanation.textContent = number
+    write(explanation, number
       ? `${plural(number, "run ends", "runs end")} within 5 s. Requesters get no notice; transcripts are kept.`
-      : "Nothing is at work here.";
-    go.querySelector("span").textContent = number > 1 ? `Kill ${number} runs` : "Kill";
+      : "Nothing is at work here.");
+    write(go.querySelector("span"), number > 1 ? `Kill ${number} runs` : "Kill");
     fill(list, rows.map((row) => el("li", null, glyph(standing(row).tone, 14), el("span", { class: "grow clip" }, nameOf(row)), el("span", { class: "num soft" }, age(tookMs(row))))),
       leftOut > 0 && el("li", { class: "soft" }, `and ${leftOut} more`));
   };
-  show().catch((error) => { explanation.textContent = error.message; });
+  show().catch((error) => { write(explanation, error.message); });
 }
 
 /** Start a new run with the task of an earlier one, and go to its page. */

@@ -5,7 +5,7 @@
 // behind the view's name, decoded. `shared` is the same for all views; see `Shared` below.
 
 import { tick } from "./cards.js";
-import { button, byId, el, fill, icon, plain, refill, write } from "./dom.js";
+import { button, byId, el, fill, icon, refill, set, setTitle, write } from "./dom.js";
 import { clock, plural } from "./format.js";
 import { call, endSignIn, Feed, forget, hurryChanges, isSignedIn, lateChanges, onSignInElsewhere, signInByCode, Unauthorised, Uncertain, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
@@ -143,7 +143,7 @@ class Page {
     const { store } = this;
     const name = VIEWS[this.#view].title(this.#params, this.shared);
     const waiting = store.waiting;
-    document.title = `${waiting ? `(${waiting}) ` : ""}${name} · fledge`;
+    setTitle(`${waiting ? `(${waiting}) ` : ""}${name} · fledge`);
     write(this.title, name);
     this.side.draw(this.#view, this.#params[0] ?? "");
     for (const { id, link, badge } of this.tabs) {
@@ -152,7 +152,7 @@ class Page {
       badge.hidden = id !== "you" || waiting === 0;
       write(badge, String(waiting));
     }
-    this.bell.setAttribute("aria-label", `${waiting} wait for you`);
+    set(this.bell, "aria-label", `${waiting} wait for you`);
     refill(this.bell, icon("you"), waiting > 0 && el("span", { class: "badge hot" }, String(waiting)));
     this.#drawBanner();
     this.#notify(waiting);
@@ -266,7 +266,7 @@ async function begin() {
   try {
     await signInByCode();
   } catch (error) {
-    why = plain(`${error.message}.`);
+    why = `${error.message}.`;
   }
   if (isSignedIn()) await show();
   else showSignIn(byId("root"), why, show);

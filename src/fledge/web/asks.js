@@ -6,7 +6,7 @@
 // Keys (a, d, r, s) act on the focused card alone, and not within 400 ms after it appeared, moved or changed: a key
 // that was meant for something else must not answer a question that has just come up.
 
-import { announce, button, el, fail, fill, glyph, icon, refill } from "./dom.js";
+import { announce, button, el, fail, fill, glyph, icon, plain, refill, write } from "./dom.js";
 import { askedFor, callView } from "./calls.js";
 import { age, full, until } from "./format.js";
 import { call, change, Refusal } from "./gateway.js";
@@ -145,7 +145,7 @@ class Ask {
 
   /** Show a notice on the card; an empty text hides it. */
   tell(words) {
-    this.notice.textContent = words;
+    write(this.notice, words);
     this.notice.hidden = words === "";
   }
 
@@ -186,7 +186,7 @@ class Ask {
   /** Open a text field; `act(words)` sends its text. */
   askWords({ label, send, act, value = "", rows = 3, most = MOST_WORDS }) {
     const words = el("textarea", { class: "field", rows, maxlength: most, "aria-label": label, placeholder: label, required: true });
-    words.value = value;
+    words.value = plain(value);
     const go = () => {
       if (words.value.trim()) return act(words.value.trim());
       this.tell("There are no words to send yet.");

@@ -3,7 +3,7 @@
 // nowhere else. Every request is a POST: the browser then names the origin of this page, without which the credential
 // counts for nothing. This file knows nothing of the page.
 
-import { coalesced } from "./dom.js";
+import { coalesced, set } from "./dom.js";
 import { released } from "./press.js";
 import { learnTime } from "./time.js";
 
@@ -226,7 +226,8 @@ export async function download(path, name) {
   if (!response.ok) throw new Refusal("the gateway does not have this file any more", NOT_FOUND);
   const address = URL.createObjectURL(await response.blob());
   const link = document.createElement("a");
-  Object.assign(link, { href: address, download: name });
+  link.href = address;
+  set(link, "download", name);
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }

@@ -4,7 +4,7 @@
 import * as actions from "./actions.js";
 import { ticks } from "./axis.js";
 import { strip } from "./bars.js";
-import { announce, button, el, fill, glyph, icon, kbd, refill, write } from "./dom.js";
+import { announce, button, el, fill, glyph, icon, kbd, refill, set, write } from "./dom.js";
 import { age, clock, count, full, hm, plural } from "./format.js";
 import { change } from "./gateway.js";
 import { conversationName, runPath, shortKey } from "./names.js";
@@ -447,7 +447,7 @@ function tries(row) {
 function drawNow(cell, row, tone) {
   const words = row.now?.text ?? row.error;
   show(cell, `${row.now?.kind} ${tone} ${words}`, () => {
-    cell.title = words;
+    set(cell, "title", words);
     if (row.now === null) return words && el("span", { class: tone === "killed" ? "faint" : "c-error" }, words);
     if (row.now.kind !== "tool") return el("span", { class: urgency(row) > 0 ? `c-${tone} strong` : null }, words);
     const [tool, ...rest] = words.split(" ");

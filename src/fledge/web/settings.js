@@ -2,7 +2,7 @@
 // only: value, default, source. Secrets are never part of it; the gateway leaves them out.
 
 import { block, page } from "./desk.js";
-import { announce, button, el, fill, icon, refill } from "./dom.js";
+import { announce, button, el, fill, icon, refill, write } from "./dom.js";
 import { plural, when } from "./format.js";
 import { call, change, ownSignIn, reading } from "./gateway.js";
 import { chooseTheme, isOn, theme, THEMES, turn } from "./theme.js";
@@ -54,7 +54,7 @@ function toggle([name, words, more], told) {
     told.hidden = true;
     if (name === "notices" && box.checked && !(await mayNotify())) {
       box.checked = false;
-      told.textContent = "The browser does not allow notices from this page. Allow them in its settings for this site, then try again.";
+      write(told, "The browser does not allow notices from this page. Allow them in its settings for this site, then try again.");
       told.hidden = false;
       return;
     }
