@@ -79,7 +79,8 @@ def _give(route: Route) -> None:
         route.fulfill(content_type="text/html", headers=HEADERS, body='<!doctype html><p id="says"></p>')
     else:
         body = files("fledge.web").joinpath(name).read_text()
-        route.fulfill(content_type="text/javascript", headers=HEADERS, body=body)
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        route.fulfill(content_type=kind, headers=HEADERS, body=body)
 
 
 class Gateway:

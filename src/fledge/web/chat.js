@@ -134,7 +134,7 @@ class Chat {
       return;
     }
     const text = live?.text ?? "";
-    const words = text.length > PLAIN_CHARS ? el("pre", { class: "md" }, text) : markdown(text);
+    const words = text.length > PLAIN_CHARS ? el("pre", { class: "md" }, text) : markdown(text, true);
     const status = asks ? "waiting for you …" : live?.status ?? "";
     refill(this.live, text && el("div", { class: "streaming", "aria-busy": "true" }, words, el("span", { class: "caret", "aria-hidden": "true" })),
       status && el("p", { class: "status soft" }, glyph(asks ? "you" : "running", 13), status));
@@ -145,7 +145,8 @@ class Chat {
     const cards = waitingCards(this.store.questions.filter(mine), this.store.plans.filter(mine), this.shared, this.#cards);
     const hadFocus = this.waiting.contains(document.activeElement) && document.activeElement !== this.waiting;
     arrange(this.waiting, cards);
-    if (hadFocus && !this.waiting.contains(document.activeElement)) (cards[0] ?? document.getElementById("say"))?.focus();
+    // Not to the composer: the key that was meant for one more card would be typed there.
+    if (hadFocus && !this.waiting.contains(document.activeElement)) (cards[0] ?? this.scroll).focus({ preventScroll: true });
   }
 
   #drawUnsent() {

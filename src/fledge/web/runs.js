@@ -248,8 +248,16 @@ class RunTable {
       this.#dress(node, now, index);
       const conversation = this.store.conversations.get(now.group);
       show(name, conversation ? conversationName(conversation) : shortKey(now.group));
-      show(number, plural(now.runs, "run"));
+      show(number, this.#sizeOf(now));
     } };
+  }
+
+  /** How many runs a group has: also those that are not here yet, unless a search leaves some out. */
+  #sizeOf({ group, runs }) {
+    const { filter, search } = this.#asked;
+    if (this.list.walk(this.#asked).isAtEnd) return plural(runs, "run");
+    const all = search ? undefined : this.list.sizeOf(group, filter);
+    return all === undefined ? `${plural(runs, "run")} so far` : plural(all, "run");
   }
 
   #moreRow() {
