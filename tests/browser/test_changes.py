@@ -11,11 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, FilePayload, Page, Route, expect
 
 from fledge.commands.index import KEYED, READS
 from tests.browser.browsing import Person, browsing, sitting
 from tests.browser.desk_scene import SETTINGS, Scene, scene
+from tests.gateway.test_signins import sign_in
 from tests.statements import proves
 
 SCRIPTS = {one.name: one.read_text() for one in files("fledge.web").iterdir() if one.name.endswith(".js")}
@@ -266,6 +267,12 @@ def dismiss(person: Person, desk: Scene) -> Callable[[], Any]:
     return lambda: int(desk.call("undelivered.list") == [])
 
 
+def sign_out_another(person: Person, desk: Scene) -> Callable[[], Any]:
+    sign_in(desk.server)
+    look(person, "settings").get_by_role("button", name="Sign out Firefox").click()
+    return lambda: int(len(desk.call("signins.list")) == 1)
+
+
 ACTIONS: dict[str, Action] = {
     "agent": say,
     "sessions.open": begin_in_folder,
@@ -282,6 +289,7 @@ ACTIONS: dict[str, Action] = {
     "runs.send": tell,
     "runs.resume": resume,
     "runs.again": run_again,
+    "signins.end": sign_out_another,
     "undelivered.retry": deliver_again,
     "undelivered.dismiss": dismiss,
 }
@@ -321,6 +329,23 @@ def wait_until(page: Page, count: Callable[[], Any]) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError("it was not carried out")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_message_with_a_file_is_sent_until_the_gateway_has_it_once(
+    browser: Browser, desk: Scene, fault: Fault
+) -> None:
+    with sitting(browser, desk) as person:
+        person.sign_in()
+        strike(person.page, "agent", fault)
+        file = FilePayload(name="report.csv", mimeType="text/csv", buffer=b"a,b\n1,2\n")
+        person.page.get_by_label("Files to attach").set_input_files([file])
+        person.see(".files .attach", "report.csv")
+        person.say("one message")
+        person.see("#chat-log .msg[data-role=user]", "one message")
+        expect(person.page.locator("#chat-pending .msg")).to_have_count(0)
+        entries = desk.call("sessions.history", session="main", view="entries")["entries"]
+        assert [one["attachments"][0]["name"] for one in entries if one["type"] == "message"] == ["report.csv"]
 
 
 def test_what_is_said_stays_in_order_however_many_requests_fail(browser: Browser, desk: Scene) -> None:

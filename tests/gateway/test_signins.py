@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import re
 import resource
 import stat
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import fledge
+from fledge.cli.main import main
 from fledge.commands.gateway_state import GatewayState, Patience
 from fledge.commands.methods import call
 from fledge.commands.signins import MOST_SIGN_INS, SIGN_IN_FILE, STORE_USE_S, UNUSED_S, SignIns
@@ -343,6 +345,21 @@ def test_the_list_says_when_each_was_used_and_when_it_ends(server: Server) -> No
     assert one["browser"] == FIREFOX
     assert one["madeAt"] == one["usedAt"] == one["endsAt"] - UNUSED_S * 1000
     assert set(one) == {"id", "browser", "madeAt", "usedAt", "endsAt"}
+
+
+def test_the_command_lists_browsers_and_signs_one_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path / "state") as server:
+        page = ["page", "--state", str(server.state)]
+        assert main([*page, "--browsers"]) == 0
+        assert capsys.readouterr().out == "no browser is signed in\n"
+        id = sign_in(server).partition(".")[0]
+        assert main([*page, "--browsers"]) == 0
+        assert re.fullmatch(rf"{id} · last used [-\d]+ [\d:]+ · {re.escape(FIREFOX)}\n", capsys.readouterr().out)
+        assert main([*page, "--sign-out", id]) == 0
+        assert capsys.readouterr().out.startswith(f"signed out: {id}")
+        assert listed(server) == {}
+        assert main([*page, "--sign-out", id]) == 1
+        assert "no browser is signed in under" in capsys.readouterr().err
 
 
 def test_where_no_gateway_serves_the_verbs_say_so(tmp_path: Path) -> None:

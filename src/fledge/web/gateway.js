@@ -24,7 +24,7 @@ export class Unreachable extends Error {
 }
 /** It is not known whether a change was carried out, and a second one would not be the same: a person decides. */
 export class Uncertain extends Error {
-  constructor({ message }) { super(`It is not known whether this reached the gateway (${message}). Look before you do it again`); }
+  constructor({ message }) { super(`It is not known whether this reached the gateway (${message}). Look before you do it again.`); }
 }
 /** The gateway refused the request; the message is its reason. */
 export class Refusal extends Error {

@@ -77,13 +77,14 @@ const themes = () => el("fieldset", { class: "themes" }, el("legend", null, el("
 
 // ---- the browsers that are signed in
 
-const PROGRAM = /(Firefox|Edg|OPR|Chrome|Safari)\/\d+/;
-const SYSTEM = /\(([^;)]+)/;
+const PROGRAM = /(Firefox|Edg|OPR|Chrome|Safari)\/(\d+)/;
+const SYSTEM = /Windows|Mac OS X|Android|iPhone|iPad|CrOS|Linux/;
 
 /** A browser in short, from what it says of itself; that may be anything. */
 function browserName(words) {
-  const [program] = PROGRAM.exec(words) ?? [];
-  return (program ? [program, SYSTEM.exec(words)?.[1]].filter(Boolean).join(", ") : words) || "a browser without a name";
+  const [, program, version] = PROGRAM.exec(words) ?? [];
+  const [system] = SYSTEM.exec(words) ?? ["another system"];
+  return program ? `${program} ${version} on ${system}` : words || "a browser without a name";
 }
 
 function browserItem(one, read) {

@@ -270,8 +270,10 @@ export class Transcript {
   #keepUnsent(messages) {
     this.unsent = messages;
     const kept = messages.filter((message) => !message.runId && !message.files.length).map(({ id, text }) => ({ id, text }));
-    if (kept.length) sessionStorage.setItem(UNSENT + this.key, JSON.stringify(kept));
-    else sessionStorage.removeItem(UNSENT + this.key);
+    try {
+      if (kept.length) sessionStorage.setItem(UNSENT + this.key, JSON.stringify(kept));
+      else sessionStorage.removeItem(UNSENT + this.key);
+    } catch { /* too long to be kept: it is sent all the same, and would only miss a reload */ }
   }
 
   #keptUnsent() {
