@@ -28,6 +28,18 @@ SETTINGS = (
 expect.set_options(timeout=PATIENCE_MS)
 PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
 ARTIFACT = re.compile(r"/(artifacts|attachments)/[^?]+")
+ACTING = r"""() => {
+  const acts = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/;
+  const all = [...document.querySelectorAll("*")];
+  const read = ({ name }) => !name.startsWith("data-") && name !== "id";
+  return [
+    document.title,
+    ...all.flatMap((one) => [...one.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)),
+    ...all.flatMap((one) => [...one.attributes].filter(read).map(({ name, value }) => `${name}=${value}`)),
+    ...all.filter((one) => "value" in one).map((one) => `${one.value}`),
+  ].filter((words) => acts.test(words));
+}"""
+"""Everything in the document that a person reads, by eye or by ear, and that has a character which acts."""
 FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")
 
 
@@ -67,7 +79,8 @@ def _give(route: Route) -> None:
         route.fulfill(content_type="text/html", headers=HEADERS, body='<!doctype html><p id="says"></p>')
     else:
         body = files("fledge.web").joinpath(name).read_text()
-        route.fulfill(content_type="text/javascript", headers=HEADERS, body=body)
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        route.fulfill(content_type=kind, headers=HEADERS, body=body)
 
 
 class Gateway:

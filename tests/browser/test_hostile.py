@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from fledge.commands.methods import schema
-from tests.browser.browsing import browsing, modules
+from tests.browser.browsing import ACTING, browsing, modules
 from tests.browser.page_server import HOSTILE, SHOWN
 from tests.statements import proves
 
@@ -153,6 +153,7 @@ def assert_only_words(page: Page, text: str) -> None:
     assert "onerror" in text
     assert SHOWN[:60] in text or "<img src=x onerror=hacked()>" in text
     assert page.evaluate("window.hacked") is None
+    assert page.evaluate(ACTING) == []
     made = "img:not([src='/page/icon.svg']), script, iframe, object, embed, form, base, link, style, [style*=url]"
     assert page.locator(made).count() == 0
     handlers = (

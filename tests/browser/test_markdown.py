@@ -155,3 +155,50 @@ def test_a_link_shows_where_it_leads(page: Page) -> None:
         ["https://img.test/i.png", "image: seen (img.test)"],
         ["mailto:a@b.test", "m"],
     ]
+
+
+TABLE = "Look:\n\n| what | cost |\n|:---|---:|\n| one | 1,204.50 $ |\n| two | 12 |"
+SHOW_PARTS = """async (parts) => {
+  const { markdown } = await import("/page/markdown.js");
+  const all = parts.map((part) => markdown(part, true));
+  return all.map((made) => [made.querySelectorAll("table").length, made.textContent]);
+}"""
+DRAW = """async (text) => {
+  const { el, fill } = await import("/page/dom.js");
+  const { markdown } = await import("/page/markdown.js");
+  const sheets = ["tokens", "base", "chat"].map((name) => el("link", { rel: "stylesheet", href: `/page/${name}.css` }));
+  await Promise.all(sheets.map((sheet) => new Promise((go, failed) => {
+    Object.assign(sheet, { onload: go, onerror: failed });
+    document.head.append(sheet);
+  })));
+  const made = el("div", { css: { width: "200px" } }, markdown(text));
+  fill(document.body, made);
+  const lines = (one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return new Set([...range.getClientRects()].map(({ top }) => top)).size;
+  };
+  const size = ({ offsetWidth, offsetHeight }) => [offsetWidth, offsetHeight];
+  const found = {
+    lines: [...made.querySelectorAll("td:nth-child(2)")].map(lines),
+    boxes: [...made.querySelectorAll(".taskbox")].map(size),
+  };
+  sheets.forEach((sheet) => sheet.remove());
+  return found;
+}"""
+
+
+def test_a_table_that_is_still_being_said_is_a_table_at_every_letter(page: Page) -> None:
+    parts = [TABLE[:end] for end in range(TABLE.index("|") + 1, len(TABLE) + 1)]
+    for part, (tables, text) in zip(parts, page.evaluate(SHOW_PARTS, parts), strict=True):
+        assert tables == 1, part
+        assert not set(text) & set("|-"), part
+    assert shown(page, TABLE + "\n| three")["text"].endswith("two12three")
+
+
+def test_a_number_in_a_table_is_never_broken_and_boxes_of_tasks_are_drawn(page: Page) -> None:
+    words = "a sentence with many words that wants all the room there is"
+    numbers = ("1,204.50 $", "2026-11-19", "-12 345 678", "≈ 3 %")
+    rows = "".join(f"| {words} | {number} | {words} |\n" for number in numbers)
+    found = page.evaluate(DRAW, f"| a | b | c |\n|---|---|---|\n{rows}\n- [ ] to do\n- [x] done\n")
+    assert found == {"lines": [1] * 4, "boxes": [[15, 15]] * 2}

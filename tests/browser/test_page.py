@@ -17,9 +17,9 @@ from playwright.sync_api import Browser, FilePayload, expect
 from fledge.core.keys import project_key
 from fledge.store.files import DATABASE
 from tests import images
-from tests.browser.browsing import Gateway, browsing, sitting
+from tests.browser.browsing import ACTING, Gateway, Person, browsing, sitting
 from tests.browser.looks import assert_sound
-from tests.browser.page_server import SHOWN, speaking
+from tests.browser.page_server import HOSTILE, SHOWN, speaking
 from tests.cli.model_server import Model, serving
 from tests.statements import proves
 
@@ -93,7 +93,7 @@ def test_sign_in_chat_and_commands_on_a_phone_by_keyboard(browser: Browser, gate
         person.see(".msg[data-role=command]", "1) done")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, "nothing sticks out"
         assert gateway.token not in page.url
-        assert gateway.token not in page.evaluate("JSON.stringify(localStorage) + document.cookie")
+        assert gateway.token not in page.evaluate("JSON.stringify([localStorage, sessionStorage]) + document.cookie")
         page.reload()
         person.said("How can I help?")
         page.get_by_role("button", name="Open navigation").press("Enter")
@@ -101,7 +101,7 @@ def test_sign_in_chat_and_commands_on_a_phone_by_keyboard(browser: Browser, gate
         page.get_by_role("button", name="Sign out").press("Enter")
         expect(page.get_by_label("Token of this gateway")).to_be_focused()
         expect(page.locator("#chat-log .msg")).to_have_count(0)
-        assert page.evaluate("sessionStorage.length") == 0
+        assert page.evaluate("sessionStorage.length + localStorage.length") == 0
 
 
 @proves("3.attached.17", "The page attaches files by its button, by dropping and by pasting, and downloads them")
@@ -503,8 +503,72 @@ def test_a_link_of_fledge_page_signs_in_once_and_leaves_no_code(browser: Browser
         person.see("#connection", "connected")
         assert next(one for one in asked if one != "GET /" and not one.startswith("GET /page/")) == "POST /login"
         assert "code" not in page.url
-        assert page.evaluate("Object.values(sessionStorage)") == [gateway.token]
+        kept = page.evaluate("JSON.stringify([localStorage, sessionStorage])")
+        assert gateway.token not in kept
+        assert address.partition("=")[2] not in kept
+        page.reload()
+        person.see("#connection", "connected")
     with sitting(browser, gateway) as person:
         person.page.goto(address)
         person.see("#signin-error", "it is good once, for a minute")
         assert "code" not in person.page.url
+
+
+@proves("8.gateway.25")
+def test_a_label_acts_on_a_reader_nowhere_on_the_page(browser: Browser, gateway: Gateway) -> None:
+    gateway.call("sessions.open", session="named")
+    gateway.call("sessions.patch", session="named", label=f"\u202e{HOSTILE}"[:128])
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        page.goto(f"{gateway.address}/#/chat/agent%3Amain%3Anamed")
+        person.see("h1", "<U+202E><img")
+        expect(page).to_have_title(re.compile("^<U\\+202E><img"))
+        person.see("#conversations", "<U+202E><img")
+        assert page.evaluate(ACTING) == []
+        page.get_by_role("button", name="More", exact=True).click()
+        page.get_by_role("menuitem", name="Rename …").click()
+        assert page.evaluate(ACTING) == []
+
+
+@proves("8.gateway.24", "A browser that has signed in is signed in in every tab, also by a link to a view")
+def test_a_browser_signs_in_once_for_every_tab_and_signs_out_of_all(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person, sitting(browser, gateway) as stranger:
+        person.sign_in()
+        person.say("hello")
+        person.said("How can I help?")
+        other = Person(person.page.context.new_page(), gateway)
+        other.page.goto(f"{gateway.address}/#/settings")
+        other.see("#signins li", "this browser")
+        gateway.end()
+        gateway.start()
+        other.page.reload()
+        other.see("#signins li", "this browser")
+        stranger.page.goto(f"{gateway.address}/#/health")
+        expect(stranger.page.get_by_label("Token of this gateway")).to_be_focused()
+        stranger.show_token(gateway.token)
+        expect(stranger.page.get_by_role("heading", name="Health", exact=True)).to_be_visible()
+        other.page.reload()
+        expect(other.page.locator("#signins li")).to_have_count(2)
+        other.page.get_by_role("button", name="Sign out Chrome").click()
+        expect(other.page.locator("#signins li")).to_have_count(1)
+        stranger.see("#signin-error", "This browser is not signed in any more.")
+        other.page.get_by_role("button", name="Sign out", exact=True).click()
+        for one in (person, other):
+            expect(one.page.get_by_label("Token of this gateway")).to_be_visible()
+        assert gateway.call("signins.list") == []
+        person.show_token(gateway.token)
+        person.said("How can I help?")
+        other.see("#connection", "connected")
+        assert other.wrong == []
+
+
+def test_who_signs_out_while_the_gateway_is_away_is_told_that_it_does_not_know(
+    browser: Browser, gateway: Gateway
+) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.page.route("**/rpc", lambda route: route.abort("connectionreset"))
+        person.page.get_by_role("button", name="Sign out", exact=True).click()
+        person.see("#signin-error", "The gateway could not be told")
+        assert person.page.evaluate("sessionStorage.length + localStorage.length") == 0

@@ -401,3 +401,15 @@ def test_hostile_words_in_questions_plans_and_runs_are_shown_and_do_nothing(brow
         assert page.locator("#waiting").inner_text().count(SHOWN) >= 6
         person.see("#waiting .lineage", "<u>label</u>")
         assert page.locator("#main img, #main script, #main b:has-text('name'), #main u, #main i").count() == 0
+
+
+def test_after_the_last_card_a_key_that_was_meant_for_one_more_is_typed_nowhere(browser: Browser, desk: Scene) -> None:
+    with sitting(browser, desk) as person:
+        page = person.page
+        person.sign_in()
+        desk.ask("write", path="made.txt", content="made")
+        press(page, card_of(person, "made.txt"), "a")
+        expect(page.locator("#waiting .ask")).to_have_count(0)
+        expect(page.locator("#chat-scroll")).to_be_focused()
+        page.keyboard.press("a")
+        expect(page.get_by_label("Message, or a command such as /help")).to_have_value("")

@@ -285,7 +285,16 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lived]:
 
 def test_the_story_has_a_place_for_every_verb(lives: dict[str, Lived]) -> None:
     told_of = {method for method, _ in lives["gateway"].told}
-    of_process = {"agents.list", "config.shown", "health", "identity", "models.list", "page.link"}
+    of_process = {
+        "agents.list",
+        "config.shown",
+        "health",
+        "identity",
+        "models.list",
+        "page.link",
+        "signins.end",
+        "signins.list",
+    }
     elsewhere = {"events.subscribe", "events.unsubscribe", "events.watch", *of_process}
     assert set(METHODS) - told_of - elsewhere == set()
 

@@ -43,7 +43,7 @@ READING: dict[str, dict[str, object]] = {
     "undelivered.list": {},
 }
 """A call of every verb that only reads, but for those that tell of the process that answers and of its settings."""
-OF_PROCESS = {"agents.list", "config.shown", "events.watch", "health", "identity", "models.list"}
+OF_PROCESS = {"agents.list", "config.shown", "events.watch", "health", "identity", "models.list", "signins.list"}
 REFUSED: list[tuple[str, dict[str, object]]] = [
     ("runs.info", {"target": "nobody"}),
     ("runs.info", {"target": ""}),

@@ -78,8 +78,26 @@ def test_the_pages_sources_make_no_markup_from_text_and_use_nothing_from_elsewhe
         assert text.count("localStorage") == 2
         assert "token" not in text
         text = text.replace("localStorage", "")
+    if name == "gateway.js":
+        # ... and the credential of this browser, behind four.
+        assert text.count("localStorage") == 3
+        text = text.replace("localStorage", "")
     banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function|localStorage|cookie|https?://|\sstyle=|\son\w+=\""
     assert re.findall(banned, text) == []
+
+
+@proves("8.gateway.25", "No character of a title, tooltip, label or other text acts on a reader, wherever it is shown")
+@pytest.mark.parametrize("name", [name for name in SOURCES if name.endswith(".js") and name != "dom.js"])
+def test_every_text_that_a_person_reads_outside_a_text_node_is_set_by_dom(name: str) -> None:
+    text = files("fledge.web").joinpath(name).read_text()
+    read = r"alt|label|title|placeholder|download|aria-(?:label|description|roledescription|valuetext)"
+    set_directly = (
+        rf"""setAttribute\(["'`](?:{read})["'`]|setAttribute\((?!["'])|(?<!this)\.(?:{read}|aria[A-Z]\w+) = """
+    )
+    written_directly = (
+        r"\.(?:textContent|innerText|nodeValue|data) =|createTextNode|createElement\((?!\"(?:a|canvas)\"\))"
+    )
+    assert re.findall(f"{set_directly}|{written_directly}", text) == []
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name.endswith(".js") and name != "time.js"])

@@ -33,7 +33,7 @@ SHAPES = {
     "image": ("ImageShown",),
 }
 """The shapes that a variable of this name may have."""
-OF_THE_PAGE = {"entry": {"line", "state"}}
+OF_THE_PAGE = {"entry": {"line", "state", "again"}}
 """Fields that the page itself gives to such a value: an answer to a slash command stands among the entries."""
 
 
@@ -49,7 +49,7 @@ def fields(shapes: tuple[str, ...]) -> set[str]:
 
 def calls(text: str) -> Iterator[tuple[str, list[str]]]:
     """The methods that a source calls, each with the parameters that are written there."""
-    for method, given in re.findall(r'\bcall\("([^"]+)"(?:, \{([^{}]*)\})?', text):
+    for method, given in re.findall(r'\b(?:call|change)\("([^"]+)"(?:, \{([^{}]*)\})?', text):
         yield method, re.findall(r"(?:^|,)\s*(\w+)(?=\s*[:,]|\s*$)", given)
 
 

@@ -281,6 +281,8 @@ def _parser() -> ArgumentParser:
         ("state",),
         "open the web page of the running gateway in a browser, signed in",
         _arg("--no-open", dest="opens", action="store_false", help="only print the address"),
+        _arg("--browsers", dest="lists", action="store_true", help="list the browsers that are signed in"),
+        _arg("--sign-out", dest="ends", metavar="ID", help="sign out the browser of this id"),
     )
 
     filters = [

@@ -16,6 +16,7 @@ from fledge.store.base import Tx
 
 if TYPE_CHECKING:
     from fledge.commands.login import LoginCodes
+    from fledge.commands.signins import SignIns
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -49,6 +50,8 @@ class GatewayState:
         """The documents that the settings were made of, where they are known."""
         self.logins: LoginCodes | None = None
         """Codes that sign in at the gateway's page; None where no gateway serves one."""
+        self.sign_ins: SignIns | None = None
+        """The browsers that are signed in there; None where no gateway serves one."""
         self.started_at = self.now()
         self.closing = asyncio.Event()
         """Set when it takes no more requests; those that wait are then answered at once, with the present state."""

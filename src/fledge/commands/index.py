@@ -11,6 +11,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "events": "events.subscribe events.unsubscribe events.watch",
     "listing": "runs.query sessions.list sessions.query",
     "login": "page.link",
+    "signins": "signins.end signins.list",
     "people": """
         answer approvals.approve approvals.deny documents.accept identity permissions.list permissions.revoke
         undelivered.dismiss undelivered.retry
@@ -32,7 +33,7 @@ _NAMES: Final[Mapping[str, str]] = {
 
 _READS: Final = """
     agent.wait agents.list config.shown events.watch health identity models.list permissions.list
-    reply runs.result sessions.wait slash.list
+    reply runs.result sessions.wait signins.list slash.list
 """
 
 HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() for name in names.split()}

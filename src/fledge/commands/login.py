@@ -1,7 +1,7 @@
 """`page.link`: an address that signs a browser in once, without the token in it.
 
-The address has a one-time code in its fragment, which browsers send to no server. The page posts the code and gets the
-token for its tab. A code is good once, for a minute, and only its digest is kept. The verb is answered on the private
+The address has a one-time code in its fragment, which browsers send to no server. The page posts the code and is
+signed in. A code is good once, for a minute, and only its digest is kept. The verb is answered on the private
 socket alone: a process that can open the socket could read the token as well.
 """
 

@@ -11,6 +11,7 @@ from fledge.commands import (  # noqa: F401  (they fill the table)
     queries,
     runs,
     sessions,
+    signins,
     system,
 )
 from fledge.commands.dispatch import call

@@ -2,11 +2,13 @@
 
 `POST /rpc` and the WebSocket `/ws` speak JSON-RPC, `GET /events` is a feed, `/health`, `/metrics` and `/schema` are for
 machines, `/artifacts` and `/attachments` are downloads, `POST /channels/{name}` takes messages of channels, a `POST` to
-`/login` gives the token for a code, `/` is the page. Every request passes the door, which checks names, origins, the
-token and the rate before anything else happens. A channel's message proves itself by its signature and a login by its
-code; the page's files hold no data and need no proof.
+`/login` signs a browser in, `/` is the page. Every request passes the door, which checks names, origins, the token and
+the rate before anything else happens. A channel's message proves itself by its signature and a login by its code; the
+page's files hold no data and need no proof. The page shows the credential of its browser instead of the token, which
+counts for the requests that the page makes; all are `POST`, because a browser names the origin of these alone.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -27,7 +29,7 @@ from fledge.commands.gateway_state import GatewayState
 from fledge.commands.methods import call, schema
 from fledge.commands.rpc import RpcFault, fault_of
 from fledge.commands.talk import watched
-from fledge.errors import BadInput, FledgeError, Refused
+from fledge.errors import BadInput, FledgeError, Refused, StoreError
 from fledge.gateway.artifacts import artifacts, attachments, download
 from fledge.gateway.auth import Door, Rates, Rejection
 from fledge.gateway.bodies import MOST_AT_ONCE, MOST_BYTES, Bodies, NotTaken
@@ -41,7 +43,13 @@ from fledge.models.keys import SecretKey
 CHANNELS: Final = "/channels/"
 LOGIN: Final = "/login"
 LOGIN_BYTES: Final = 1024
+PAGE_PLACES: Final = ("/rpc", "/events")
+PAGE_FOLDERS: Final = ("/artifacts/", "/attachments/")
+BY_PAGE_TOO: Final = ["GET", "POST"]
+SIGN_IN: Final = "fledge.sign_in"
+"""In the scope of a request: the id of the sign-in with which it was let in."""
 NO_CODE: Final = "this code does not hold: it is good once, for a minute. `fledge page` makes another"
+NO_PROOF: Final = "a code of `fledge page` is needed, or the token: it is in the file gateway.token of the state folder"
 NOT_PROVEN: Final = "not accepted: no such channel, a signature that does not fit, or a clock more than 5 minutes off"
 CHANNEL_BYTES: Final = 4 * 1024 * 1024
 """The largest body of a channel's message: more than its longest text takes."""
@@ -57,6 +65,7 @@ class Gate:
         """Let the request in, or answer why it is rejected."""
         rejection = None if scope["type"] == "lifespan" else self._refuse(scope)
         if rejection is None:
+            await is_let_in(self._gateway, scope)
             await self._app(scope, receive, send)
             return
         self._gateway.rejections += 1
@@ -68,13 +77,33 @@ class Gate:
         signed = http and scope["path"].startswith(CHANNELS)
         coded = http and (scope["method"], scope["path"]) == ("POST", LOGIN)
         proven = reads or signed or coded
-        rejection = self._door.refuse(scope["headers"], proven, opens=reads and scope["path"] == "/")
+        rejection = self._door.refuse(
+            scope["headers"], proven, reads and scope["path"] == "/", partial(self._is_signed_in, scope)
+        )
         rate = rates.readers if reads else rates.unproven if signed else rates.logins if coded else rates.owner
         if (rates.strangers if rejection is not None else rate).take(client_of(scope), time.monotonic()):
             return Rejection(429, "too many requests: wait a moment")
         if rejection is None and self._gateway.closing.is_set():
             return Rejection(503, "the gateway is closing")
         return rejection
+
+    def _is_signed_in(self, scope: Scope, credential: str) -> bool:
+        """True if a browser that is signed in asks for something that the page may ask for."""
+        sign_ins, path = self._gateway.sign_ins, scope["path"]
+        may_ask = scope["type"] == "http" and scope["method"] == "POST"
+        if sign_ins is None or not may_ask or not (path in PAGE_PLACES or path.startswith(PAGE_FOLDERS)):
+            return False
+        scope[SIGN_IN] = sign_ins.holds(credential, self._gateway.now())
+        return scope[SIGN_IN] is not None
+
+
+async def is_let_in(gateway: GatewayState, scope: Scope) -> bool:
+    """True while the sign-in of a request has not ended, and always for a request with the token. It is used now."""
+    id, now = scope.get(SIGN_IN), gateway.now()
+    if id is None or gateway.sign_ins is None:
+        return True
+    await gateway.sign_ins.use(id, now)
+    return gateway.sign_ins.is_live(id, now)
 
 
 def client_of(scope: Scope) -> str:
@@ -120,7 +149,8 @@ def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]
 
     async def on_events(request: Request) -> Response:
         try:
-            return EventStream(gateway, await watched(gateway, _wanted(request)))
+            watch = await watched(gateway, _wanted(request))
+            return EventStream(gateway, watch, partial(is_let_in, gateway, request.scope))
         except (BadInput, RpcFault) as error:
             fault = fault_of(error)
             return JSONResponse({"error": fault.message, **fault.data}, 429 if fault.code == rpc.TOO_MANY else 400)
@@ -128,36 +158,46 @@ def make_app(gateway: GatewayState, door: Door, secrets: Mapping[str, SecretKey]
     places: list[BaseRoute] = [
         Route("/rpc", on_rpc, methods=["POST"]),
         WebSocketRoute("/ws", partial(converse, gateway)),
-        Route("/events", on_events),
+        Route("/events", on_events, methods=BY_PAGE_TOO),
         Route("/health", on_health),
         Route("/metrics", on_metrics),
         Route("/schema", on_schema),
         Route(CHANNELS + "{name}", partial(_heard, gateway, secrets, rates, strangers), methods=["POST"]),
-        Route(LOGIN, partial(_sign_in, gateway, door.token, strangers), methods=["POST"]),
-        Route("/artifacts/{of}/{name:path}", partial(download, gateway, artifacts)),
-        Route("/attachments/{of}/{name:path}", partial(download, gateway, attachments)),
+        Route(LOGIN, partial(_sign_in, gateway, door, strangers), methods=["POST"]),
+        Route("/artifacts/{of}/{name:path}", partial(download, gateway, artifacts), methods=BY_PAGE_TOO),
+        Route("/attachments/{of}/{name:path}", partial(download, gateway, attachments), methods=BY_PAGE_TOO),
         *page_routes(),
     ]
     inner = Starlette(routes=places, exception_handlers={Exception: _trouble})
     return Gate(inner, gateway, door, rates)
 
 
-class _Code(msgspec.Struct, forbid_unknown_fields=True):
-    code: str
+class _Login(msgspec.Struct, forbid_unknown_fields=True):
+    code: str = ""
 
 
-async def _sign_in(gateway: GatewayState, token: str, bodies: Bodies, request: Request) -> Response:
-    """The token, for a code that is good; a code is good once."""
+async def _sign_in(gateway: GatewayState, door: Door, bodies: Bodies, request: Request) -> Response:
+    """Sign a browser in, for the token or for a code that is good; a code is good once. Answers the browser's
+    credential."""
     headers = {"cache-control": "no-store"}
     try:
-        given = msgspec.json.decode(await bodies.body(request, LOGIN_BYTES), type=_Code)
+        given = msgspec.json.decode(await bodies.body(request, LOGIN_BYTES), type=_Login)
     except NotTaken as error:
         return JSONResponse({"error": error.words}, error.status, {"connection": "close", **headers})
     except msgspec.DecodeError:
         return JSONResponse({"error": "must be a JSON object with a code"}, 400, headers)
-    if gateway.logins is None or not gateway.logins.take(given.code, gateway.now()):
+    assert gateway.logins is not None
+    assert gateway.sign_ins is not None
+    if not given.code and not door.has_token(request.scope["headers"]):
+        return JSONResponse({"error": NO_PROOF}, 401, headers | {"www-authenticate": "Bearer"})
+    if given.code and not gateway.logins.take(given.code, gateway.now()):
         return JSONResponse({"error": NO_CODE}, 403, headers)
-    return JSONResponse({"token": token}, headers=headers)
+    try:
+        browser = request.headers.get("user-agent", "")
+        credential = await asyncio.to_thread(gateway.sign_ins.begin, browser, gateway.now())
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, 507, headers)
+    return JSONResponse({"signIn": credential}, headers=headers)
 
 
 async def _trouble(request: Request, error: Exception) -> Response:

@@ -6,7 +6,7 @@ Pure. Nothing here knows a web framework.
 import hmac
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -49,16 +49,23 @@ class Door(NamedValue):
     by_address: bool = False
     """True if requests may also be addressed to any numeric address: it listens to more than this machine."""
 
-    def refuse(self, headers: RawHeaders, proven: bool = False, opens: bool = False) -> Rejection | None:
+    def refuse(
+        self,
+        headers: RawHeaders,
+        proven: bool = False,
+        opens: bool = False,
+        signed_in: Callable[[str], bool] = lambda credential: False,
+    ) -> Rejection | None:
         """None if the request may come in. `proven`: it needs no token, because it proves itself in another way or only
-        reads the page's files; `opens`: it is for the page itself, to which other sites may lead."""
+        reads the page's files; `opens`: it is for the page itself, to which other sites may lead; `signed_in` tells
+        whether a browser's credential counts for it."""
         host = _only(headers, b"host")
         if host is None or not self._is_ours(host):
             # A web page whose host name was pointed at this machine (DNS rebinding) still sends that name here.
             return Rejection(421, "this gateway is not asked for under that name")
         if not self._may_ask(headers, host) and not (opens and _leads_here(headers)):
             return Rejection(403, "pages of that origin may not use this gateway")
-        if not proven and not self._has_token(headers):
+        if not proven and not self.has_token(headers) and not _is_own_page(headers, host, signed_in):
             return Rejection(401, "a bearer token is needed: it is in the file gateway.token of the state folder")
         return None
 
@@ -72,15 +79,30 @@ class Door(NamedValue):
             # Browsers send this header where a request from another site does not name its origin.
             site = _only(headers, b"sec-fetch-site")
             return site in (None, "same-origin", "none")
-        origin = _origin(_only(headers, b"origin") or "")
-        own = (_origin(f"{scheme}://{host}") for scheme in USUAL_PORTS)
-        return origin is not None and (origin in self.origins or origin in own)
+        return _is_own(headers, host) or _origin(_only(headers, b"origin") or "") in self.origins
 
-    def _has_token(self, headers: RawHeaders) -> bool:
-        shown = _only(headers, b"authorization") or ""
-        scheme, _, token = shown.partition(" ")
-        same = hmac.compare_digest(token.strip().encode("utf-8", "replace"), self.token.encode())
-        return same and scheme.lower() == "bearer"
+    def has_token(self, headers: RawHeaders) -> bool:
+        """True if the request shows the token."""
+        scheme, token = _authorization(headers)
+        same = hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+        return same and scheme == "bearer"
+
+
+def _authorization(headers: RawHeaders) -> tuple[str, str]:
+    scheme, _, shown = (_only(headers, b"authorization") or "").partition(" ")
+    return scheme.lower(), shown.strip()
+
+
+def _is_own(headers: RawHeaders, host: str) -> bool:
+    """True if the request names the origin of the gateway's own page, as the browser does for a script of that page."""
+    origin = _origin(_only(headers, b"origin") or "")
+    return origin is not None and origin in (_origin(f"{scheme}://{host}") for scheme in USUAL_PORTS)
+
+
+def _is_own_page(headers: RawHeaders, host: str, signed_in: Callable[[str], bool]) -> bool:
+    """True if a browser that is signed in sends the request from the gateway's own page."""
+    scheme, credential = _authorization(headers)
+    return scheme == "browser" and _is_own(headers, host) and signed_in(credential)
 
 
 def _leads_here(headers: RawHeaders) -> bool:

@@ -20,6 +20,7 @@ import fledge
 from fledge.commands.control_socket import control_socket
 from fledge.commands.gateway_state import GatewayState, Patience
 from fledge.commands.login import LoginCodes
+from fledge.commands.signins import SignIns
 from fledge.config import Config
 from fledge.config.layers import Layers
 from fledge.config.schema import GatewayBlock
@@ -65,8 +66,9 @@ async def serve(
         secrets = {name: secret_of(one, f"channels.{name}", given) for name, one in config.channels.items()}
         async with opened as fl:
             gateway = GatewayState(fl, patience, layers=layers)
-            gateway.logins = LoginCodes(address)
-            entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
+            token = make_token(state)
+            gateway.logins, gateway.sign_ins = LoginCodes(address), SignIns(state, token)
+            entrance = door(token, limits.host, limits.allowed_hosts, limits.allowed_origins)
             server = _server(make_app(gateway, entrance, secrets), limits, gateway.patience)
             # On a store of a server each command commits itself, so the folder needs no control socket.
             asked = contextlib.nullcontext() if isinstance(options.get("store"), str) else control_socket(fl, gateway)

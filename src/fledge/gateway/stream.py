@@ -1,6 +1,7 @@
 """A feed as server-sent events. A client that does not read is disconnected: it comes back with the id it last saw."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.responses import Response
@@ -19,10 +20,11 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, gateway: GatewayState, watch: Watch) -> None:
+    def __init__(self, gateway: GatewayState, watch: Watch, is_let_in: Callable[[], Awaitable[bool]]) -> None:
+        """The feed ends once `is_let_in` says no."""
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._gateway, self._watch = gateway, watch
+        self._gateway, self._watch, self._is_let_in = gateway, watch, is_let_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client leaves, is too slow, or the gateway closes."""
@@ -43,6 +45,8 @@ class EventStream(Response):
         await put(f": from {self._watch.cursor}\n\n".encode())
         while not self._gateway.closing.is_set():
             events = await self._watch.next(self._gateway.patience.quiet_s)
+            if not await self._is_let_in():
+                return
             await put(b"".join(map(lines, events)) or b": quiet\n\n")
         await put(lines(FeedClosing(cursor=self._watch.cursor, reason="the gateway closes")), more=False)
 

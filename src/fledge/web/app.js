@@ -5,9 +5,9 @@
 // behind the view's name, decoded. `shared` is the same for all views; see `Shared` below.
 
 import { tick } from "./cards.js";
-import { button, byId, el, fill, icon, plain, refill, write } from "./dom.js";
+import { button, byId, el, fill, icon, refill, set, setTitle, write } from "./dom.js";
 import { clock, plural } from "./format.js";
-import { call, Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
+import { call, endSignIn, Feed, forget, hurryChanges, isSignedIn, lateChanges, onSignInElsewhere, signInByCode, Unauthorised, Uncertain, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
 import * as layers from "./layers.js";
 import { chatPath, MAIN, newKey } from "./names.js";
@@ -16,6 +16,7 @@ import { showSignIn } from "./signin.js";
 import { isHere, sidebar } from "./side.js";
 import { isRun, Store } from "./store.js";
 import { isOn, paint } from "./theme.js";
+import { sendKept } from "./transcript.js";
 import * as agents from "./agents.js";
 import * as chat from "./chat.js";
 import * as health from "./health.js";
@@ -38,6 +39,7 @@ import * as you from "./you.js";
 const VIEWS = { chat, runs, run, you, undelivered, agents, health, settings };
 const TABS = [["chat", "Chat", "chat"], ["runs", "Runs", "runs"], ["you", "For you", "you"], ["undelivered", "Undelivered", "mail"], ["health", "Health", "pulse"]];
 const WHY = "fledge.why";
+const ENDED = "This browser is not signed in any more.";
 
 /** The page after sign-in: the frame, the store, the feed and the view that is shown. */
 class Page {
@@ -50,12 +52,12 @@ class Page {
   constructor() {
     this.store = new Store();
     this.shared = { store: this.store, keys: keys.bind, retitle: () => this.#draw(), actions: [], kept: new Map() };
-    this.side = sidebar(this.store, { search: () => this.search(), begin: () => this.begin(), closeDrawer: () => drawer(false), signOut: () => signOut("") });
+    this.side = sidebar(this.store, { search: () => this.search(), begin: () => this.begin(), closeDrawer: () => drawer(false), signOut: () => signOut() });
     this.#build();
     this.feed = new Feed(
       (event) => this.store.hear(event),
       (state, retryAt) => this.store.connected(state, retryAt),
-      () => signOut("The gateway does not take this token any more."));
+      () => leave(ENDED));
     this.store.subscribe(() => this.#draw());
     this.store.everySecond(() => {
       tick();
@@ -127,7 +129,7 @@ class Page {
   }
 
   search() {
-    openPalette(this.store, [...this.shared.actions, ["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut("")]]);
+    openPalette(this.store, [...this.shared.actions, ["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut()]]);
   }
 
   /** Focus the next card that waits for a person: the one after the focused card, else the first. */
@@ -141,7 +143,7 @@ class Page {
     const { store } = this;
     const name = VIEWS[this.#view].title(this.#params, this.shared);
     const waiting = store.waiting;
-    document.title = `${waiting ? `(${waiting}) ` : ""}${name} · fledge`;
+    setTitle(`${waiting ? `(${waiting}) ` : ""}${name} · fledge`);
     write(this.title, name);
     this.side.draw(this.#view, this.#params[0] ?? "");
     for (const { id, link, badge } of this.tabs) {
@@ -150,7 +152,7 @@ class Page {
       badge.hidden = id !== "you" || waiting === 0;
       write(badge, String(waiting));
     }
-    this.bell.setAttribute("aria-label", `${waiting} wait for you`);
+    set(this.bell, "aria-label", `${waiting} wait for you`);
     refill(this.bell, icon("you"), waiting > 0 && el("span", { class: "badge hot" }, String(waiting)));
     this.#drawBanner();
     this.#notify(waiting);
@@ -179,10 +181,11 @@ class Page {
     new Notification("fledge", { body: `${plural(waiting, "thing waits", "things wait")} for you`, tag: "fledge" });
   }
 
-  failed(error) {
-    if (error instanceof Unauthorised) { signOut("The gateway does not take this token any more."); return; }
+  failed(error, again) {
+    if (error.name === "AbortError") return; // the person gave it up
+    if (error instanceof Unauthorised) { leave(ENDED); return; }
     if (error instanceof Unreachable && this.store.connection.state !== "connected") return; // the banner says it
-    showError(error.message);
+    showError(error.message, error instanceof Uncertain ? again : null);
   }
 
   end() {
@@ -203,17 +206,32 @@ function drawer(isOpen) {
   document.querySelector(isOpen ? ".close-side" : ".open-side")?.focus();
 }
 
-/** Show an error message until it is closed. */
-function showError(words) {
+/** Show an error message until it is closed, with a button that calls `again` if that is given. */
+function showError(words, again = null) {
   const box = byId("alert");
   const end = button("", { kind: "ghost tiny", ico: "x", label: "Close this message", act: () => { box.hidden = true; } });
-  refill(box, el("span", { class: "grow" }, words), end);
+  refill(box, el("span", { class: "grow" }, words), again && button("Try again", { kind: "small", ico: "retry", act: () => { box.hidden = true; return again(); } }), end);
   box.hidden = false;
+}
+
+/** Show that what the person did has not reached the gateway yet. */
+function drawLate() {
+  const box = byId("late");
+  box.hidden = lateChanges() === 0;
+  if (box.hidden || box.firstChild) return;
+  fill(box, icon("bolt"), el("span", { class: "grow" }, "What you did has not reached the gateway yet. It is sent again until it has."),
+    button("Try now", { kind: "small", ico: "retry", act: hurryChanges }));
 }
 
 let page = null;
 
-function signOut(why) {
+async function signOut() {
+  const isTold = await endSignIn();
+  leave(isTold ? "" : "You are signed out here. The gateway could not be told: end this sign-in in the Settings of another browser, or wait 30 days.");
+}
+
+/** Show the form for signing in, with the reason. */
+function leave(why) {
   forget();
   page?.end();
   page = null;
@@ -228,16 +246,19 @@ async function show() {
     history.replaceState(null, "", chatPath(rows[0]?.key ?? MAIN));
   }
   page = new Page();
+  sendKept(page.shared);
   byId("say")?.focus();
 }
 
-addEventListener("failure", (event) => (page ? page.failed(event.detail) : showError(event.detail.message)));
+addEventListener("failure", ({ detail: { error, again } }) => (page ? page.failed(error, again) : showError(error.message)));
+addEventListener("late", drawLate);
 addEventListener("hashchange", () => page?.route());
 addEventListener("online", () => page?.feed.hurry());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) page?.feed.hurry(); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); byId("main")?.focus(); });
 keys.listen(() => page?.search(), () => drawer(false));
 paint();
+onSignInElsewhere(() => { if (page && !isSignedIn()) leave(ENDED); else if (!page && isSignedIn()) location.reload(); });
 
 async function begin() {
   let why = sessionStorage.getItem(WHY) ?? "";
@@ -245,7 +266,7 @@ async function begin() {
   try {
     await signInByCode();
   } catch (error) {
-    why = plain(`${error.message}.`);
+    why = `${error.message}.`;
   }
   if (isSignedIn()) await show();
   else showSignIn(byId("root"), why, show);

@@ -6,10 +6,10 @@
 // Keys (a, d, r, s) act on the focused card alone, and not within 400 ms after it appeared, moved or changed: a key
 // that was meant for something else must not answer a question that has just come up.
 
-import { announce, button, el, fail, fill, glyph, icon, refill } from "./dom.js";
+import { announce, button, el, fail, fill, glyph, icon, plain, refill, write } from "./dom.js";
 import { askedFor, callView } from "./calls.js";
 import { age, full, until } from "./format.js";
-import { call, Refusal, Unauthorised } from "./gateway.js";
+import { call, change, Refusal } from "./gateway.js";
 import { bind } from "./keys.js";
 import { markdown } from "./markdown.js";
 import { sessionLink, shortKey } from "./names.js";
@@ -49,7 +49,7 @@ export function waitingCards(questions, plans, shared, made, { keepsMs = 2000, p
 }
 
 /** The common part of the cards of questions and plans. A subclass has `sign`, `head`, `name`, `word`, `note`,
- * `body()`, `buttons()`, the actions of the keys (`allow`, `deny`, `change`), and `ended()`: how it ended elsewhere. */
+ * `body()`, `buttons()`, the actions of the keys (`allow`, `deny`, `change`), and `ended(where)`: how it ended. */
 class Ask {
   isBusy = false; // an answer is on its way
   isOver = false; // it was answered, or no longer waits
@@ -145,7 +145,7 @@ class Ask {
 
   /** Show a notice on the card; an empty text hides it. */
   tell(words) {
-    this.notice.textContent = words;
+    write(this.notice, words);
     this.notice.hidden = words === "";
   }
 
@@ -186,7 +186,7 @@ class Ask {
   /** Open a text field; `act(words)` sends its text. */
   askWords({ label, send, act, value = "", rows = 3, most = MOST_WORDS }) {
     const words = el("textarea", { class: "field", rows, maxlength: most, "aria-label": label, placeholder: label, required: true });
-    words.value = value;
+    words.value = plain(value);
     const go = () => {
       if (words.value.trim()) return act(words.value.trim());
       this.tell("There are no words to send yet.");
@@ -208,12 +208,13 @@ class Ask {
     this.isBusy = true;
     this.element.setAttribute("aria-busy", "true");
     this.tell("");
+    const waits = () => this.tell("Your answer has not reached the gateway yet. It is sent again until it has.");
     try {
-      await call(method, params);
-      this.over(words, tone);
+      const done = await change(method, params, { waits });
+      this.over(...(done === undefined ? await this.ended("") : [words, tone]));
     } catch (error) {
-      if (error instanceof Unauthorised) throw error;
-      this.tell(error instanceof Refusal ? `Not taken: ${error.message}.` : `It is not known whether your answer arrived (${error.message}). Try again.`);
+      if (!(error instanceof Refusal)) throw error;
+      this.tell(`Not taken: ${error.message}.`);
     } finally {
       this.isBusy = false;
       this.element.removeAttribute("aria-busy");
@@ -225,7 +226,7 @@ class Ask {
   gone() {
     if (this.isOver || this.isBusy || this.#isLooking) return;
     this.#isLooking = true;
-    this.ended().then(([words, tone]) => this.over(words, tone)).catch(fail).finally(() => { this.#isLooking = false; });
+    this.ended(" elsewhere").then(([words, tone]) => this.over(words, tone)).catch(fail).finally(() => { this.#isLooking = false; });
   }
 
   /** It no longer waits: show the outcome on the card, in these words. */
@@ -244,10 +245,11 @@ class Ask {
   }
 }
 
+/** How a question ended: where, and by whom. */
 const ENDED = {
-  allowed: (by) => [`Allowed elsewhere${by}.`, "ok"],
-  started: (by) => [`Allowed elsewhere${by}.`, "ok"],
-  denied: (by) => [`Denied elsewhere${by}.`, "killed"],
+  allowed: (where, by) => [`Allowed${where}${by}.`, "ok"],
+  started: (where, by) => [`Allowed${where}${by}.`, "ok"],
+  denied: (where, by) => [`Denied${where}${by}.`, "killed"],
   expired: () => ["No answer came in time. It was not run, and the agent gets a refusal.", "timeout"],
   void: () => ["It is not asked any more: the turn went on without it.", "waiting"],
 };
@@ -311,10 +313,10 @@ class Question extends Ask {
       this.moreButtons(button("Always allow", { kind: "primary", act: () => this.answer("approvals.approve", { ...this.bound, always: true, children: children.checked }, `Allowed: “${always} …” runs without a question from now on.`, "ok") })));
   }
 
-  async ended() {
+  async ended(where) {
     const decided = await call("approvals.list", { decided: true });
     const now = decided.find(({ id }) => id === this.one.id);
-    return ENDED[now?.state]?.(now.answeredBy ? ` by ${now.answeredBy}` : "") ?? ["It waits no more.", "waiting"];
+    return ENDED[now?.state]?.(where, now.answeredBy ? ` by ${now.answeredBy}` : "") ?? ["It waits no more.", "waiting"];
   }
 }
 
@@ -351,12 +353,12 @@ class Plan extends Ask {
   /** The plan that an answer is for: the gateway refuses the answer to any other. */
   meant() { return { target: this.one.sessionKey, run: this.one.runId }; }
 
-  async ended() {
+  async ended(where) {
     const { timeline } = await call("runs.info", { target: this.one.sessionKey });
     const last = timeline.findLast(({ name }) => ["PlanApproved", "PlanRejected"].includes(name));
     const isSince = last && last.at >= this.one.askedAt;
-    if (isSince && last.name === "PlanApproved") return ["Approved elsewhere.", "ok"];
-    if (isSince) return ["Sent back elsewhere: it plans again.", "waiting"];
+    if (isSince && last.name === "PlanApproved") return [`Approved${where}.`, "ok"];
+    if (isSince) return [`Sent back${where}: it plans again.`, "waiting"];
     return ["It no longer waits: its run was ended, or no answer came in time.", "waiting"];
   }
 }

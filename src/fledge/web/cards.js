@@ -146,7 +146,7 @@ export function foldable(body, text) {
   const more = button("Show all", { kind: "link", "aria-expanded": "false", act: () => {
     const isFolded = body.classList.toggle("fold");
     more.setAttribute("aria-expanded", String(!isFolded));
-    more.firstChild.textContent = isFolded ? "Show all" : "Show less";
+    write(more.firstChild, isFolded ? "Show all" : "Show less");
   } });
   return more;
 }

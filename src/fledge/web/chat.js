@@ -9,7 +9,7 @@ import { waitingCards } from "./asks.js";
 import { composer } from "./composer.js";
 import { steps } from "./desk.js";
 import { Stream } from "./entries.js";
-import { call } from "./gateway.js";
+import { change } from "./gateway.js";
 import * as layers from "./layers.js";
 import { markdown } from "./markdown.js";
 import { chooseModel } from "./models.js";
@@ -48,8 +48,8 @@ class Chat {
     this.transcript.folder = shared.kept.get(`folder ${key}`) ?? "";
     this.stream = new Stream(this.transcript, this.store, ["You", "fledge"]);
     this.composer = composer(key, {
-      say: (text, files) => { this.bottom(); this.transcript.say(text, files).catch((error) => { if (this.composer.isEmpty()) this.composer.put(text, files); fail(error); }); },
-      command: (line) => { this.bottom(); this.transcript.command(line).catch(fail); },
+      say: (text, files) => { this.bottom(); this.transcript.say(text, files); },
+      command: (line) => { this.bottom(); this.transcript.command(line); },
       stop: () => this.stop(),
       model: () => this.chooseModel(),
     });
@@ -134,7 +134,7 @@ class Chat {
       return;
     }
     const text = live?.text ?? "";
-    const words = text.length > PLAIN_CHARS ? el("pre", { class: "md" }, text) : markdown(text);
+    const words = text.length > PLAIN_CHARS ? el("pre", { class: "md" }, text) : markdown(text, true);
     const status = asks ? "waiting for you …" : live?.status ?? "";
     refill(this.live, text && el("div", { class: "streaming", "aria-busy": "true" }, words, el("span", { class: "caret", "aria-hidden": "true" })),
       status && el("p", { class: "status soft" }, glyph(asks ? "you" : "running", 13), status));
@@ -145,14 +145,18 @@ class Chat {
     const cards = waitingCards(this.store.questions.filter(mine), this.store.plans.filter(mine), this.shared, this.#cards);
     const hadFocus = this.waiting.contains(document.activeElement) && document.activeElement !== this.waiting;
     arrange(this.waiting, cards);
-    if (hadFocus && !this.waiting.contains(document.activeElement)) (cards[0] ?? document.getElementById("say"))?.focus();
+    // Not to the composer: the key that was meant for one more card would be typed there.
+    if (hadFocus && !this.waiting.contains(document.activeElement)) (cards[0] ?? this.scroll).focus({ preventScroll: true });
   }
 
   #drawUnsent() {
-    const words = { sending: "sending …", sent: "sent, not yet read", waiting: "not sent yet: waiting for the gateway" };
+    const words = { sending: "sending …", sent: "sent, not yet read", waiting: "not sent yet: it is sent again until the gateway has it" };
+    const again = (message) => [el("p", { class: "because c-error" }, icon("warn", 14), `The gateway did not take this: ${message.reason}.`), el("p", { class: "cardfoot" },
+      button("Send again", { kind: "small", ico: "retry", act: () => this.transcript.sayAgain(message) }),
+      button("Take it back", { kind: "small ghost", act: () => { this.transcript.takeBack(message); this.composer.add(message.text, message.files); } }))];
     refill(this.unsent, this.transcript.unsent.map((message) => el("li", { class: "msg user", "data-role": "unsent", "data-state": message.state },
       el("div", { class: "bubble" }, markdown(message.text), message.files.map((file) => el("span", { class: "attach" }, icon("file", 13), file.name))),
-      el("span", { class: "stamp" }, words[message.state]))));
+      message.state === "refused" ? again(message) : el("span", { class: "stamp" }, words[message.state]))));
   }
 
   #drawActivity(conversation) {
@@ -236,7 +240,7 @@ class Chat {
 
   /** Stop the turn, and nothing below it. */
   async stop() {
-    await call("sessions.stop", { session: this.key, below: false });
+    await change("sessions.stop", { session: this.key, below: false });
     announce("stopped");
     await this.store.readConversations(); // a turn that waited for its next try ends without an event
   }
@@ -261,7 +265,7 @@ class Chat {
   chooseModel() { chooseModel(this.store.conversations.get(this.key)?.model ?? "", (model) => this.#patch({ model })); }
 
   async #patch(given) {
-    await call("sessions.patch", { session: this.key, ...given });
+    await change("sessions.patch", { session: this.key, ...given });
     await this.store.readConversations();
   }
 }

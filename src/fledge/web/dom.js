@@ -15,12 +15,21 @@ export function plain(text) {
   });
 }
 
+/** Attributes whose words reach a person: tooltips, names for screen readers, hints and texts of fields, file names. */
+const READ = new Set(["alt", "aria-description", "aria-label", "aria-roledescription", "aria-valuetext", "download", "label", "placeholder", "summary", "title", "value"]);
+
+/** Set an attribute. Every attribute that a person reads is set here, so that none of its characters acts. */
+export const set = (element, name, value) => element.setAttribute(name, READ.has(name) ? plain(value) : String(value));
+
+/** Set the name of the tab. */
+export const setTitle = (words) => { document.title = plain(words); };
+
 function filled(element, given, children) {
   for (const [name, value] of Object.entries(given ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "on") listen(element, value);
     else if (name === "css") for (const [property, one] of Object.entries(value)) element.style.setProperty(property, one);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else set(element, name, value === true ? "" : value);
   }
   element.append(...nodes(children));
   return element;
@@ -54,8 +63,9 @@ export const byId = (id) => document.getElementById(id);
 /** Have a screen reader say something, once. */
 export const announce = (words) => { byId("says").textContent = plain(words); };
 
-/** Show an error to the person, wherever it occurred. The frame listens for this event. */
-export const fail = (error) => { dispatchEvent(new CustomEvent("failure", { detail: error })); };
+/** Show an error to the person, wherever it occurred; `again` does once more what failed. The frame listens for this
+ * event. */
+export const fail = (error, again = null) => { dispatchEvent(new CustomEvent("failure", { detail: { error, again } })); };
 
 const PATHS = {
   agents: "M3.5 6h9v6.5h-9zM8 6V3.2M6 9h.01M10 9h.01M1.8 8.5v2M14.2 8.5v2",
@@ -155,11 +165,11 @@ async function onceAtATime(made, act) {
   if (busy.has(made)) return;
   busy.add(made);
   // Not `disabled`: a disabled button loses the focus.
-  made.setAttribute("aria-disabled", "true");
+  set(made, "aria-disabled", "true");
   try {
     await act();
   } catch (error) {
-    fail(error);
+    fail(error, () => onceAtATime(made, act));
   } finally {
     busy.delete(made);
     made.removeAttribute("aria-disabled");
@@ -257,7 +267,7 @@ function become(old, made) {
   // Open details stay open, and a button whose `act` runs stays disabled.
   const isOwn = (name) => name === "style" || name === "open" || (name === "aria-disabled" && busy.has(old));
   for (const { name } of [...old.attributes]) if (!made.hasAttribute(name) && !isOwn(name)) old.removeAttribute(name);
-  for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value && !isOwn(name)) old.setAttribute(name, value);
+  for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value && !isOwn(name)) set(old, name, value);
   if (old.style.cssText !== made.style.cssText) old.style.cssText = made.style.cssText;
   if (listeners.has(old) || listeners.has(made)) listen(old, listeners.get(made) ?? {});
   becomeAll(old, [...made.childNodes]);
@@ -287,7 +297,8 @@ function say(text, words) {
 
 /** Set the text of an element. It is not touched if it has that text already. */
 export function write(element, words) {
-  if (element.textContent !== words) element.textContent = words;
+  const shown = plain(words);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 /** Remembers the focus in an element. Answers a function that restores it if the focused element is gone, in `element`

@@ -232,8 +232,9 @@ function folded(name, text) {
 }
 
 function command(entry) {
-  const { line, text, state, at } = entry;
+  const { line, text, state, at, again } = entry;
   return el("li", { class: "msg command", "data-role": "command", "data-state": state },
     el("p", { class: "cardline" }, el("span", { class: "mono grow clip" }, line), el("time", { class: "stamp", title: full(at) }, clock(at))),
-    el("pre", { dir: "auto", tabindex: "0" }, state === "running" ? "…" : text));
+    el("pre", { dir: "auto", tabindex: "0" }, state === "running" ? "…" : text),
+    again && el("p", { class: "cardfoot" }, button("Try again", { kind: "small", ico: "retry", act: again })));
 }

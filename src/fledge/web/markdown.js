@@ -17,20 +17,23 @@ const HEADING = /^(#{1,6})\s+/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const QUOTE = /^\s{0,3}>/;
 const ROW = /^\s*\|.*\|\s*$/;
+const BODY_ROW = /^\s*\|/; // its last sign may be missing, or not have come yet
 const DELIMITERS = /^\s*\|[\s:|-]+\|\s*$/;
+const PART_OF_DELIMITERS = /^[\s:|-]*$/;
+const NUMBER = /^[^\p{L}]{0,30}\d[^\p{L}]{0,30}$/u; // with its signs: 1,204.50 $, 2026-11-19, ≈ 3 %
 const RULE = /^\s{0,3}([-*_])(?:\s*\1){2,}\s*$/;
 
-/** A text as an element of class `md`. */
-export function markdown(text) {
+/** A text as an element of class `md`. `isOpen`: more of it is still to come. */
+export function markdown(text, isOpen = false) {
   const shown = plain(text);
   if (shown.length > MOST_CHARS) return el("pre", { class: "md", dir: "auto" }, shown);
   const lines = shown.split("\n");
   const levels = [...new Set(lines.map((line) => HEADING.exec(line)?.[1].length).filter(Boolean))].sort();
-  return el("div", { class: "md", dir: "auto" }, blocks(lines, 0, levels));
+  return el("div", { class: "md", dir: "auto" }, blocks(lines, 0, levels, isOpen));
 }
 
 /** The elements of these lines. `levels`: the levels of headings in the whole text, so that none is skipped. */
-function blocks(lines, depth, levels) {
+function blocks(lines, depth, levels, isOpen = false) {
   const made = [];
   let at = 0;
   /** The lines from here on for which `goes` holds; at least one. */
@@ -52,11 +55,17 @@ function blocks(lines, depth, levels) {
     else if (QUOTE.test(line) && depth < MOST_NESTED) {
       const body = take((one) => QUOTE.test(one)).map((one) => one.replace(/^\s*>\s?/, ""));
       made.push(el("blockquote", null, blocks(body, depth + 1, levels)));
-    } else if (ROW.test(line) && DELIMITERS.test(lines[at + 1] ?? "")) made.push(table(take((one) => ROW.test(one))));
+    } else if (beginsTable(lines, at, isOpen)) made.push(table(take((one) => BODY_ROW.test(one))));
     else if (ITEM.test(line) && depth < MOST_NESTED) made.push(list(take((one, n) => isOfList(one, lines[n + 1] ?? "")), depth, levels));
     else made.push(el("p", null, inline(take(isOfParagraph).join("\n"))));
   }
   return made;
+}
+
+/** True if a table begins here. In a text that is still to be continued it does with its first row. */
+function beginsTable(lines, at, isOpen) {
+  if (ROW.test(lines[at]) && DELIMITERS.test(lines[at + 1] ?? "")) return true;
+  return isOpen && BODY_ROW.test(lines[at]) && at + 2 >= lines.length && PART_OF_DELIMITERS.test(lines[at + 1] ?? "");
 }
 
 const isOfList = (line, next) => ITEM.test(line) || /^\s{2,}\S/.test(line) || (line.trim() === "" && (ITEM.test(next) || /^\s{2,}\S/.test(next)));
@@ -86,16 +95,16 @@ function item(body, depth, levels) {
   if (task) body[0] = body[0].slice(task[0].length);
   const parts = blocks(body, depth + 1, levels);
   const isDone = task && task[1] !== " ";
-  const box = task && el("span", { class: `box ${isDone ? "on" : ""}`, role: "img", "aria-label": isDone ? "done" : "to do" }, isDone && icon("check", 11));
+  const box = task && el("span", { class: `taskbox ${isDone ? "on" : ""}`, role: "img", "aria-label": isDone ? "done" : "to do" }, isDone && icon("check", 11));
   // The first paragraph of an item stands beside its mark.
   const isPlain = parts[0]?.tagName === "P" && !parts[0].classList.contains("h");
   return el("li", { class: task && "task" }, box, isPlain ? [...parts.shift().childNodes] : null, parts);
 }
 
 function table(rows) {
-  const cells = (line) => line.trim().slice(1, -1).split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
-  const sides = cells(rows[1]).map((cell) => (/^:-+:$/.test(cell) ? "middle" : /-:$/.test(cell) ? "right" : null));
-  const tableRow = (line, tag) => el("tr", null, cells(line).map((cell, n) => el(tag, { class: sides[n] }, inline(cell))));
+  const cells = (line) => line.trim().slice(1).replace(/(?<!\\)\|$/, "").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+  const sides = cells(rows[1] ?? "").map((cell) => (/^:-+:$/.test(cell) ? "middle" : /-:$/.test(cell) ? "right" : null));
+  const tableRow = (line, tag) => el("tr", null, cells(line).map((cell, n) => el(tag, { class: [sides[n], NUMBER.test(cell) && "whole"].filter(Boolean).join(" ") || null }, inline(cell))));
   return el("div", { class: "tablebox", tabindex: "0", role: "group", "aria-label": "Table" },
     el("table", null, el("thead", null, tableRow(rows[0], "th")), el("tbody", null, rows.slice(2).map((line) => tableRow(line, "td")))));
 }

@@ -6,6 +6,7 @@ import { isUndelivered, nameOf, oldestFirst, outcome, standing } from "./standin
 
 const FIRST = 100; // rows of the first page: it is there at once
 const PAGE = 500;
+const SIZE_MS = 500; // between two readings of the size of a group
 const MOST_FOR_PARENTS = 4; // pages that are read on at once because a row's parent is missing
 const URGENT = { you: 3, plan: 3, stuck: 2, giveup: 1 };
 
@@ -31,6 +32,7 @@ export class RunList {
   /** Counts up whenever lines made earlier may be wrong or in the wrong order. A change of a row's values alone does
    * not count. */
   shape = 0;
+  #sizes = new Map(); // by group: how many of its runs each filter finds
   #walks = new Map(); // by filter and search: how far its pages are read
   #changed;
 
@@ -53,8 +55,26 @@ export class RunList {
     return this.#walks.get(name);
   }
 
+  /** How many runs a group has for a filter, in the folder and not only here. Undefined until that is known; it is asked
+   * again after a row of the group has come. */
+  sizeOf(group, filter) {
+    if (!this.#sizes.has(group)) this.#sizes.set(group, { counts: null, isNew: false, isReading: false });
+    const size = this.#sizes.get(group);
+    if (!size.isNew && !size.isReading) this.#readSize(group, size);
+    return size.counts?.[filter];
+  }
+
+  async #readSize(group, size) {
+    Object.assign(size, { isNew: true, isReading: true });
+    try {
+      size.counts = (await call("runs.query", { below: group, limit: 1 })).counts;
+    } catch { /* it is asked again after the next row, or when the feed is connected again */ }
+    setTimeout(() => { size.isReading = false; this.#changed(); }, SIZE_MS);
+  }
+
   /** Read the newest runs again, and the next page of each list of runs that need a person. */
   async refresh() {
+    for (const size of this.#sizes.values()) size.isNew = false;
     const first = this.walk({ filter: "all", search: "" });
     if (first.cursor === "" && !first.isAtEnd) await this.readOn({ filter: "all", search: "" });
     else await this.#readNewest();
@@ -90,6 +110,7 @@ export class RunList {
   }
 
   #take(row) {
+    if (this.#sizes.has(row.root)) this.#sizes.get(row.root).isNew = false;
     const before = this.rows.get(row.sessionKey);
     if (row.phase === "archived") { if (this.rows.delete(row.sessionKey)) this.shape += 1; return; }
     if (before === undefined || before.isActive !== row.isActive || before.status !== row.status || standing(before).tone !== standing(row).tone) this.shape += 1;

@@ -4,9 +4,9 @@
 import * as actions from "./actions.js";
 import { ticks } from "./axis.js";
 import { strip } from "./bars.js";
-import { announce, button, el, fill, glyph, icon, kbd, refill, write } from "./dom.js";
+import { announce, button, el, fill, glyph, icon, kbd, refill, set, write } from "./dom.js";
 import { age, clock, count, full, hm, plural } from "./format.js";
-import { call } from "./gateway.js";
+import { change } from "./gateway.js";
 import { conversationName, runPath, shortKey } from "./names.js";
 import { FILTERS, RunList, urgency } from "./runlist.js";
 import { costOfAll, purse, tokensOf } from "./spent.js";
@@ -248,8 +248,16 @@ class RunTable {
       this.#dress(node, now, index);
       const conversation = this.store.conversations.get(now.group);
       show(name, conversation ? conversationName(conversation) : shortKey(now.group));
-      show(number, plural(now.runs, "run"));
+      show(number, this.#sizeOf(now));
     } };
+  }
+
+  /** How many runs a group has: also those that are not here yet, unless a search leaves some out. */
+  #sizeOf({ group, runs }) {
+    const { filter, search } = this.#asked;
+    if (this.list.walk(this.#asked).isAtEnd) return plural(runs, "run");
+    const all = search ? undefined : this.list.sizeOf(group, filter);
+    return all === undefined ? `${plural(runs, "run")} so far` : plural(all, "run");
   }
 
   #moreRow() {
@@ -412,7 +420,7 @@ class RunTable {
     const live = rows.filter((row) => row.isActive);
     const lost = rows.filter(isUndelivered);
     const each = (method) => async () => {
-      for (const row of lost) await call(method, { target: row.sessionKey });
+      for (const row of lost) await change(method, { target: row.sessionKey });
       this.#clearSelection();
     };
     refill(this.chosenBar, el("b", { class: "grow" }, `${plural(rows.length, "run")} selected`),
@@ -447,7 +455,7 @@ function tries(row) {
 function drawNow(cell, row, tone) {
   const words = row.now?.text ?? row.error;
   show(cell, `${row.now?.kind} ${tone} ${words}`, () => {
-    cell.title = words;
+    set(cell, "title", words);
     if (row.now === null) return words && el("span", { class: tone === "killed" ? "faint" : "c-error" }, words);
     if (row.now.kind !== "tool") return el("span", { class: urgency(row) > 0 ? `c-${tone} strong` : null }, words);
     const [tool, ...rest] = words.split(" ");

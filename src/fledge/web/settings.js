@@ -1,10 +1,10 @@
-// Settings: the switches of this browser, and the configuration of the gateway, read only: value, default, source.
-// Secrets are never part of it; the gateway leaves them out.
+// Settings: the switches of this browser, the browsers that are signed in, and the configuration of the gateway, read
+// only: value, default, source. Secrets are never part of it; the gateway leaves them out.
 
 import { block, page } from "./desk.js";
-import { announce, el, fill, icon } from "./dom.js";
-import { plural } from "./format.js";
-import { call, reading } from "./gateway.js";
+import { announce, button, el, fill, icon, refill, write } from "./dom.js";
+import { plural, when } from "./format.js";
+import { call, change, ownSignIn, reading } from "./gateway.js";
 import { chooseTheme, isOn, theme, THEMES, turn } from "./theme.js";
 
 const TOGGLES = [
@@ -21,9 +21,11 @@ export function mount(root) {
   const told = el("p", { class: "notice", role: "alert", hidden: true });
   const search = el("input", { type: "search", class: "field", placeholder: "Search settings", "aria-label": "Search settings", autocomplete: "off" });
   const onlySet = el("input", { type: "checkbox" });
+  const browsers = el("ul", { class: "rules", id: "signins" });
   const tables = el("div", { class: "stack", id: "config" });
   fill(root, page("Settings", "Your switches for this page, and what the gateway runs with.", { kind: "narrow" },
     block("This page", el("span", { class: "soft" }, "kept in this browser"), el("div", { class: "toggles" }, TOGGLES.map((one) => toggle(one, told)), themes()), told),
+    block("Signed in", el("span", { class: "soft" }, "browsers that need no token"), browsers),
     el("header", { class: "sect wrap" }, el("div", { class: "grow" }, el("h2", null, "Configuration"), el("p", { class: "soft remedy" }, "Read only: change the file, then restart the gateway.")),
       el("label", { class: "tick" }, onlySet, "only what is set"), el("div", { class: "findbox" }, icon("search", 14), search)),
     tables));
@@ -38,6 +40,8 @@ export function mount(root) {
   search.addEventListener("input", draw);
   onlySet.addEventListener("change", draw);
   reading(async () => { settings = await call("config.shown"); draw(); })();
+  const readBrowsers = reading(async () => refill(browsers, (await call("signins.list")).map((one) => browserItem(one, readBrowsers))));
+  readBrowsers();
   return () => {};
 }
 
@@ -50,7 +54,7 @@ function toggle([name, words, more], told) {
     told.hidden = true;
     if (name === "notices" && box.checked && !(await mayNotify())) {
       box.checked = false;
-      told.textContent = "The browser does not allow notices from this page. Allow them in its settings for this site, then try again.";
+      write(told, "The browser does not allow notices from this page. Allow them in its settings for this site, then try again.");
       told.hidden = false;
       return;
     }
@@ -70,6 +74,33 @@ const themes = () => el("fieldset", { class: "themes" }, el("legend", null, el("
   choice.addEventListener("change", () => chooseTheme(name));
   return el("label", { class: "tick" }, choice, THEME_WORDS[name]);
 }));
+
+// ---- the browsers that are signed in
+
+const PROGRAM = /(Firefox|Edg|OPR|Chrome|Safari)\/(\d+)/;
+const SYSTEM = /Windows|Mac OS X|Android|iPhone|iPad|CrOS|Linux/;
+
+/** A browser in short, from what it says of itself; that may be anything. */
+function browserName(words) {
+  const [, program, version] = PROGRAM.exec(words) ?? [];
+  const [system] = SYSTEM.exec(words) ?? ["another system"];
+  return program ? `${program} ${version} on ${system}` : words || "a browser without a name";
+}
+
+function browserItem(one, read) {
+  const isThis = one.id === ownSignIn();
+  const name = browserName(one.browser);
+  const end = async () => {
+    await change("signins.end", { id: one.id });
+    announce(`${name} is signed out`);
+    await read();
+  };
+  return el("li", { "data-key": one.id },
+    icon("globe", 14),
+    el("div", { class: "grow min" }, el("span", { title: one.browser }, name), isThis && el("b", null, " · this browser"),
+      el("p", { class: "soft" }, `since ${when(one.madeAt)} · last used ${when(one.usedAt)} · ends ${when(one.endsAt)} unless it is used`)),
+    isThis ? null : button("Sign out", { kind: "small", label: `Sign out ${name}, since ${when(one.madeAt)}`, act: end }));
+}
 
 // ---- the configuration
 

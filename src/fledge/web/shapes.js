@@ -840,6 +840,15 @@
  * @property {string} [meaning]
  */
 
+/** A browser that is signed in at the gateway's page.
+ * @typedef {object} SignedIn
+ * @property {string} id
+ * @property {string} browser
+ * @property {number} madeAt
+ * @property {number} usedAt
+ * @property {number} endsAt
+ */
+
 /** There was nothing to tell, or a kill or a plan's answer made it moot.
  * @typedef {object} Skipped
  * @property {"skipped"} kind

@@ -2,7 +2,7 @@
 // conversation's sign is the most urgent thing about it: waits for you, stuck, busy, unread, else the time.
 
 import { keeper } from "./desk.js";
-import { announce, arrange, button, el, fail, fill, glyph, icon, write } from "./dom.js";
+import { announce, arrange, button, el, fail, fill, glyph, icon, set, write } from "./dom.js";
 import { plural, when } from "./format.js";
 import { chatPath, conversationName, MAIN } from "./names.js";
 import { nextTheme, theme } from "./theme.js";
@@ -38,8 +38,8 @@ export function sidebar(store, acts) {
   const look = button("", { kind: "ghost", ico: THEME_ICONS[theme()], label: themeLabel(), act: () => announce(`theme: ${nextTheme()}`) });
   addEventListener("theme", () => {
     fill(look, icon(THEME_ICONS[theme()]));
-    look.setAttribute("aria-label", themeLabel());
-    look.title = themeLabel();
+    set(look, "aria-label", themeLabel());
+    set(look, "title", themeLabel());
   });
   const groups = new Map(); // by project: its section, kept between draws
   let here = { view: "", key: "" };
@@ -89,7 +89,7 @@ function drawConnection({ state, retryAt }, dot, words) {
   words.dataset.state = state;
   const wait = Math.max(1, Math.ceil((retryAt - performance.now()) / 1000));
   write(words, { connected: "connected", connecting: "connecting …", waiting: `not connected · ${wait} s` }[state]);
-  words.title = location.host;
+  set(words, "title", location.host);
 }
 
 const says = (conversation, wanted) =>

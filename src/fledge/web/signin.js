@@ -1,6 +1,6 @@
 // Signing in: the token of the gateway, where to find it, and what fledge promises.
 
-import { copyButton, el, icon, plain } from "./dom.js";
+import { copyButton, el, icon, setTitle, write } from "./dom.js";
 import { signIn, Unauthorised } from "./gateway.js";
 
 const WHERE = "cat ~/.fledge/gateway.token";
@@ -16,11 +16,11 @@ export function showSignIn(root, why, done) {
   const error = el("p", { id: "signin-error", class: "error", role: "alert" }, why);
   const submit = async (event) => {
     event.preventDefault();
-    error.textContent = "";
+    write(error, "");
     try {
       await signIn(token.value.trim());
     } catch (problem) {
-      error.textContent = problem instanceof Unauthorised ? "That is not the token of this gateway." : plain(`${problem.message}.`);
+      write(error, problem instanceof Unauthorised ? "That is not the token of this gateway." : `${problem.message}.`);
       token.select();
       return;
     }
@@ -39,9 +39,9 @@ export function showSignIn(root, why, done) {
       el("div", { class: "where", id: "where" },
         el("p", null, "Where is it? On the machine that runs the gateway:"),
         el("div", { class: "cmd" }, el("code", null, WHERE), copyButton(WHERE, "Copy the command")),
-        el("p", { class: "soft" }, "Or let ", el("code", null, "fledge page"), " open this page already signed in. Another state folder has its own file ", el("code", null, "gateway.token"), ". This tab keeps the token until it is closed."))),
+        el("p", { class: "soft" }, "Or let ", el("code", null, "fledge page"), " open this page already signed in. Another state folder has its own file ", el("code", null, "gateway.token"), ". This browser stays signed in until you sign out, or do not use it for 30 days; the token is not kept."))),
     el("ul", { class: "promise" }, PROMISES.map(([ico, promise, more]) =>
       el("li", null, icon(ico, 18), el("div", null, el("b", null, promise), el("span", { class: "soft" }, more)))))));
-  document.title = "Sign in · fledge";
+  setTitle("Sign in · fledge");
   token.focus();
 }

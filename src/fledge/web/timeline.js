@@ -4,7 +4,7 @@
 
 import { ticks } from "./axis.js";
 import { marksOf, parts } from "./bars.js";
-import { button, el, fill, svg } from "./dom.js";
+import { button, el, fill, set, svg, write } from "./dom.js";
 import { clock, count, plural, span as lasts } from "./format.js";
 import { runPath } from "./names.js";
 import { standing } from "./standing.js";
@@ -67,7 +67,7 @@ export class Timeline {
     this.#drawn.forEach((one, n) => { one.n = n; });
     this.#marks = marks;
     this.#chosen = this.#drawn.find((one) => nameOf(one) === chosen) ?? null;
-    this.note.textContent = leftOut ? `${plural(leftOut, "older span")} left out` : "";
+    write(this.note, leftOut ? `${plural(leftOut, "older span")} left out` : "");
     this.#picture();
     this.tick(now);
   }
@@ -160,7 +160,7 @@ export class Timeline {
     this.names.style.height = `${this.#height}px`;
     fill(this.names, this.#lanes.map((lane) => el("span", { css: { top: `${lane.y}px`, height: `${lane.height}px` } }, lane.name)));
     this.picture.setAttribute("height", String(this.#height));
-    this.picture.setAttribute("aria-label", `Timeline: ${this.#lanes.map((lane) => `${lane.name.toLowerCase()} ${lane.spans.length}`).join(", ")}`);
+    set(this.picture, "aria-label", `Timeline: ${this.#lanes.map((lane) => `${lane.name.toLowerCase()} ${lane.spans.length}`).join(", ")}`);
   }
 
   draw() {

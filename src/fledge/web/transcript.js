@@ -5,8 +5,8 @@
 // A reading begins at the last reply if that may still change (its calls run), else at the last entry. If the last
 // entry is not in the answer, the transcript is another one (it was deleted and begun again): it is read anew.
 
-import { fail } from "./dom.js";
-import { call, NOT_FOUND, reading, Refusal, unique, Unreachable } from "./gateway.js";
+import { coalesced, fail } from "./dom.js";
+import { call, change, NOT_FOUND, reading, Refusal, Uncertain, unique } from "./gateway.js";
 import { present } from "./time.js";
 
 const PAGE = 100;
@@ -35,7 +35,8 @@ export class Transcript {
   isReadBack = false;
   /** The present state of the turn; null if none is known. `text` is its live text, which follows the entry `after`. */
   live = null;
-  /** Messages of a person that are not entries yet: `{id, text, files, runId, state}`. */
+  /** Messages of a person that are not entries yet, in order: `{id, text, files, runId, state, reason}`; the state is
+   * sending, waiting (for the next try), sent, or refused with a reason. */
   unsent = [];
   /** The folder in which the conversation begins, if it has not begun and one was chosen. */
   folder = "";
@@ -43,7 +44,6 @@ export class Transcript {
   commands = [];
   #byKey = new Map();
   #changed = new Set();
-  #waiting = [];
 
   constructor(key) {
     this.key = key;
@@ -51,7 +51,7 @@ export class Transcript {
     this.refresh = async () => { if (this.isShown || this.unsent.length) await read(); }; // else the next view reads it
     this.older = reading(() => this.#readOlder());
     this.unsent = this.#keptUnsent();
-    for (const message of this.unsent) this.#deliver(message).catch(fail);
+    this.#deliver();
   }
 
   /** Call `changed` after each change. Answers a function that ends this. */
@@ -150,7 +150,6 @@ export class Transcript {
   hear(event) {
     if (event.type === "connected" || event.type === "lost") {
       this.live = null; // the words that were missed are in the entries
-      for (const go of this.#waiting.splice(0)) go();
       this.refresh();
     } else if (event.type === "row") {
       if (event.row.requester === this.key || event.row.sessionKey === this.key) this.refresh(); // there may be a new line
@@ -199,44 +198,65 @@ export class Transcript {
 
   /** Carry out a slash command. Its answer stands behind the entries that are there now. */
   async command(line) {
-    const entry = { type: "command", seq: this.#last, at: present(), line, text: "", state: "running" };
+    const entry = { type: "command", seq: this.#last, at: present(), line, text: "", state: "running", again: null };
     this.commands.push(entry);
+    await this.#carryOut(entry);
+  }
+
+  async #carryOut(entry) {
+    Object.assign(entry, { text: "", state: "running", again: null });
     this.#tell();
     try {
-      const { ok, text } = await call("slash.run", { session: this.key, line }, COMMAND_MS);
+      const { ok, text } = await change("slash.run", { session: this.key, line: entry.line }, { patienceMs: COMMAND_MS });
       Object.assign(entry, { text: text || "done", state: ok ? "ok" : "failed" });
     } catch (error) {
-      Object.assign(entry, { text: error.message, state: "failed" });
+      Object.assign(entry, { text: error.message, state: "failed", again: error instanceof Uncertain ? () => this.#carryOut(entry) : null });
     }
     this.#tell();
     this.refresh();
   }
 
-  /** Send a message, again until the gateway has it, and always with one idempotency key, so that it is read once. */
+  /** Send a message, again until the gateway has it, and always with one idempotency key, so that it is read once.
+   * Messages are sent in the order in which they were said. */
   say(text, files = []) {
-    const message = { id: unique(), text, files, runId: "", state: "sending" };
-    this.#keepUnsent([...this.unsent, message]);
+    this.#keepUnsent([...this.unsent, { id: unique(), text, files, runId: "", state: "sending" }]);
     this.#tell();
-    return this.#deliver(message);
+    this.#deliver();
   }
 
-  async #deliver(message) {
+  /** Send a message that was refused once more. */
+  sayAgain(message) {
+    this.#mark(message, { state: "sending" });
+    this.#deliver();
+  }
+
+  /** Forget a message that was refused. */
+  takeBack(message) {
+    this.#keepUnsent(this.unsent.filter((one) => one !== message));
+    this.#tell();
+  }
+
+  #deliver = coalesced(async () => {
     for (;;) {
-      try {
-        if (this.folder && !this.entries.length) await call("sessions.open", { session: this.key, folder: this.folder });
-        const { runId } = await call("agent", { message: message.text, session: this.key, idempotencyKey: message.id, ...carried(message.files) }, message.files.length ? FILES_MS : undefined);
-        this.#mark(message, { runId, state: "sent" });
-        this.refresh();
-        return;
-      } catch (error) {
-        if (!(error instanceof Unreachable)) {
-          this.#keepUnsent(this.unsent.filter((one) => one.id !== message.id));
-          this.#tell();
-          throw error;
-        }
-        this.#mark(message, { state: "waiting" });
-        await new Promise((go) => this.#waiting.push(go));
-      }
+      const next = this.unsent.find((message) => !message.runId && message.state !== "refused");
+      if (!next) return;
+      await this.#deliverOne(next);
+    }
+  });
+
+  async #deliverOne(message) {
+    const waits = () => this.#mark(message, { state: "waiting" });
+    try {
+      if (this.folder && !this.entries.length) await change("sessions.open", { session: this.key, folder: this.folder }, { waits });
+      const given = { message: message.text, session: this.key, idempotencyKey: message.id, ...carried(message.files) };
+      const { runId } = await change("agent", given, { waits, patienceMs: message.files.length ? FILES_MS : undefined });
+      this.#mark(message, { runId, state: "sent" });
+      if (this.entries.some((entry) => entry.runId === runId)) this.takeBack(message);
+      this.refresh();
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.#mark(message, { state: "refused", reason: error.message });
+      fail(error);
     }
   }
 
@@ -250,8 +270,10 @@ export class Transcript {
   #keepUnsent(messages) {
     this.unsent = messages;
     const kept = messages.filter((message) => !message.runId && !message.files.length).map(({ id, text }) => ({ id, text }));
-    if (kept.length) sessionStorage.setItem(UNSENT + this.key, JSON.stringify(kept));
-    else sessionStorage.removeItem(UNSENT + this.key);
+    try {
+      if (kept.length) sessionStorage.setItem(UNSENT + this.key, JSON.stringify(kept));
+      else sessionStorage.removeItem(UNSENT + this.key);
+    } catch { /* too long to be kept: it is sent all the same, and would only miss a reload */ }
   }
 
   #keptUnsent() {
@@ -265,6 +287,11 @@ function carried(files) {
   const images = files.filter((file) => file.isImage).map(({ name, data }) => ({ name, data }));
   const attachments = files.filter((file) => !file.isImage).map(({ name, data }) => ({ name, content: data, encoding: "base64" }));
   return { ...(images.length && { images }), ...(attachments.length && { attachments }) };
+}
+
+/** Send what was said in this tab before it was reloaded, in whichever conversation. */
+export function sendKept(shared) {
+  for (const name of Object.keys(sessionStorage)) if (name.startsWith(UNSENT)) transcriptOf(shared, name.slice(UNSENT.length));
 }
 
 /** The transcript of a session, for a view that subscribes to it. Those that were shown last are kept, and so is each

@@ -7,7 +7,7 @@ import { foldable } from "./cards.js";
 import { command, page } from "./desk.js";
 import { anew, announce, arrange, button, el, fail, fill, glyph, icon, refill, renew } from "./dom.js";
 import { age, full, plural, sentence, when } from "./format.js";
-import { call } from "./gateway.js";
+import { change } from "./gateway.js";
 import * as layers from "./layers.js";
 import { markdown } from "./markdown.js";
 import { conversationName, runPath, sessionLink, shortKey } from "./names.js";
@@ -62,7 +62,7 @@ function card(store, one) {
   const act = (method, more, words, tone) => async () => {
     isBusy = true;
     try {
-      await call(method, { target: one.key, ...more });
+      await change(method, { target: one.key, ...more });
       done(words, tone);
     } finally {
       await store.readUndelivered();

@@ -6,7 +6,7 @@ import { waitingCards } from "./asks.js";
 import { block, command, keeper, page, steps } from "./desk.js";
 import { announce, arrange, button, el, fill, glyph, icon, kbd, refill, write } from "./dom.js";
 import { age, full, plural, when } from "./format.js";
-import { call, reading } from "./gateway.js";
+import { call, change, reading } from "./gateway.js";
 import { chatPath, conversationName, runLink, runPath } from "./names.js";
 import { present } from "./time.js";
 
@@ -84,7 +84,7 @@ function rulesBlock() {
 function ruleItem(rule, read) {
   const words = rule.words.join(" ");
   const revoke = async () => {
-    await call("permissions.revoke", { id: rule.id });
+    await change("permissions.revoke", { id: rule.id });
     announce(`${words} asks again`);
     await read();
   };
