@@ -49,6 +49,11 @@ def kinds(plan: SandboxPlan) -> dict[str, str]:
 WALLS = ["--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
 WALLS += ["--unshare-cgroup-try"]
 FLOOR = ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+KERNEL = [
+    *("/sys", "/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi"),
+    *("/proc/driver", "/proc/mtrr", "/proc/pressure"),
+]
+FLOOR += [word for path in KERNEL for word in ("--ro-bind-try", path, path)]
 RUN = ["/run/systemd/resolve", "/run/current-system", "/run/opengl-driver"]
 
 
@@ -221,6 +226,45 @@ def test_folders_that_may_be_read_are_shown_over_what_hides_them(tmp_path: Path)
     assert command[at - 1 : at + 2] == ["--ro-bind", str(handed), str(handed)]
     assert command.index(str(state)) < at
     assert command[command.index("--chdir") + 1] == f"{work}/sub"
+
+
+EMPTY = {"/dev", "/dev/pts", "/dev/shm", "/tmp", "/var/tmp", "/run", "/var/run"}
+DEVICES = {
+    f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts/ptmx", "console")
+}
+LIST_WRITABLE = r"""
+while read -r _ _ _ _ point options _; do
+  case $point,$options, in
+    *,ro,*) ;;
+    /proc*|/sys*|/dev*|$2) find "$point" -xdev -regex '/proc/[0-9]+' -prune -o -path "$1/*" -prune -o ! -type l -writable -print ;;
+  esac
+done < /proc/self/mountinfo
+"""
+
+
+@proves("8.exec.21", "Of any user, root included, a sandboxed command can write its workspace and empty folders only")
+@pytest.mark.parametrize("user", [os.geteuid(), os.geteuid() or 65534])
+@pytest.mark.parametrize("workspace", ["", "/"])
+def test_all_that_a_command_can_write_is_its_workspace_empty_folders_and_a_few_devices(
+    user: int, workspace: str
+) -> None:
+    requires("bubblewrap")
+    found = find_sandbox()
+    assert found is not None
+    with TemporaryDirectory(dir="/var/tmp", prefix="fledge-sandbox-") as folder:
+        os.chown(folder, user, -1)
+        place_of = workspace or folder
+        plan = plan_mounts(
+            Path(place_of), protected_at(folder if workspace else "/nonexistent", unguarded=GUARDED_NAMES)
+        )
+        looked_at = "/proc*" if workspace else "*"
+        command = ["/bin/sh", "-c", LIST_WRITABLE, "sh", place_of, looked_at]
+        argv = bubblewrap(found.program, checked(command, plan.mounts), plan.mounts)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd="/", user=user)
+        assert done.stdout, done.stderr
+        writable = {path for path in done.stdout.splitlines() if path not in DEVICES}
+        assert writable - EMPTY - {place_of} == set()
+        assert workspace or folder in writable
 
 
 # ---- what is guarded -------------------------------------------------------------------------------------------------

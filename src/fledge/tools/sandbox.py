@@ -26,6 +26,11 @@ Network = Literal["shared", "none"]
 
 # Sockets work on a read-only mount: those in here (of a container daemon, a bus, an agent) must not be seen.
 _EMPTIED: Final = ("/tmp", "/run", "/var/run", "/var/tmp")
+# The kernel's settings: most may be written by uid 0 even without capabilities, some by every user of a user namespace.
+_KERNEL: Final = (
+    *("/sys", "/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi"),
+    *("/proc/driver", "/proc/mtrr", "/proc/pressure"),
+)
 _KEPT_OF_RUN: Final = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
 SCAN_DEPTH: Final = 3
 SCAN_ENTRIES: Final = 5_000
@@ -81,6 +86,7 @@ def bubblewrap(
     # The root as a workspace lies below /dev and /proc, which are the sandbox's own.
     floor = "--bind" if Mount("/", "workspace") in ordered else "--ro-bind"
     arguments += [floor, "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    arguments += [word for path in _KERNEL for word in ("--ro-bind-try", path, path)]
     for mount in ordered:
         match mount.kind:
             case _ if mount.path == "/":
@@ -214,7 +220,7 @@ def _closed(place: str, protected: Protected) -> set[str]:
     folders in it that hold a protected path, and a workspace in which a link has a guarded name."""
     closed = {place} if any(os.path.islink(f"{place}/{name}") for name in GUARDED_NAMES) else set()
     home = os.path.realpath(protected.home) if protected.home else ""
-    if home and is_within(home, place):
+    if is_within(home, place) and os.path.isdir(home):
         closed.add(home)
         for name in (*HIDDEN_AT_HOME, *GUARDED_AT_HOME):
             closed.update(above for above in _between(home, os.path.realpath(f"{home}/{name}")) if os.path.isdir(above))
