@@ -5,11 +5,12 @@ this program can do (`docs/security.md`). This file does not know who may call i
 by the settings.
 """
 
+import asyncio
 import errno
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,8 +20,9 @@ from msgspec.structs import replace
 from fledge.core.protected import GUARDED_NAMES
 from fledge.errors import BadInput
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
-from fledge.tools.process import run
-from fledge.tools.sandbox import Sandbox, bubblewrap, checked, plan_mounts, stand_ins
+from fledge.tools.process import ProcessEnded, run
+from fledge.tools.sandbox import Sandbox, SandboxStatus, bubblewrap, checked, ended, plan_mounts
+from fledge.tools.set_aside import SetAside, WatchedPaths, settle_dead, watch
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _EROFS: Final = os.strerror(errno.EROFS)
@@ -57,8 +59,10 @@ def environment(base: Mapping[str, str], named: Collection[str] = ()) -> dict[st
 
 READ_ONLY: Final = (
     f"{', '.join(GUARDED_NAMES)} and start-up files are read-only: name the one that a command must write in"
-    " `writable`, and a person is asked first."
+    " `writable`, and a person is asked first. One that a command makes anew is set aside when it ends."
 )
+_ATTEMPTS: Final = 3
+"""How often a sandbox is tried whose mounts cannot be made: a file may vanish between the plan and its mount."""
 
 
 def exec_tool(sandbox: Sandbox | None = None) -> Tool:
@@ -89,22 +93,22 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
         if "\x00" in command:
             raise BadInput("command", "must not hold NUL")
         argv = [shutil.which("bash", path=DEFAULT_PATH) or "/bin/sh", "-c", command]
-        missing: list[str] = []
-        here = context.workspace / context.cwd
-        if sandbox is not None:
-            if writable and not context.approved:
-                raise BadInput("writable", "needs a person's approval, and no person was asked")
-            plan = plan_mounts(context.workspace, context.protected, context.readable, writable)
-            argv = bubblewrap(sandbox.program, checked(argv, plan.mounts), plan.mounts, sandbox.network, context.cwd)
-            here, missing = Path("/"), plan.missing
+        env = {"PATH": DEFAULT_PATH, **context.env}
+        moved: list[SetAside] = []
+        if writable and sandbox is not None and not context.approved:
+            raise BadInput("writable", "needs a person's approval, and no person was asked")
         try:
-            with stand_ins(missing):
-                ended = await run(argv, here, {"PATH": DEFAULT_PATH, **context.env}, timeout_seconds)
+            if sandbox is None:
+                over = await run(argv, context.workspace / context.cwd, env, timeout_seconds)
+            else:
+                over, moved = await _run_sandboxed(sandbox, argv, context, env, timeout_seconds, writable)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
-        hint = f"\n[{READ_ONLY}]" if sandbox is not None and ended.code and _EROFS in ended.output else ""
-        end = "" if not ended.output or ended.output.endswith("\n") else "\n"
-        return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}", is_error=ended.code != 0)
+        hint = f"\n[{READ_ONLY}]" if moved or (sandbox is not None and over.code and _EROFS in over.output) else ""
+        end = "" if not over.output or over.output.endswith("\n") else "\n"
+        notes = "".join(f"\n[{one.words}]" for one in moved)
+        is_error = over.code != 0 or bool(moved)
+        return ToolResult(f"{over.output}{end}[{over.said}]{notes}{hint}", is_error=is_error)
 
     return replace(exec_, commands=_command)
 
@@ -112,3 +116,40 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
 def _command(arguments: Mapping[str, Any]) -> str:
     """The command; empty if it wants to write read-only places: a person must approve that in any case."""
     return "" if arguments["writable"] else str(arguments["command"])
+
+
+async def _run_sandboxed(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    context: ToolContext,
+    env: Mapping[str, str],
+    timeout_s: float,
+    writable: Sequence[str],
+) -> tuple[ProcessEnded, list[SetAside]]:
+    """Run a command in the sandbox: how it ended, and what was set aside, for it and for commands of dead processes."""
+    moved = await asyncio.to_thread(settle_dead, sandbox.aside)
+    for attempt in range(1, _ATTEMPTS + 1):
+        plan = await asyncio.to_thread(plan_mounts, context.workspace, context.protected, context.readable, writable)
+        guarded = [mount.path for mount in plan.mounts if mount.kind == "guarded"]
+        watched = watch(sandbox.aside, context.workspace, plan.missing, guarded)
+        first: int | None = None
+        try:
+            status = SandboxStatus()
+            try:
+                inside = checked(argv, plan.mounts)
+                words = bubblewrap(sandbox.program, inside, plan.mounts, sandbox.network, context.cwd, status.fd)
+                over = await run(words, Path("/"), env, timeout_s, passed=(status.fd,))
+                was_made = over.code != 1 or status.has_exit_code
+            finally:
+                first = status.close()
+        finally:
+            # The thread goes on if the call is cancelled.
+            moved += await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(_settled, first, watched)))
+        if was_made or attempt == _ATTEMPTS:
+            break
+    return over, moved
+
+
+def _settled(first: int | None, watched: WatchedPaths) -> list[SetAside]:
+    ended(first)
+    return watched.settle()
