@@ -490,10 +490,14 @@ class ConfiguredProfiles:
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """The rule that covers a command, else the rule that *always* would add. Rules are read each time, so that a
         revoked rule has no effect. A rule that cannot be read is not applied."""
-        held = read_rules(self.user)
+        own = self._config.tools.exec.any_paths
+        held = read_rules(self.user, own)
         for broken in held.broken:
             log.warning("%s", broken)
-        return covering(held.rules, asker, command) or offer(command, asker)
+        for rule in held.rules:
+            if not rule.counts:
+                log.warning("the rule %s, `%s`, does not count any more: fledge permissions", rule.id, rule.shown)
+        return covering(held.rules, asker, command, own) or offer(command, asker, own)
 
     def _brief(self, session: Session, run: Run, spec: Spec, makes_files: bool) -> Brief:
         return Brief(
