@@ -269,7 +269,7 @@ def test_all_that_a_command_can_write_is_its_workspace_empty_folders_and_a_few_d
         os.chown(folder, user, -1)
         place_of = workspace or folder
         plan = plan_mounts(
-            Path(place_of), protected_at(folder if workspace else "/nonexistent", unguarded=GUARDED_NAMES)
+            Path(place_of), protected_at(folder if workspace else f"{folder}/none", unguarded=GUARDED_NAMES)
         )
         looked_at = "/proc*" if workspace else "*"
         command = ["/bin/sh", "-c", LIST_WRITABLE, "sh", place_of, looked_at]
