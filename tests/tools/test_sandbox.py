@@ -510,7 +510,7 @@ def test_what_a_command_made_before_its_process_was_killed_is_set_aside_by_the_n
         assert (ws / ".envrc").exists()
         process.send_signal(signal.SIGKILL)
     os.close(opened)
-    told = error(execute, context, command="ls -A")
+    told = text(execute, context, command="ls -A")
     assert f"[{ws}/.envrc appeared while a sandboxed command ran, and was set aside: " in told
     assert f"[{ws}/.git appeared while a sandboxed command ran, and was set aside: " in told
     assert [entry.name for entry in ws.iterdir()] == ["gate"]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 from msgspec.structs import replace
 
-from fledge.core.protected import GUARDED_NAMES
+from fledge.core.protected import GUARDED_NAMES, is_within
 from fledge.errors import BadInput
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
 from fledge.tools.process import ProcessEnded, run
@@ -94,6 +94,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
             raise BadInput("command", "must not hold NUL")
         argv = [shutil.which("bash", path=DEFAULT_PATH) or "/bin/sh", "-c", command]
         env = {"PATH": DEFAULT_PATH, **context.env}
+        earlier: list[SetAside] = []
         moved: list[SetAside] = []
         if writable and sandbox is not None and not context.approved:
             raise BadInput("writable", "needs a person's approval, and no person was asked")
@@ -101,12 +102,13 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
             if sandbox is None:
                 over = await run(argv, context.workspace / context.cwd, env, timeout_seconds)
             else:
+                earlier = await asyncio.to_thread(_settle_earlier, sandbox.aside, context.workspace)
                 over, moved = await _run_sandboxed(sandbox, argv, context, env, timeout_seconds, writable)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
         hint = f"\n[{READ_ONLY}]" if moved or (sandbox is not None and over.code and _EROFS in over.output) else ""
         end = "" if not over.output or over.output.endswith("\n") else "\n"
-        notes = "".join(f"\n[{one.words}]" for one in moved)
+        notes = "".join(f"\n[{one.words}]" for one in (*earlier, *moved))
         is_error = over.code != 0 or bool(moved)
         return ToolResult(f"{over.output}{end}[{over.said}]{notes}{hint}", is_error=is_error)
 
@@ -126,8 +128,8 @@ async def _run_sandboxed(
     timeout_s: float,
     writable: Sequence[str],
 ) -> tuple[ProcessEnded, list[SetAside]]:
-    """Run a command in the sandbox: how it ended, and what was set aside, for it and for commands of dead processes."""
-    moved = await asyncio.to_thread(settle_dead, sandbox.aside)
+    """Run a command in the sandbox: how it ended, and what it made and was set aside."""
+    moved: list[SetAside] = []
     for attempt in range(1, _ATTEMPTS + 1):
         plan = await asyncio.to_thread(plan_mounts, context.workspace, context.protected, context.readable, writable)
         guarded = [mount.path for mount in plan.mounts if mount.kind == "guarded"]
@@ -148,6 +150,12 @@ async def _run_sandboxed(
         if was_made or attempt == _ATTEMPTS:
             break
     return over, moved
+
+
+def _settle_earlier(aside: Path, workspace: Path) -> list[SetAside]:
+    """Settle the commands of processes that died; answers what was set aside in this workspace."""
+    place = os.path.realpath(workspace)
+    return [one for one in settle_dead(aside) if is_within(one.path, place)]
 
 
 def _settled(first: int | None, watched: WatchedPaths) -> list[SetAside]:
