@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,7 +29,7 @@ class Requirement(NamedTuple):
 
 REQUIREMENTS = {
     "bubblewrap": Requirement(
-        lambda: find_sandbox() is not None,
+        lambda: find_sandbox(Path()) is not None,
         "apt-get install bubblewrap (it needs user namespaces)",
     ),
     "postgresql": Requirement(lambda: binaries() is not None, "apt-get install postgresql"),

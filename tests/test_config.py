@@ -115,6 +115,7 @@ DEFAULTS: dict[str, object] = {
     "tools.exec.approval": None,
     "tools.exec.env": (),
     "tools.unguarded": (),
+    "tools.exec.anyPaths": (),
     "tools.subagents.tools.allow": None,
     "tools.subagents.tools.alsoAllow": (),
     "tools.subagents.tools.deny": (),

@@ -16,7 +16,7 @@ from tests.statements import proves
 
 
 def rule(words: str = "make test", at: float = 1.0) -> Permission:
-    return permission(Offer(tuple(words.split()), "/home/me/project", "main"), at, "me")
+    return permission(Offer(tuple(words.split()), "/home/me/project", "main", paths=False), at, "me")
 
 
 def file_of(user: Path, kept: Permission) -> Path:
@@ -46,6 +46,20 @@ def test_a_rule_is_revoked_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     assert revoke(tmp_path, made[7].id[:11]) == made[7]
     assert len(read_rules(tmp_path).rules) == 39
     forget(tmp_path, made[7])
+
+
+@proves("8.permissions.12")
+def test_a_rule_of_an_earlier_fledge_with_free_paths_is_listed_without_effect_and_can_be_revoked(
+    tmp_path: Path,
+) -> None:
+    old = permission(Offer(("git", "checkout", "--"), "/home/me/project", "main"), 1.0, "me")
+    fields = ("id", "words", "folder", "agent", "children", "made_at", "made_by")
+    write_private(file_of(tmp_path, old), msgspec.json.encode({name: getattr(old, name) for name in fields}).decode())
+    assert read_rules(tmp_path) == PermissionRules((replace(old, counts=False),))
+    assert read_rules(tmp_path, ("git checkout --",)) == PermissionRules((old,))
+    assert keep(tmp_path, rule())
+    assert revoke(tmp_path, old.id) == replace(old, counts=False)
+    assert read_rules(tmp_path) == PermissionRules((rule(),))
 
 
 def link_to(user: Path, kept: Permission) -> None:
@@ -94,7 +108,7 @@ def move_folder(user: Path, kept: Permission) -> None:
         (write(b"\xff\xfe"), "must be a rule in JSON"),
         (write(b"[" * 100_000), "must be a rule in JSON"),
         (write(b'{"id":"' + b"a" * MOST_BYTES), "must be a rule in JSON"),
-        (edit(b'"make","test"', b'"bash"'), "must be a rule as fledge wrote it"),
+        (edit(b'"paths":false', b'"paths":true'), "must be a rule as fledge wrote it"),
         (edit(b'"make","test"', b'"make"'), "must be a rule as fledge wrote it"),
         (edit(b"/home/me/project", b"/home/me"), "must be a rule as fledge wrote it"),
         (edit(b'"children":false', b'"children":true'), "must be a rule as fledge wrote it"),

@@ -93,26 +93,26 @@ async def allow(fl: fledge.Fledge, command: str, **ticked: bool) -> fledge.Permi
 @proves("8.permissions.6", "What a rule allowed is recorded with the rule's id")
 def test_a_command_that_was_allowed_for_good_runs_unasked_until_the_rule_is_revoked(folder: Folder) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        question = await asked(fl, "echo hi x/y")
-        assert (question.always, question.for_subagents) == ("echo hi", False)
+        question = await asked(fl, "cat x/y")
+        assert (question.always, question.for_subagents) == ("cat …", False)
         rule = await fl.approve(question.id, by="me", digest=question.digest, always=True)
         assert rule is not None
         here = str(folder.place.folder)
-        assert (rule.words, rule.folder, rule.agent, rule.children) == (("echo", "hi"), here, "main", False)
+        assert (rule.words, rule.folder, rule.agent, rule.children) == (("cat",), here, "main", False)
         assert (rule.made_by, rule.made_at, await fl.permissions()) == ("me", folder.place.now, [rule])
         await fl.session("main").settled()
-        for command in ("echo hi", "echo hi x/y a/b"):
+        for command in ("cat x/y", "cat x/y a/b"):
             reply = await say(fl, command)
-            assert reply.text.startswith(f"heard: {command.removeprefix('echo ')}\n[exit code 0")
+            assert reply.text.startswith("heard: cat: x/y: No such file or directory\n")
         by_rule, other, by_me = await fl.approvals(decided=True)
         assert [(one.state, one.answered_by, one.rule) for one in (by_rule, other, by_me)] == [
             ("started", "a rule", rule.id),
             ("started", "a rule", rule.id),
             ("started", "me", rule.id),
         ]
-        assert by_rule.arguments == '{"command":"echo hi x/y a/b"}'
+        assert by_rule.arguments == '{"command":"cat x/y a/b"}'
         assert await fl.revoke_permission(rule.id[:4]) == rule
-        assert (await asked(fl, "echo hi")).always == "echo hi"
+        assert (await asked(fl, "cat x/y a/b")).always == "cat …"
         assert await fl.permissions() == []
 
     folder.act(body)
@@ -123,6 +123,7 @@ def test_a_command_that_was_allowed_for_good_runs_unasked_until_the_rule_is_revo
     "command",
     [
         "echo hi there",
+        "echo hi a/b",
         "echo",
         "echo hi; echo",
         "echo hi $(echo)",
@@ -138,6 +139,40 @@ def test_a_command_that_only_looks_like_the_rule_asks(folder: Folder, command: s
         await asked(fl, command)
 
     folder.act(body)
+
+
+def test_a_rule_for_a_command_that_destroys_covers_no_other_files(folder: Folder) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        question = await asked(fl, "git checkout -- src/tmp.py")
+        assert question.always == "git checkout -- src/tmp.py"
+        await fl.approve(question.id, always=True)
+        await fl.session("main").settled()
+        assert (await say(fl, "git checkout -- src/tmp.py")).status != "pending"
+        await asked(fl, "git checkout -- thesis/")
+
+    folder.act(body)
+
+
+@proves("8.permissions.11")
+def test_a_setting_adds_commands_whose_rules_hold_for_any_paths(folder: Folder) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        question = await asked(fl, "echo hi x/y")
+        assert question.always == "echo hi …"
+        await fl.approve(question.id, always=True)
+        await fl.session("main").settled()
+        assert (await say(fl, "echo hi a/b c/d")).text.startswith("heard: hi a/b c/d\n")
+        (rule,) = await fl.permissions()
+        await fl.revoke_permission(rule.id)
+        await asked(fl, "echo hi e/f")
+
+    async def without(fl: fledge.Fledge) -> None:
+        (question,) = await fl.approvals()
+        with pytest.raises(fledge.Refused, match="no rule can be made of this call"):
+            await fl.approve(question.id, always=True)
+        assert await fl.approvals() == [question]
+
+    folder.act(body, config=SETTINGS | {"tools": {"exec": {"anyPaths": ["echo hi"]}}})
+    folder.act(without)
 
 
 @proves("8.permissions.4")
@@ -197,7 +232,7 @@ def test_a_rule_gives_no_tool_and_opens_no_protected_file(folder: Folder) -> Non
     folder.act(use_it, config=SETTINGS | {"tools": {"deny": ["exec"]}})
 
 
-@pytest.mark.parametrize("command", ["launch", "echo hi && echo", "bash -c x", "./run x", "rm x"])
+@pytest.mark.parametrize("command", ["launch", "echo hi && echo", "bash -c 'x'", "./run x", "rm *"])
 def test_always_is_refused_where_no_rule_can_be_made_and_the_question_stays(folder: Folder, command: str) -> None:
     async def body(fl: fledge.Fledge) -> None:
         question = await asked(fl, command)

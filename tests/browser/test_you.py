@@ -118,7 +118,7 @@ def test_always_shows_the_rule_before_it_is_made_and_it_can_be_revoked(browser: 
         look(person)
         card = card_of(person, "git status docs/a.md")
         card.get_by_role("button", name="Always …").click()
-        expect(card.locator(".askmore")).to_contain_text("commands that begin with git status")
+        expect(card.locator(".askmore")).to_contain_text("main runs git status … in")
         expect(card.locator(".askmore")).to_contain_text(str(desk.server.state.parent))
         card.get_by_label("subagents that run as main, too").check()
         assert desk.call("permissions.list") == []
@@ -128,7 +128,7 @@ def test_always_shows_the_rule_before_it_is_made_and_it_can_be_revoked(browser: 
         assert (rule["words"], rule["children"]) == (["git", "status"], True)
         listed = person.see(".rules li", "git status …")
         expect(listed).to_contain_text("main and its subagents")
-        listed.get_by_role("button", name="Revoke git status").click()
+        listed.get_by_role("button", name="Revoke git status …").click()
         person.see(".rules li", "Nothing yet.")
         assert desk.call("permissions.list") == []
         desk.ask("write", path="a.txt", content="a")

@@ -195,6 +195,15 @@ def test_doctor_asks_the_provider_whether_it_can_be_reached_and_what_time_it_is(
     assert found["key"].state == "ok"
 
 
+def test_doctor_tells_of_what_commands_made_and_only_a_person_may_allow(tmp_path: Path) -> None:
+    state, kept = tmp_path / "state", tmp_path / "state" / "set-aside" / "0123"
+    kept.mkdir(parents=True)
+    (kept / ".envrc").touch()
+    findings = {one.name: one for one in asyncio.run(doctor.examine(tmp_path, state, {}, "own/model"))}
+    assert findings["set aside"].state == "warn"
+    assert findings["set aside"].words == f"1 command made files that only you may allow: see {state}/set-aside"
+
+
 def test_doctor_finds_a_store_it_cannot_open_and_a_folder_others_can_enter(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o755)

@@ -366,7 +366,7 @@ def test_a_spawn_of_a_runtime_is_refused_where_a_sandbox_is_demanded(ask: Asks, 
         spawned(ask, "Say hello", chat, runtime="foreign", sandbox="require")
     box = SessionFacts("main", boxed=True)
     server.do(server.desk.fl.engine.commit(lambda c: c.tx.sessions.open(f"{chat}-boxed", "named", None, 0, box, 1.0)))
-    if find_sandbox() is None:
+    if find_sandbox(Path()) is None:
         words = "it was spawned to run in a sandbox, but bubblewrap does not work here"
     else:
         words = f"{chat}-boxed is sandboxed .agents.defaults.sandbox.mode., but runtime foreign runs outside any"

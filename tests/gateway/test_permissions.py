@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import fledge
+from fledge.config.permissions import keep
+from fledge.core.permission import Offer, permission
 from fledge.testing import ScriptedModel
 from tests.api.test_permissions import SETTINGS, runs
 from tests.gateway.serving import Asks, OverHttp, Server, serving
@@ -70,13 +72,29 @@ def test_a_line_of_a_chat_allows_for_good_denies_with_words_and_revokes(server: 
     assert line("/permissions") == granted
     ask.call("reply", session="main", run=reply["runId"], timeoutMs=30_000)
     assert line(f"/permissions revoke {rule['id'][:8]}") == f"asks again: {granted}"
-    reply = say(ask, "rm -r build")
+    reply = say(ask, "rm -r build/*")
     (question,) = ask.call("approvals.list")
     assert question["always"] == ""
     assert "no rule can be made of this call" in line("/allow always")
     assert line(f"/deny {question['id'][:8]} use make clean") == "denied: exec for agent:main:main"
     told = ask.call("reply", session="main", run=reply["runId"], timeoutMs=30_000)["text"]
     assert told.endswith("it was not run.\nThe person's words: use make clean")
+
+
+@proves("8.permissions.12")
+def test_a_rule_that_does_not_count_any_more_says_so_in_the_list_and_covers_nothing(
+    server: Server, tmp_path: Path
+) -> None:
+    old = permission(Offer(("echo", "hi"), str(tmp_path), "main"), 1.0, "me")
+    keep(tmp_path / "user", old)
+    ask = OverHttp(server)
+    listed = ask.call("slash.run", line="/permissions")["text"]
+    assert listed.startswith(
+        f"{old.id[:8]}  `echo hi …`  by main in {tmp_path}, allowed by me; it does not count any more"
+    )
+    assert say(ask, "echo hi")["status"] == "pending"
+    assert ask.call("permissions.revoke", id=old.id)["counts"] is False
+    assert ask.call("permissions.list") == []
 
 
 def test_a_subagent_of_whose_calls_some_ran_by_a_rule_says_so(server: Server) -> None:

@@ -16,6 +16,7 @@ from fledge.api.values import Question
 from fledge.core.keys import main_key
 from fledge.models.base import Call, Request
 from fledge.models.scripted import Answer, ScriptedModel, use
+from fledge.tools.set_aside import watch
 from tests.left_out import requires
 from tests.runtime.desk import said
 from tests.statements import proves
@@ -35,11 +36,13 @@ class Place:
         self.home.mkdir()
         self.env = {"HOME": str(self.home), "PATH": os.environ["PATH"]}
         self.questions: list[Question] = []
+        self.opened = 0
 
     def open(self, model: ScriptedModel, config: dict[str, Any], workspace: Path | None = None) -> fledge.Fledge:
         self.work.mkdir(exist_ok=True)
         self.states.mkdir(parents=True, exist_ok=True)
-        state = self.states / f"state-{len(list(self.states.iterdir()))}"
+        state = self.states / f"state-{self.opened}"
+        self.opened += 1
         return fledge.open(state, model=model, workspace=workspace or self.work, config=config, env=self.env)
 
     def results(
@@ -229,6 +232,28 @@ def test_what_a_sandboxed_command_of_the_model_plants_is_not_run_by_the_persons_
     subprocess.run(["git", "status"], cwd=here.work, env=here.env, check=True, capture_output=True)
     subprocess.run(["git", "checkout", "-q", "-b", "other"], cwd=here.work, env=here.env, check=True)
     assert not (here.home / "mark").exists()
+
+
+@real
+@proves("8.exec.22")
+def test_a_repository_that_a_command_makes_is_set_aside_in_the_state_folder_and_the_model_is_told(here: Place) -> None:
+    (told,) = here.results(use("exec", command="git init -q . && ls -A"), config={"agents": {}})
+    (kept,) = here.states.glob("*/set-aside/*/.git")
+    assert told.startswith(".git\n[exit code 0; ")
+    assert f"[{here.work}/.git appeared while a sandboxed command ran, and was set aside: {kept}]" in told
+    assert list(here.work.iterdir()) == []
+
+
+@proves("8.exec.22")
+def test_what_a_command_made_before_its_process_was_killed_is_set_aside_at_the_next_start(here: Place) -> None:
+    here.work.mkdir()
+    state = here.states / "state-0"
+    watched = watch(state / "set-aside", here.work, [f"{here.work}/.envrc"], [])
+    (here.work / ".envrc").write_text("evil")
+    os.close(watched.held)  # as the end of its process does
+    here.results(config={"agents": {}})
+    assert list(here.work.iterdir()) == []
+    assert (watched.file.with_suffix("") / ".envrc").read_text() == "evil"
 
 
 @real

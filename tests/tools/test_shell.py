@@ -32,10 +32,10 @@ def context(tmp_path: Path) -> ToolContext:
 
 
 @pytest.fixture(scope="module")
-def sandboxed() -> Tool:
+def sandboxed(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """The tool in a real sandbox."""
     requires("bubblewrap")
-    return exec_tool(find_sandbox())
+    return exec_tool(find_sandbox(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture(params=["plain", "sandboxed"])
@@ -353,7 +353,7 @@ def test_secrets_stay_out_of_the_environment(name: str, value: str, kept: bool) 
 def test_the_tool_runs_through_the_sandbox_it_was_given(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "walls").write_text('#!/bin/sh\nfor last; do :; done\necho "walls: $1 $last"\n')
     (tmp_path / "walls").chmod(0o755)
-    execute = exec_tool(Sandbox(program=str(tmp_path / "walls")))
+    execute = exec_tool(Sandbox(program=str(tmp_path / "walls"), aside=tmp_path / "aside"))
     assert text(execute, context, command="echo x").startswith("walls: --die-with-parent echo x\n")
     assert "not sandboxed" in PLAIN.description
     assert "can change only the workspace" in execute.description

@@ -34,7 +34,7 @@ from fledge.core.access import tool_name
 from fledge.core.images import ImageEntry
 from fledge.core.keys import parse_key
 from fledge.core.params import as_written
-from fledge.core.permission import Permission, permission
+from fledge.core.permission import Permission, counts, permission
 from fledge.core.route import Address, check_address, origin_of
 from fledge.errors import BadInput, FledgeError, Refused, check_text
 from fledge.ids import Ids
@@ -104,7 +104,7 @@ MOST_WORDS: Final = 4000
 """The most characters of the reason that goes with a denial."""
 NO_RULE: Final = (
     "always: no rule can be made of this call. A rule is for one simple command of `exec`, without operators, quotes,"
-    " substitutions or redirections, of a program that does not run others; allow it once"
+    " substitutions or redirections, of a program by its name; allow it once"
 )
 
 Approver = Callable[[Question], bool | Awaitable[bool | None] | None]
@@ -677,9 +677,9 @@ class Fledge:
     ) -> Permission | None:
         """Allow a tool call that waits for a person. Raises `Refused` if it was already answered.
 
-        With `digest`, allow it only if it is still the call that was shown. With `always`, commands that begin with the
-        words in `question.always` no longer ask: for this agent, in this folder, and for subagents if `children` is set
-        or a subagent asked. Returns the stored rule; raises `Refused` if no rule can be made of this call.
+        With `digest`, allow it only if it is still the call that was shown. With `always`, the commands in
+        `question.always` no longer ask: for this agent, in this folder, and for subagents if `children` is set or a
+        subagent asked. Returns the stored rule; raises `Refused` if no rule can be made of this call.
 
         >>> for question in await fl.approvals():
         ...     rule = await fl.approve(question.id, by="me", digest=question.digest, always=bool(question.always))
@@ -691,7 +691,7 @@ class Fledge:
             return None
         now, user = self.engine.clock.now(), self._parts.profiles.user
         asked = await self.engine.store.read(lambda tx: steps.open_question(tx, question_id, now, digest))
-        if asked.offer is None:
+        if asked.offer is None or not counts(asked.offer, self._parts.config.tools.exec.any_paths):
             raise Refused("forbidden", NO_RULE)
         rule = permission(replace(asked.offer, children=asked.offer.children or children), now, by)
         is_new = keep(user, rule)
@@ -717,12 +717,13 @@ class Fledge:
     async def permissions(self) -> list[Permission]:
         """List the rules by which commands run without asking, of all folders and agents, oldest first.
 
-        Raises `BadInput`, which names the file, if a rule file cannot be read; such a rule is not applied.
+        Raises `BadInput`, which names the file, if a rule file cannot be read; such a rule is not applied. Neither is
+        one whose `counts` is False: an earlier fledge made it, and covered more by it than fledge does today.
 
         >>> await fl.permissions()
         []
         """
-        return list(sound_rules(self._parts.profiles.user))
+        return list(sound_rules(self._parts.profiles.user, self._parts.config.tools.exec.any_paths))
 
     async def revoke_permission(self, rule_id: str) -> Permission:
         """Remove a rule, given its id or the beginning of its id; its commands ask again from then on. Raises
@@ -733,7 +734,7 @@ class Fledge:
         """
         if not isinstance(rule_id, str) or not rule_id.strip():
             raise BadInput("rule_id", "must be the id of a rule, or its beginning", rule_id)
-        return revoke(self._parts.profiles.user, rule_id.strip())
+        return revoke(self._parts.profiles.user, rule_id.strip(), self._parts.config.tools.exec.any_paths)
 
     async def plans(self) -> list[Plan]:
         """List the plans that wait for approval, oldest first.

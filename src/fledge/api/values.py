@@ -230,7 +230,8 @@ class Question(NamedValue):
     asked_at: Instant
     expires_at: Instant
     always: str = ""
-    """The beginning of the commands that `fl.approve(id, always=True)` would allow; empty if no rule can be made."""
+    """The commands that `fl.approve(id, always=True)` would allow: this one, or, with `…` at the end, those with any
+    paths of the folder there; empty if no rule can be made."""
     for_subagents: bool = False
     """True if a subagent asks; a rule then covers subagents of its agent too."""
     state: Literal["waiting", "allowed", "denied", "expired", "void", "started"] = "waiting"

@@ -384,7 +384,7 @@ def question(tx: Tx, approval: Approval) -> Question:
         digest=approval.digest,
         asked_at=approval.asked_at,
         expires_at=approval.expires_at,
-        always="" if approval.offer is None else " ".join(approval.offer.words),
+        always="" if approval.offer is None else approval.offer.shown,
         for_subagents=approval.offer is not None and approval.offer.children,
         state=approval.state,
         answered_by=approval.answered_by,

@@ -41,6 +41,7 @@ from fledge.store.addresses import open_server, shown
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.sandbox import find_sandbox
+from fledge.tools.set_aside import FOLDER, kept_in
 
 PATIENCE_S = 5.0
 SKEW_S = 300.0
@@ -111,6 +112,10 @@ async def examine(
     findings += _import_folders(folder, env)
     keep_out([str(folder)])
     findings.append(await asyncio.to_thread(_sandbox))
+    if kept := kept_in(state / FOLDER):
+        commands = "1 command" if len(kept) == 1 else f"{len(kept)} commands"
+        words = f"{commands} made files that only you may allow: see {state / FOLDER}"
+        findings.append(Finding("set aside", "warn", words, "move back what you want, and remove the rest"))
     return findings
 
 
@@ -361,7 +366,7 @@ def _places(state: Path) -> Iterable[Finding]:
 
 
 def _sandbox() -> Finding:
-    if find_sandbox() is not None:
+    if find_sandbox(Path()) is not None:
         return Finding("sandbox", "ok", "bubblewrap works: exec runs inside it")
     words = "bubblewrap does not work here: exec asks a person before each call"
     return Finding("sandbox", "warn", words, "install bubblewrap and allow user namespaces")

@@ -337,7 +337,8 @@ def permission(rule: Permission) -> str:
     """A rule: its id, the words it covers, its agent and folder, and the person who made it."""
     whom = f"{rule.agent}{' and its subagents' if rule.children else ''}"
     by = one_line(rule.made_by, LABEL_CHARS)
-    return f"{short_id(rule.id)}  `{' '.join(rule.words)}`  by {whom} in {rule.folder}, allowed by {by}"
+    old = "" if rule.counts else "; it does not count any more, because any paths could follow: revoke it"
+    return f"{short_id(rule.id)}  `{rule.shown}`  by {whom} in {rule.folder}, allowed by {by}{old}"
 
 
 def plan(waits: Plan) -> str:

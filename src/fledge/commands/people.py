@@ -52,8 +52,8 @@ class Approved(NamedValue):
 
 @method("approvals.approve")
 async def approvals_approve(gateway: GatewayState, params: Approve) -> Approved:
-    """Approve a tool call, if it is still the one that was shown (`digest`). With `always`, commands that begin with
-    the words in the question's `always` run without a question from now on."""
+    """Approve a tool call, if it is still the one that was shown (`digest`). With `always`, the
+    commands in the question's `always` run without a question from now on."""
     rule = await gateway.fl.approve(
         params.id,
         by=gateway.signed(params.by),

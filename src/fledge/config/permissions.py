@@ -6,15 +6,17 @@ means.
 """
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.confine import FOLDER_FLAGS, read_plain
 from fledge.core.keys import is_called
-from fledge.core.permission import Permission, is_sound
+from fledge.core.permission import Permission, counts, is_sound
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.plain_file import kept_open, write_private
 
@@ -30,13 +32,14 @@ class PermissionRules(Struct, frozen=True):
     """The rules in the user's folder, and the errors of files that do not count."""
 
     rules: tuple[Permission, ...] = ()
-    """The oldest first."""
+    """The oldest first. Those that fledge would not make today are marked: they have no effect."""
     broken: tuple[BadInput, ...] = ()
     """The errors of files that do not count."""
 
 
-def read_rules(user: Path) -> PermissionRules:
-    """The rules that count. A file that is no rule, is a link, or could have been written by another user does not."""
+def read_rules(user: Path, own: Collection[str] = ()) -> PermissionRules:
+    """The rules that count. A file that is no rule, is a link, or could have been written by another user does not.
+    `own`: commands for which the settings allow any paths."""
     found: list[Permission] = []
     broken: list[BadInput] = []
     place = user / FOLDER
@@ -46,7 +49,8 @@ def read_rules(user: Path) -> PermissionRules:
             names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDING) and not name.startswith("."))
             for name in names[:MOST_RULES]:
                 try:
-                    found.append(_read(folder, name))
+                    rule = _read(folder, name)
+                    found.append(replace(rule, counts=counts(rule, own)))
                 except (OSError, ValueError) as error:
                     broken.append(BadInput(str(place / name), f"{error}; it does not count: remove it"))
             if len(names) > MOST_RULES:
@@ -60,9 +64,9 @@ def read_rules(user: Path) -> PermissionRules:
     return PermissionRules(tuple(sorted(found, key=lambda rule: (rule.made_at, rule.id))), tuple(broken))
 
 
-def sound_rules(user: Path) -> tuple[Permission, ...]:
-    """The rules that count. Refused: a folder with a file that does not count."""
-    held = read_rules(user)
+def sound_rules(user: Path, own: Collection[str] = ()) -> tuple[Permission, ...]:
+    """The rules. Refused: a folder with a file that is no rule."""
+    held = read_rules(user, own)
     if held.broken:
         raise held.broken[0]
     return held.rules
@@ -82,9 +86,9 @@ def keep(user: Path, rule: Permission) -> bool:
     return True
 
 
-def revoke(user: Path, word: str) -> Permission:
+def revoke(user: Path, word: str, own: Collection[str] = ()) -> Permission:
     """Remove the rule whose id begins with this word. NotFound: no rule matches, or several do."""
-    found = [rule for rule in read_rules(user).rules if is_called(rule.id, word)]
+    found = [rule for rule in read_rules(user, own).rules if is_called(rule.id, word)]
     if len(found) != 1:
         why = f"{len(found)} rules are" if found else "no rule is"
         raise NotFound(f"{why} named {word[:80]!r}: `fledge permissions` lists them")

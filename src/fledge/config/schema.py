@@ -387,6 +387,10 @@ class SpawnTool(ToolRule):
 class ExecTool(ToolRule):
     """The block `tools.exec`."""
 
+    any_paths: Annotated[
+        TextList,
+        _means("commands, such as `just test`, whose rules hold for any paths at their end (docs/security.md)"),
+    ] = ()
     env: Annotated[
         TextList, _means("variables of the environment that commands may see besides the usual ones, by name")
     ] = ()

@@ -1,14 +1,14 @@
 """Permissions: rules, made by a person, by which a command runs without a question.
 
 A rule is about one *simple command*: plain words between single spaces, nothing that a shell would expand, join or
-redirect. It has the words that the person was shown, and only the files that follow them may be others. Programs that
-run what their arguments name, or whose harm is in those arguments, have no rules. Which program a name finds, and what
-a file holds, is not known here.
+redirect. It covers exactly the command that the person was shown. Only programs that read, and the tests of a project,
+have rules that leave the paths at the end free: their words, options included, must still be those that were shown.
+Which program a name finds, and what a file holds, is not known here.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from fledge.core.run import Instant
@@ -25,73 +25,62 @@ _PROGRAM: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 """A name that is looked up in PATH: no assignment, and no path to a file that an agent can write."""
 _FILE: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.,-]*(?:/[A-Za-z0-9_.,-]*)+(?:::[A-Za-z0-9_]+)*")
 """A relative path; behind it, what test runners name in a file (`tests/test_x.py::test_y`)."""
-_VERSION: Final = re.compile(r"[0-9.-]+$")
+_FIXED: Final = re.compile(r"[^@+].*")
+"""A word that may stand before free paths: `@file` and `+name` are options of some programs."""
+_NUMBER: Final = re.compile(r"-[0-9]+")
 
-NO_RULES: Final[Mapping[str, str]] = {
-    "runs a program that its arguments name": """
-        sh bash rbash dash ash zsh fish ksh mksh csh tcsh nu pwsh powershell cmd wsl busybox toybox
-        env sudo sudoedit doas su pkexec runuser setpriv chroot unshare nsenter bwrap firejail proot fakeroot
-        systemd-run systemd-nspawn machinectl docker podman nerdctl buildah lxc lxc-attach kubectl oc vagrant
-        nohup setsid nice renice ionice chrt taskset numactl timeout time stdbuf unbuffer script expect watch watchexec
-        entr xargs parallel find fd fdfind flock strace ltrace perf gdb lldb valgrind rr prlimit cpulimit
-        dbus-run-session at batch cron crontab ssh mosh tmux screen dtach xvfb-run direnv npx pnpx bunx uvx pipx
-        hyperfine open xdg-open start-stop-daemon
-    """,
-    "runs a program that is written in its arguments, or in a file that they name": """
-        python pythonw ipython pypy node nodejs deno bun tsx ts-node perl raku ruby irb php lua luajit rscript r julia
-        java jshell groovy scala kotlin tclsh wish osascript guile racket sbcl clisp emacs emacsclient vi vim view nvim
-        ex ed awk gawk mawk nawk sed gsed bc dc m4 sqlite psql mysql mongosh redis-cli ghci erl elixir iex swift
-    """,
-    "changes the shell itself, or is a word of its language": """
-        eval exec source command builtin coproc trap alias unalias export declare typeset local readonly set unset shopt
-        enable hash bind complete cd pushd popd read mapfile readarray printf let wait fg bg jobs disown exit return
-        logout if then elif else fi case esac for while until do done select function in
-    """,
-    "has its harm in the files and numbers that follow": """
-        rm rmdir unlink shred wipe srm mv cp ln dd tee install truncate fallocate mkfs mount umount chmod chown chgrp
-        chattr setfacl kill pkill killall skill shutdown reboot halt poweroff tar bsdtar unzip cpio rename patch
-    """,
-    "reaches other machines, or installs what comes from there": """
-        curl wget aria2c http https xh nc ncat netcat socat telnet ftp sftp scp rsync rclone mail sendmail gh glab aws
-        gcloud az terraform ansible pip pipenv conda mamba apt apt-get aptitude dnf yum pacman apk brew snap flatpak gem
-        cpan nix nix-shell nix-env helm
-    """,
+ANY: Final = "any option"
+_DIFF: Final = "-p --patch --stat --shortstat --numstat --name-only --name-status --no-color --word-diff -w --"
+_LOG: Final = (
+    f"{_DIFF} --oneline --graph --all --decorate --follow --reverse --first-parent --merges --no-merges -n --no-patch"
+    " --abbrev-commit --since= --until= --author= --grep= --format= --pretty= --date="
+)
+FREE_PATHS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("ls", "cat", "head", "tail", "wc", "stat", "du", "cmp", "diff", "grep"), ANY),
+    **dict.fromkeys(("nl", "md5sum", "sha1sum", "sha256sum"), ANY),
+    "rg": "-n -i -l -c -w -s -S -F -v -o -A -B -C --hidden --files --count --line-number --ignore-case --fixed-strings"
+    " --files-with-matches --word-regexp --no-heading",
+    "git status": "-s -b -sb --short --branch --long --porcelain --ignored -u -uno -uall --",
+    "git log": _LOG,
+    "git show": _LOG,
+    "git diff": f"{_DIFF} --cached --staged --merge-base --check --quiet --exit-code",
+    "git blame": "-w -C -M -e -s -l -L --date= --",
+    "pytest": "-q -qq -v -vv -vvv -x -s -l -k -m -n -ra -rA -rf --lf --ff --sw --last-failed --failed-first --exitfirst"
+    " --stepwise --tb= --maxfail= --durations= --no-header --collect-only --co",
+    "ruff check": "-q --quiet --no-fix --diff --statistics --select --select= --ignore= --output-format= --no-cache",
+    "ruff format --check": "-q --quiet --diff --no-cache",
+    "mypy": "-p -m --strict --pretty --show-error-codes --ignore-missing-imports --no-incremental --no-error-summary",
+    **dict.fromkeys(
+        ("cargo test", "cargo check"),
+        "-q --quiet -v --all --workspace --lib --bins --tests --all-targets --all-features --release --locked --offline"
+        " --no-run --no-fail-fast -p",
+    ),
+    "go test": "-v -race -short -failfast -run -run= -count= -timeout= -cover",
+    "go vet": "",
+    **dict.fromkeys(("npm test", "pnpm test", "yarn test"), "-s --silent --"),
 }
-"""Programs that have no rules, by the reason."""
-NO_RULES_FOR: Final[Mapping[str, str]] = {
-    "git": "bisect clone config difftool fetch filter-branch mergetool pull push remote submodule update-index",
-    "npm": "add ci create exec explore i init install it x",
-    "pnpm": "add create dlx exec i install",
-    "yarn": "add create dlx exec install",
-    "uv": "add pip run sync tool",
-    "poetry": "add install run shell",
-    "pdm": "add install run",
-    "hatch": "run shell",
-    "rye": "add run sync",
-    "bundle": "add exec install",
-    "composer": "exec global install require",
-    "go": "env generate get install run tool",
-    "cargo": "add install run",
-    "dotnet": "add exec run tool",
-    "mvn": "exec:exec exec:java",
-    "rustup": "run",
-    "nvm": "exec run",
-    "mise": "exec run x",
-    "asdf": "exec",
-}
-"""Subcommands of other programs that do one of these things, or change what the program runs."""
+"""Beginnings of commands whose rules leave the paths at the end free, with the options that may stand before those
+(`=`: with a value). They only read, or run the project's own tests. None of these options takes a path that is written
+to or run; with any other option, the rule is the whole command."""
 
 
 class Offer(Value, omit_defaults=True):
     """The rule that an *always* would make of a question, as the person is shown it."""
 
     words: tuple[str, ...]
-    """How a command must begin."""
+    """The words of the command, without the paths at its end if those are free."""
     folder: str
     """Where the command runs, by its real path."""
     agent: str
     children: bool = False
     """Subagents that run as this agent are covered, too."""
+    paths: bool = True
+    """Relative paths may follow the words."""
+
+    @property
+    def shown(self) -> str:
+        """The commands that it covers; `…` stands for paths in the folder."""
+        return shown(self.words, self.paths)
 
 
 class Permission(Value, kw_only=True):
@@ -103,7 +92,7 @@ class Permission(Value, kw_only=True):
 
     id: str
     words: tuple[str, ...]
-    """The beginning of the allowed commands; only paths inside the folder may follow."""
+    """The words of the allowed command."""
     folder: str
     """The folder in which the rule applies, as a real path."""
     agent: str
@@ -111,6 +100,15 @@ class Permission(Value, kw_only=True):
     """True if the rule also covers subagents of this agent."""
     made_at: Instant
     made_by: str
+    paths: bool = True
+    """Any paths inside the folder may follow the words; if False, the words are the whole command."""
+    counts: bool = True
+    """False if fledge makes no such rule any more: it has no effect."""
+
+    @property
+    def shown(self) -> str:
+        """The commands that it covers; `…` stands for paths in the folder."""
+        return shown(self.words, self.paths)
 
 
 class Asker(Value):
@@ -129,40 +127,49 @@ def words_of(command: str) -> tuple[str, ...]:
     return words if len(words) <= MOST_WORDS and _PROGRAM.fullmatch(words[0]) is not None else ()
 
 
-def rule_words(command: str) -> tuple[str, ...]:
-    """The words of the rule that covers this command; none if no rule may.
+def shown(words: tuple[str, ...], paths: bool) -> str:
+    """Commands with these words as a person reads them; `…` stands for any paths in the folder."""
+    return " ".join(words) + (" …" if paths else "")
 
-    They are its words up to the files at its end: options and subcommands are among them, so a rule grants no other.
-    """
+
+def leaves_paths_free(words: tuple[str, ...], own: Collection[str] = ()) -> bool:
+    """True if a rule with these words covers any paths behind them. `own`: commands that the settings add."""
+    if words and " ".join(words) in own:
+        return True
+    for count in range(min(len(words), 3), 0, -1):
+        options = FREE_PATHS.get(" ".join(words[:count]))
+        if options is not None:
+            return all(_is_harmless(word, options) for word in words[count:])
+    return False
+
+
+def rule_words(command: str, own: Collection[str] = ()) -> tuple[tuple[str, ...], bool]:
+    """The words of the rule for this command, none if it can have none; and whether paths may follow them."""
     words = words_of(command)
-    if not words or has_no_rules(words):
-        return ()
     count = len(words)
     while count > 1 and _is_file(words[count - 1]):
         count -= 1
-    return words[:count]
+    return (words[:count], True) if leaves_paths_free(words[:count], own) else (words, False)
 
 
-def has_no_rules(words: tuple[str, ...]) -> bool:
-    """True of a program, or a subcommand of it, of which no rule is made."""
-    name = _family(words[0])
-    return name in _NEVER or not _NEVER_FOR.get(name, frozenset()).isdisjoint(words[1:])
-
-
-def offer(command: str, asker: Asker) -> Offer | None:
+def offer(command: str, asker: Asker, own: Collection[str] = ()) -> Offer | None:
     """The rule that an *always* to this command would make; None if none can be made."""
-    words = rule_words(command)
+    words, paths = rule_words(command, own)
     if not words or not asker.folder.isprintable():  # no screen can show where such a rule holds
         return None
-    return Offer(words, asker.folder, asker.agent, asker.is_child)
+    return Offer(words, asker.folder, asker.agent, asker.is_child, paths)
 
 
-def covering(rules: Iterable[Permission], asker: Asker, command: str) -> Permission | None:
+def covering(rules: Iterable[Permission], asker: Asker, command: str, own: Collection[str] = ()) -> Permission | None:
     """The first rule that lets this asker run the command without a question; None: a person is asked."""
-    words = rule_words(command)
-    if not words:
-        return None
-    return next((rule for rule in rules if rule.words == words and _is_for(rule, asker)), None)
+    covered = {rule_words(command, own), (words_of(command), False)}
+    rules = (rule for rule in rules if rule.words and (rule.words, rule.paths) in covered)
+    return next((rule for rule in rules if counts(rule, own) and _is_for(rule, asker)), None)
+
+
+def counts(rule: Offer | Permission, own: Collection[str] = ()) -> bool:
+    """True of a rule that is made today: free paths follow only words that allow it."""
+    return not rule.paths or leaves_paths_free(rule.words, own)
 
 
 def permission(offer: Offer, at: Instant, by: str) -> Permission:
@@ -175,17 +182,20 @@ def permission(offer: Offer, at: Instant, by: str) -> Permission:
         children=offer.children,
         made_at=at,
         made_by=by,
+        paths=offer.paths,
     )
 
 
 def is_sound(rule: Permission) -> bool:
     """True of a rule as `permission` makes one; False of what only looks like one."""
-    is_offered = rule_words(" ".join(rule.words)) == rule.words and rule.folder.isprintable()
-    return is_offered and _rule_id(rule) == rule.id
+    is_simple = rule.words != () and words_of(" ".join(rule.words)) == rule.words
+    return is_simple and rule.folder.isprintable() and _rule_id(rule) == rule.id
 
 
 def _rule_id(rule: Offer | Permission) -> str:
-    parts = (rule.folder, rule.agent, str(rule.children), *rule.words)
+    # No word begins with "=". Ids of rules with free paths are older than rules without.
+    exact = () if rule.paths else ("=",)
+    parts = (rule.folder, rule.agent, str(rule.children), *exact, *rule.words)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -197,11 +207,9 @@ def _is_file(word: str) -> bool:
     return _FILE.fullmatch(word) is not None and ".." not in word.partition("::")[0].split("/")
 
 
-def _family(program: str) -> str:
-    """The name of a program without its version, letter case aside: `Python3.11` is python."""
-    name = program.casefold().removesuffix(".exe")
-    return _VERSION.sub("", name)
-
-
-_NEVER: Final = frozenset(_family(name) for names in NO_RULES.values() for name in names.split())
-_NEVER_FOR: Final = {program: frozenset(names.split()) for program, names in NO_RULES_FOR.items()}
+def _is_harmless(word: str, options: str) -> bool:
+    """True of a word that may stand before free paths."""
+    if not word.startswith("-"):
+        return _FIXED.fullmatch(word) is not None
+    name, equals, _ = word.partition("=")
+    return options == ANY or f"{name}{equals}" in options.split() or _NUMBER.fullmatch(word) is not None

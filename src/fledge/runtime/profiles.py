@@ -72,6 +72,7 @@ from fledge.runtime.profile import Profile
 from fledge.runtime.tool_choice import POSITIONS, Box, ToolChoice, position_of
 from fledge.store.base import OutboxPost, Session, Spec, Store, Wishes
 from fledge.store.entry_files import EntryFiles
+from fledge.tools import set_aside
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
@@ -184,6 +185,7 @@ class ConfiguredProfiles:
         self._files = ChildFiles(state, self.protected)
         self.remove, self.own_folder = self._files.remove, self._files.places.own_folder
         self.images = EntryFiles(state)
+        self._aside = state.absolute() / set_aside.FOLDER
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
@@ -192,7 +194,7 @@ class ConfiguredProfiles:
         if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in tools):
             searching = [hosted_search_tool()]
         usual = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching)
-        self.tool_choice = ToolChoice(config, usual, tools, given_agents or {})
+        self.tool_choice = ToolChoice(config, usual, tools, given_agents or {}, self._aside)
         self.functions_of = self.tool_choice.functions_of
         self._tools_of: Engine | None = None
         """The engine for which the session tools were made."""
@@ -507,10 +509,14 @@ class ConfiguredProfiles:
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """The rule that covers a command, else the rule that *always* would add. Rules are read each time, so that a
         revoked rule has no effect. A rule that cannot be read is not applied."""
-        held = read_rules(self.user)
+        own = self._config.tools.exec.any_paths
+        held = read_rules(self.user, own)
         for broken in held.broken:
             log.warning("%s", broken)
-        return covering(held.rules, asker, command) or offer(command, asker)
+        for rule in held.rules:
+            if not rule.counts:
+                log.warning("the rule %s, `%s`, does not count any more: fledge permissions", rule.id, rule.shown)
+        return covering(held.rules, asker, command, own) or offer(command, asker, own)
 
     def _brief(self, session: Session, run: Run, spec: Spec, makes_files: bool) -> Brief:
         return Brief(
@@ -566,8 +572,13 @@ class ConfiguredProfiles:
         return self._catalog.cost(answered, usage) if cost is None else cost
 
     async def use_store(self, store: Store) -> None:
-        """Use this store to sweep files of transcript entries, and sweep once, for a process that died."""
+        """Use this store to sweep files of transcript entries, and sweep once, for a process that died. What its
+        commands made at guarded paths is set aside."""
         self._store = store
+        try:
+            await asyncio.to_thread(set_aside.settle_dead, self._aside)
+        except OSError as error:
+            log.warning("what commands of a dead process made at guarded paths could not be set aside: %s", error)
         try:
             await self.sweep_files()
         except OSError as error:

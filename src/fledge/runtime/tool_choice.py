@@ -7,6 +7,7 @@ nothing and knows no model.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -115,13 +116,19 @@ def _is_same(one: Tool, other: Tool) -> bool:
 
 class ToolChoice:
     """The tools of all sessions. `usual`: built-in tools; `own`: functions of the program for all agents;
-    `given_agents`: agents that a program passed as values, each with its functions."""
+    `given_agents`: agents that a program passed as values, each with its functions; `aside`: the folder for what
+    commands make at guarded paths."""
 
     def __init__(
-        self, config: Config, usual: Sequence[Tool], own: Sequence[Tool], given_agents: Mapping[str, Iterable[Tool]]
+        self,
+        config: Config,
+        usual: Sequence[Tool],
+        own: Sequence[Tool],
+        given_agents: Mapping[str, Iterable[Tool]],
+        aside: Path,
     ) -> None:
-        self._config = config
-        self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
+        self._config, self._aside = config, aside
+        self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox(aside)}
         self._built_in = SESSION_TOOLS | {"exec"} | {tool_name(one.name) for one in usual}
         self._check_own(own)
         self._own_tools = (*usual, *own)
@@ -209,7 +216,7 @@ class ToolChoice:
     def _box_of(self, network: Network) -> Sandbox | None:
         """The sandbox with this network, probed when it is first needed."""
         if network not in self._boxes:
-            self._boxes[network] = find_sandbox(network=network) if self.has_sandbox else None
+            self._boxes[network] = find_sandbox(self._aside, network=network) if self.has_sandbox else None
         return self._boxes[network]
 
     def tools_of(self, agent_id: str) -> AgentTools:

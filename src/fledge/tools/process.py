@@ -51,16 +51,17 @@ async def run(
     given: bytes = b"",
     kept: "HeadTail | None" = None,
     heard: Callable[[bytes], None] | None = None,
+    passed: Sequence[int] = (),
 ) -> ProcessEnded:
     """Run a program to its end, or kill it and its whole group. Afterwards no process, zombie or descriptor is left.
 
     Its input is `given` and nothing else. Its output and errors are collected in `kept`; with `heard`, only its output
-    is, and its errors go to `heard` as they come. Only a process that made itself a new session survives; in a sandbox,
-    none does.
+    is, and its errors go to `heard` as they come. It inherits the descriptors in `passed`. Only a process that made
+    itself a new session survives; in a sandbox, none does.
     """
     kept = HeadTail(HEAD_BYTES, TAIL_BYTES) if kept is None else kept
     began = monotonic()
-    process = _start(argv, cwd, env, given, apart=heard is not None)
+    process = _start(argv, cwd, env, given, passed, apart=heard is not None)
     assert process.stdout is not None
     ended = asyncio.ensure_future(_exit_of(process))
     loop = asyncio.get_running_loop()
@@ -103,7 +104,9 @@ async def run(
     return ProcessEnded(code, kept.text(), f"{why}; {monotonic() - began:.1f} s")
 
 
-def _start(argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart: bool) -> "subprocess.Popen[bytes]":
+def _start(
+    argv: Sequence[str], cwd: Path, env: Environment, given: bytes, passed: Sequence[int], apart: bool
+) -> "subprocess.Popen[bytes]":
     """The started process, with a pipe for its output, and one for its errors if they are kept `apart`."""
     # A file as input: it can never fill up, whether the program reads it or not.
     with tempfile.TemporaryFile() as file:
@@ -117,6 +120,7 @@ def _start(argv: Sequence[str], cwd: Path, env: Environment, given: bytes, apart
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if apart else subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=passed,
         )
 
 

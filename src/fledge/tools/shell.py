@@ -5,26 +5,25 @@ this program can do (`docs/security.md`). This file does not know who may call i
 by the settings.
 """
 
+import asyncio
 import errno
 import os
 import re
-import secrets
-import stat
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
 from msgspec.structs import replace
 
-from fledge.confine import RUNS_FROM, Confined
-from fledge.core.protected import GUARDED_NAMES
+from fledge.confine import RUNS_FROM
+from fledge.core.protected import GUARDED_NAMES, is_within
 from fledge.errors import BadInput
 from fledge.own_code import SYSTEM_PATH, program
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
-from fledge.tools.process import run
-from fledge.tools.sandbox import Sandbox, bubblewrap, checked, plan_mounts, stand_ins
+from fledge.tools.process import ProcessEnded, run
+from fledge.tools.sandbox import Sandbox, SandboxStatus, bubblewrap, checked, ended, plan_mounts
+from fledge.tools.set_aside import SetAside, WatchedPaths, settle_dead, watch
 
 _EROFS: Final = os.strerror(errno.EROFS)
 
@@ -60,8 +59,10 @@ def environment(base: Mapping[str, str], named: Collection[str] = ()) -> dict[st
 
 READ_ONLY: Final = (
     f"{', '.join(GUARDED_NAMES)} and start-up files are read-only: name the one that a command must write in"
-    " `writable`, and a person is asked first."
+    " `writable`, and a person is asked first. One that a command makes anew is set aside when it ends."
 )
+_ATTEMPTS: Final = 3
+"""How often a sandbox is tried whose mounts cannot be made: a file may vanish between the plan and its mount."""
 
 LINKED: Final = (
     "in {} no entry can be made or renamed by a command: a link there leads to what fledge itself runs from; install"
@@ -97,42 +98,26 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
         if "\x00" in command:
             raise BadInput("command", "must not hold NUL")
         argv = [program("bash", SYSTEM_PATH) or "/bin/sh", "-c", command]
-        missing: list[str] = []
-        here = context.workspace / context.cwd
-        if sandbox is not None:
-            if writable and not context.approved:
-                raise BadInput("writable", "needs a person's approval, and no person was asked")
-            plan = plan_mounts(context.workspace, context.protected, context.readable, writable)
-            argv = bubblewrap(sandbox.program, checked(argv, plan.mounts), plan.mounts, sandbox.network, context.cwd)
-            here, missing = Path("/"), plan.missing
+        env = {"PATH": SYSTEM_PATH, **context.env}
+        earlier: list[SetAside] = []
+        moved: list[SetAside] = []
+        if writable and sandbox is not None and not context.approved:
+            raise BadInput("writable", "needs a person's approval, and no person was asked")
         try:
-            with stand_ins(missing), _set_aside(context, sandbox is not None) as aside:
-                ended = await run(argv, here, {"PATH": SYSTEM_PATH, **context.env}, timeout_seconds)
+            if sandbox is None:
+                over = await run(argv, context.workspace / context.cwd, env, timeout_seconds)
+            else:
+                earlier = await asyncio.to_thread(_settle_earlier, sandbox.aside, context.workspace)
+                over, moved = await _run_sandboxed(sandbox, argv, context, env, timeout_seconds, writable)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
-        hint = _hint(context) if sandbox is not None and ended.code and _EROFS in ended.output else ""
-        end = "" if not ended.output or ended.output.endswith("\n") else "\n"
-        return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}{''.join(aside)}", is_error=ended.code != 0)
+        hint = _hint(context) if moved or (sandbox is not None and over.code and _EROFS in over.output) else ""
+        end = "" if not over.output or over.output.endswith("\n") else "\n"
+        notes = "".join(f"\n[{one.words}]" for one in (*earlier, *moved))
+        is_error = over.code != 0 or bool(moved)
+        return ToolResult(f"{over.output}{end}[{over.said}]{notes}{hint}", is_error=is_error)
 
     return replace(exec_, commands=_command)
-
-
-@contextmanager
-def _set_aside(context: ToolContext, sandboxed: bool) -> Iterator[list[str]]:
-    """When a sandboxed command has ended, rename the modules that it made for each start of Python; yields a list,
-    which then has a line about each."""
-    paths = context.protected.startup_in(os.path.realpath(context.workspace)) if sandboxed else []
-    missing, told = [path for path in paths if not os.path.lexists(path)], list[str]()
-    try:
-        yield told
-    finally:
-        for folder, name in map(os.path.split, missing):
-            aside = f"{name}.set-aside-{secrets.token_hex(4)}"
-            with suppress(BadInput, FileNotFoundError), Confined(context.workspace) as top, top.folder(folder) as held:
-                os.stat(name, dir_fd=held, follow_symlinks=False)
-                os.fchmod(held, os.fstat(held).st_mode | stat.S_IRWXU)  # the command may have taken the right to write
-                os.rename(name, aside, src_dir_fd=held, dst_dir_fd=held)
-                told.append(f"\n[{name} is now {folder}/{aside}: each Python that starts would run it]")
 
 
 def _hint(context: ToolContext) -> str:
@@ -148,3 +133,46 @@ def _hint(context: ToolContext) -> str:
 def _command(arguments: Mapping[str, Any]) -> str:
     """The command; empty if it wants to write read-only places: a person must approve that in any case."""
     return "" if arguments["writable"] else str(arguments["command"])
+
+
+async def _run_sandboxed(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    context: ToolContext,
+    env: Mapping[str, str],
+    timeout_s: float,
+    writable: Sequence[str],
+) -> tuple[ProcessEnded, list[SetAside]]:
+    """Run a command in the sandbox: how it ended, and what it made and was set aside."""
+    moved: list[SetAside] = []
+    for attempt in range(1, _ATTEMPTS + 1):
+        plan = await asyncio.to_thread(plan_mounts, context.workspace, context.protected, context.readable, writable)
+        guarded = [mount.path for mount in plan.mounts if mount.kind == "guarded"]
+        watched = watch(sandbox.aside, context.workspace, plan.missing, guarded)
+        first: int | None = None
+        try:
+            status = SandboxStatus()
+            try:
+                inside = checked(argv, plan.mounts)
+                words = bubblewrap(sandbox.program, inside, plan.mounts, sandbox.network, context.cwd, status.fd)
+                over = await run(words, Path("/"), env, timeout_s, passed=(status.fd,))
+                was_made = over.code != 1 or status.has_exit_code
+            finally:
+                first = status.close()
+        finally:
+            # The thread goes on if the call is cancelled.
+            moved += await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(_settled, first, watched)))
+        if was_made or attempt == _ATTEMPTS:
+            break
+    return over, moved
+
+
+def _settle_earlier(aside: Path, workspace: Path) -> list[SetAside]:
+    """Settle the commands of processes that died; answers what was set aside in this workspace."""
+    place = os.path.realpath(workspace)
+    return [one for one in settle_dead(aside) if is_within(one.path, place)]
+
+
+def _settled(first: int | None, watched: WatchedPaths) -> list[SetAside]:
+    ended(first)
+    return watched.settle()

@@ -306,11 +306,11 @@ class Question extends Ask {
     const children = el("input", { type: "checkbox" });
     const agent = sessionKey.split(":")[1];
     this.openMore(
-      el("p", null, "From now on ", el("b", null, agent), " runs commands that begin with ", el("code", null, always), " in ", el("span", { class: "mono" }, cwd), " without a question. Only files of that folder may follow. You can revoke this under For you."),
+      el("p", null, "From now on ", el("b", null, agent), " runs ", el("code", null, always), " in ", el("span", { class: "mono" }, cwd), always.endsWith("…") ? " without a question, with any files of that folder." : " without a question: this command, and no other.", " You can revoke this under For you."),
       forSubagents
         ? el("p", { class: "soft" }, `A subagent asks, so this is for subagents that run as ${agent}, too.`)
         : el("label", { class: "tick" }, children, `subagents that run as ${agent}, too`),
-      this.moreButtons(button("Always allow", { kind: "primary", act: () => this.answer("approvals.approve", { ...this.bound, always: true, children: children.checked }, `Allowed: “${always} …” runs without a question from now on.`, "ok") })));
+      this.moreButtons(button("Always allow", { kind: "primary", act: () => this.answer("approvals.approve", { ...this.bound, always: true, children: children.checked }, `Allowed: “${always}” runs without a question from now on.`, "ok") })));
   }
 
   async ended(where) {

@@ -534,6 +534,8 @@
  * @property {boolean} [children]
  * @property {number} madeAt
  * @property {string} madeBy
+ * @property {boolean} [paths]
+ * @property {boolean} [counts]
  */
 
 /** A plan that waits for approval: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.

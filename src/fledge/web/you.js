@@ -82,7 +82,7 @@ function rulesBlock() {
 }
 
 function ruleItem(rule, read) {
-  const words = rule.words.join(" ");
+  const words = rule.words.join(" ") + (rule.paths === false ? "" : " …");
   const revoke = async () => {
     await change("permissions.revoke", { id: rule.id });
     announce(`${words} asks again`);
@@ -91,7 +91,8 @@ function ruleItem(rule, read) {
   return el("li", { "data-key": rule.id },
     icon("check", 14),
     el("div", { class: "grow min" },
-      el("code", null, `${words} …`),
+      el("code", null, words),
+      rule.counts === false && el("p", null, "This rule does not count any more: it was made when any files could follow any command. Revoke it."),
       el("p", { class: "soft" }, `${rule.agent}${rule.children ? " and its subagents" : ""} in `, el("span", { class: "mono" }, rule.folder))),
     el("time", { class: "faint nowrap only-wide", datetime: new Date(rule.madeAt).toISOString(), title: `${full(rule.madeAt)}, by ${rule.madeBy}` }, `${age(present() - rule.madeAt)} ago`),
     button("Revoke", { kind: "small", label: `Revoke ${words}`, act: revoke }));
