@@ -29,7 +29,7 @@ from tests.statements import proves
 
 TOKEN = "t" * 43
 ASK = b'{"jsonrpc":"2.0","method":"health","id":1}'
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0"
+FIREFOX = "Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:145.0) Gecko/20100101 Firefox/145.0"
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +280,7 @@ def test_gateways_of_one_folder_that_write_at_once_lose_nothing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"no json", b"[]", b"\xff\xfe", b'{"token": 5}', b"null" * 1_000_000])
-def test_a_damaged_file_lets_nobody_in_and_is_replaced_by_the_next_sign_in(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_lets_no_browser_in_and_is_replaced_by_the_next_sign_in(tmp_path: Path, content: bytes) -> None:
     sign_ins = SignIns(tmp_path, TOKEN)
     before = sign_ins.begin("", 0.0)
     (tmp_path / SIGN_IN_FILE).write_bytes(content)
@@ -289,7 +289,7 @@ def test_a_damaged_file_lets_nobody_in_and_is_replaced_by_the_next_sign_in(tmp_p
     assert (sign_ins.holds(before, 0.0), sign_ins.holds(after, 0.0) is None) == (None, False)
 
 
-def test_who_can_write_the_file_but_does_not_know_the_token_cannot_make_a_sign_in(tmp_path: Path) -> None:
+def test_a_writer_of_the_file_without_the_token_cannot_make_a_sign_in(tmp_path: Path) -> None:
     SignIns(tmp_path, "another" * 6).begin("", 0.0)
     forged = json.loads((tmp_path / SIGN_IN_FILE).read_text())
     (tmp_path / "mine").mkdir()
