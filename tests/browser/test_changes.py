@@ -376,27 +376,36 @@ def test_what_was_said_before_a_reload_is_sent_from_whichever_view(browser: Brow
 
 
 def test_a_message_that_the_gateway_refuses_stays_with_what_to_do(browser: Browser, desk: Scene) -> None:
-    def refuse(route: Route) -> None:
-        route.fulfill(json={"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "message: too long"}})
+    held: list[Route] = []
+
+    def refuse() -> None:
+        wait_until(page, lambda: len(held))
+        error = {"code": -32602, "message": "message: too long"}
+        held.pop().fulfill(json={"jsonrpc": "2.0", "id": 1, "error": error})
 
     with sitting(browser, desk) as person:
         page = person.page
         person.sign_in()
-        strike(page, "agent", refuse, times=3)
+        strike(page, "agent", held.append, times=3)
+        box = page.get_by_label("Message, or a command such as /help")
         person.say("one")
+        box.fill("typed meanwhile")
+        refuse()
         kept = person.see("#chat-pending .msg[data-state=refused]", "The gateway did not take this: message: too long.")
         kept.get_by_role("button", name="Send again").click()
+        expect(kept).to_have_count(0)
+        refuse()
         person.see("#alert", "message: too long")
-        box = page.get_by_label("Message, or a command such as /help")
-        box.fill("typed meanwhile")
         kept.get_by_role("button", name="Take it back").click()
         expect(box).to_have_value("one\n\ntyped meanwhile")
         expect(kept).to_have_count(0)
-        person.say("two")
-        person.see("#chat-pending .msg[data-state=refused]", "two")
-        person.say("three")
+        box.press("Enter")
+        box.fill("three")
+        refuse()
+        expect(kept).to_have_count(1)
+        box.press("Enter")
         person.see("#chat-log .msg[data-role=user]", "three")
-        person.see("#chat-pending .msg", "two")
+        expect(kept).to_contain_text("typed meanwhile")
 
 
 def test_a_dialog_that_is_closed_sends_nothing_more(browser: Browser, desk: Scene) -> None:

@@ -563,9 +563,7 @@ def test_a_browser_signs_in_once_for_every_tab_and_signs_out_of_all(browser: Bro
         assert other.wrong == []
 
 
-def test_who_signs_out_while_the_gateway_is_away_is_told_that_it_does_not_know(
-    browser: Browser, gateway: Gateway
-) -> None:
+def test_a_sign_out_that_the_gateway_did_not_hear_of_says_so(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         person.sign_in()
         person.page.route("**/rpc", lambda route: route.abort("connectionreset"))

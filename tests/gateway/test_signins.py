@@ -6,7 +6,7 @@ import json
 import re
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.statements import proves
 
 TOKEN = "t" * 43
 ASK = b'{"jsonrpc":"2.0","method":"health","id":1}'
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0"
+FIREFOX = "Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:145.0) Gecko/20100101 Firefox/145.0"
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def asked(server: Server, path: str = "/rpc", verb: str = "POST", body: bytes = ASK, **headers: str) -> tuple[int, Any]:
+def asked(
+    server: Server, headers: Mapping[str, str], path: str = "/rpc", verb: str = "POST", body: bytes = ASK
+) -> tuple[int, Any]:
     """The status of an answer, and what it says."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     try:
-        given = {name.replace("_", "-"): value for name, value in headers.items() if value}
-        connection.request(verb, path, body, given)
+        connection.request(verb, path, body, {name: value for name, value in headers.items() if value})
         answer = connection.getresponse()
         content = answer.read()
         return answer.status, json.loads(content) if answer.headers["content-type"] == "application/json" else content
@@ -51,11 +52,10 @@ def asked(server: Server, path: str = "/rpc", verb: str = "POST", body: bytes = 
         connection.close()
 
 
-def sign_in(server: Server, **headers: str) -> str:
+def sign_in(server: Server, browser: str = FIREFOX) -> str:
     """The credential of a browser that has shown the token."""
-    status, told = asked(
-        server, "/login", body=b"{}", **{"authorization": f"Bearer {server.token}", "user_agent": FIREFOX} | headers
-    )
+    headers = {"authorization": f"Bearer {server.token}", "user-agent": browser}
+    status, told = asked(server, headers, "/login", body=b"{}")
     assert (status, list(told)) == (200, ["signIn"])
     return str(told["signIn"])
 
@@ -76,11 +76,11 @@ def listed(server: Server) -> dict[str, Any]:
 def test_the_token_and_a_code_sign_a_browser_in_and_neither_is_given_to_it(server: Server) -> None:
     by_token = sign_in(server)
     code = str(Hatch(server.state).call("page.link")["address"]).partition("=")[2]
-    by_code = str(asked(server, "/login", body=json.dumps({"code": code}).encode())[1]["signIn"])
+    by_code = str(asked(server, {}, "/login", body=json.dumps({"code": code}).encode())[1]["signIn"])
     assert len({by_token.partition(".")[2], by_code.partition(".")[2], server.token}) == 3
     assert min(len(one.partition(".")[2]) for one in (by_token, by_code)) >= 43
     for credential in (by_token, by_code):
-        assert asked(server, **of_page(server, credential))[0] == 200
+        assert asked(server, of_page(server, credential))[0] == 200
     kept = (server.state / SIGN_IN_FILE).read_text()
     assert [secret for one in (by_token, by_code) if (secret := one.partition(".")[2]) in kept] == []
     assert server.token not in kept
@@ -94,7 +94,7 @@ def test_nothing_else_signs_a_browser_in(server: Server, headers: dict[str, str]
     known = set(listed(server))
     credential = sign_in(server)
     given = {name: one.replace("SIGNED_IN", credential).replace("OWN", server.address) for name, one in headers.items()}
-    assert asked(server, "/login", body=b"{}", **given)[0] == 401
+    assert asked(server, given, "/login", body=b"{}")[0] == 401
     assert set(listed(server)) - known == {credential.partition(".")[0]}
 
 
@@ -104,9 +104,9 @@ def test_nothing_else_signs_a_browser_in(server: Server, headers: dict[str, str]
 @proves("8.gateway.22", "A sign-in counts only together with the gateway's own origin, for the page's requests alone")
 def test_a_sign_in_counts_for_the_page_its_feed_and_its_downloads(server: Server) -> None:
     headers = of_page(server, sign_in(server))
-    assert asked(server, **headers)[0] == 200
-    assert asked(server, "/artifacts/none/none", **headers)[0] == 404
-    assert asked(server, "/attachments/none/none", **headers)[0] == 404
+    assert asked(server, headers)[0] == 200
+    assert asked(server, headers, "/artifacts/none/none")[0] == 404
+    assert asked(server, headers, "/attachments/none/none")[0] == 404
     with feed(server, headers) as answer:
         assert answer.status == 200
         assert answer.readline().startswith(b": from ")
@@ -139,8 +139,8 @@ def test_it_counts_for_nothing_in_any_other_way(server: Server, status: int, cha
         for word, means in words.items():
             value = value.replace(word, means)
         changed = {**changed, name: value}
-    assert asked(server, **of_page(server, credential) | changed)[0] == status
-    assert asked(server, **of_page(server, credential))[0] == 200
+    assert asked(server, of_page(server, credential) | changed)[0] == status
+    assert asked(server, of_page(server, credential))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -159,25 +159,25 @@ def test_it_counts_for_nothing_in_any_other_way(server: Server, status: int, cha
     ],
 )
 def test_it_counts_nowhere_else(server: Server, verb: str, path: str) -> None:
-    assert asked(server, path, verb, **of_page(server, sign_in(server)))[0] == 401
+    assert asked(server, of_page(server, sign_in(server)), path, verb)[0] == 401
 
 
 def test_a_page_that_the_settings_allow_needs_the_token_as_before(tmp_path: Path) -> None:
     settings: dict[str, object] = {"gateway": {"port": 0, "allowedOrigins": ["https://page.example"]}}
     with serving(tmp_path / "state", settings=settings) as server:
         headers = of_page(server, sign_in(server)) | {"origin": "https://page.example"}
-        assert asked(server, **headers)[0] == 401
-        assert asked(server, **headers | {"authorization": f"Bearer {server.token}"})[0] == 200
+        assert asked(server, headers)[0] == 401
+        assert asked(server, headers | {"authorization": f"Bearer {server.token}"})[0] == 200
 
 
 def test_guesses_are_slowed_down_and_a_browser_that_is_signed_in_still_gets_in(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
         credential = sign_in(server)
         id = credential.partition(".")[0]
-        guesses = {asked(server, **of_page(server, f"{id}.{n:043}"))[0] for n in range(200)}
+        guesses = {asked(server, of_page(server, f"{id}.{n:043}"))[0] for n in range(200)}
         assert guesses == {401, 429}
-        assert asked(server, **of_page(server, credential))[0] == 200
-        logins = {asked(server, "/login", body=b"{}", authorization=f"Bearer {n:043}")[0] for n in range(200)}
+        assert asked(server, of_page(server, credential))[0] == 200
+        logins = {asked(server, {"authorization": f"Bearer {n:043}"}, "/login", body=b"{}")[0] for n in range(200)}
         assert logins == {401, 429}
 
 
@@ -204,13 +204,13 @@ def test_a_sign_in_that_is_ended_counts_no_more_and_its_feed_ends(server: Server
         answer.readline()
         if by == "this gateway":
             body = json.dumps({"jsonrpc": "2.0", "method": "signins.end", "params": {"id": id}, "id": 1}).encode()
-            assert asked(server, body=body, **of_page(server, other))[1]["result"]["id"] == id
+            assert asked(server, of_page(server, other), body=body)[1]["result"]["id"] == id
         else:
             SignIns(server.state, server.token).end(id)
         while answer.readline():
             pass  # until the feed ends; the connection has a time limit
-    assert asked(server, **of_page(server, credential))[0] == 401
-    assert asked(server, **of_page(server, other))[0] == 200
+    assert asked(server, of_page(server, credential))[0] == 401
+    assert asked(server, of_page(server, other))[0] == 200
     with pytest.raises(NotFound, match="no browser is signed in"):
         OverHttp(server).call("signins.end", id=id)
 
@@ -219,10 +219,10 @@ def test_it_survives_a_restart_and_ends_with_the_token(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
         credential = sign_in(server)
     with serving(tmp_path / "state") as server:
-        assert asked(server, **of_page(server, credential))[0] == 200
+        assert asked(server, of_page(server, credential))[0] == 200
     (tmp_path / "state" / TOKEN_FILE).unlink()
     with serving(tmp_path / "state") as server:
-        assert asked(server, **of_page(server, credential))[0] == 401
+        assert asked(server, of_page(server, credential))[0] == 401
         assert listed(server) == {}
         another = sign_in(server)
         assert list(listed(server)) == [another.partition(".")[0]]
@@ -280,7 +280,7 @@ def test_gateways_of_one_folder_that_write_at_once_lose_nothing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"no json", b"[]", b"\xff\xfe", b'{"token": 5}', b"null" * 1_000_000])
-def test_a_damaged_file_lets_nobody_in_and_is_replaced_by_the_next_sign_in(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_lets_no_browser_in_and_is_replaced_by_the_next_sign_in(tmp_path: Path, content: bytes) -> None:
     sign_ins = SignIns(tmp_path, TOKEN)
     before = sign_ins.begin("", 0.0)
     (tmp_path / SIGN_IN_FILE).write_bytes(content)
@@ -289,7 +289,7 @@ def test_a_damaged_file_lets_nobody_in_and_is_replaced_by_the_next_sign_in(tmp_p
     assert (sign_ins.holds(before, 0.0), sign_ins.holds(after, 0.0) is None) == (None, False)
 
 
-def test_who_can_write_the_file_but_does_not_know_the_token_cannot_make_a_sign_in(tmp_path: Path) -> None:
+def test_a_writer_of_the_file_without_the_token_cannot_make_a_sign_in(tmp_path: Path) -> None:
     SignIns(tmp_path, "another" * 6).begin("", 0.0)
     forged = json.loads((tmp_path / SIGN_IN_FILE).read_text())
     (tmp_path / "mine").mkdir()
@@ -321,7 +321,7 @@ def test_on_a_full_disk_a_browser_is_refused_and_the_others_stay_signed_in(tmp_p
 def test_something_else_in_the_place_of_the_file_is_a_readable_error(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
         (server.state / SIGN_IN_FILE).mkdir()
-        status, told = asked(server, "/login", body=b"{}", authorization=f"Bearer {server.token}")
+        status, told = asked(server, {"authorization": f"Bearer {server.token}"}, "/login", body=b"{}")
         assert status == 507
         assert "gateway.signins: cannot be written" in told["error"]
         assert listed(server) == {}
@@ -332,7 +332,7 @@ def test_something_else_in_the_place_of_the_file_is_a_readable_error(tmp_path: P
 
 def test_what_a_browser_says_of_itself_is_cut_and_has_no_signs_that_act(server: Server) -> None:
     hostile = "<img src=x onerror=1>\x9b31m\x85\xad\xa0" + "x" * 1000
-    id = sign_in(server, user_agent=hostile).partition(".")[0]
+    id = sign_in(server, hostile).partition(".")[0]
     words = listed(server)[id]["browser"]
     assert words.startswith("<img src=x onerror=1>31mxxx")
     assert len(words) == 200
@@ -367,6 +367,7 @@ def test_where_no_gateway_serves_the_verbs_say_so(tmp_path: Path) -> None:
         async with fledge.open(tmp_path / "state", model=ScriptedModel(obedient), workspace=tmp_path) as fl:
             await call(GatewayState(fl), name, given)
 
-    for name, given in (("signins.list", {}), ("signins.end", {"id": "x"})):
+    cases: tuple[tuple[str, dict[str, object]], ...] = (("signins.list", {}), ("signins.end", {"id": "x"}))
+    for name, given in cases:
         with pytest.raises(fledge.Refused, match="start one with `fledge serve`"):
             asyncio.run(ask(name, given))

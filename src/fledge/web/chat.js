@@ -53,6 +53,7 @@ class Chat {
       stop: () => this.stop(),
       model: () => this.chooseModel(),
     });
+    this.transcript.refused = (message) => { if (this.composer.isEmpty()) this.#takeBack(message); };
     this.panel = panel(key, shared);
     this.#build(root);
     const draw = oncePerFrame(() => this.#draw());
@@ -61,7 +62,7 @@ class Chat {
     resized.observe(this.scroll, { box: "border-box" });
     this.ends = [
       this.store.watch(key), this.store.subscribe(draw), this.transcript.subscribe(draw),
-      () => resized.disconnect(),
+      () => resized.disconnect(), () => { this.transcript.refused = () => {}; },
       shared.keys({ t: () => togglePanel(), "/": () => { this.composer.focus(); this.composer.put("/"); } }),
     ];
     shared.actions = this.#actions;
@@ -153,10 +154,16 @@ class Chat {
     const words = { sending: "sending …", sent: "sent, not yet read", waiting: "not sent yet: it is sent again until the gateway has it" };
     const again = (message) => [el("p", { class: "because c-error" }, icon("warn", 14), `The gateway did not take this: ${message.reason}.`), el("p", { class: "cardfoot" },
       button("Send again", { kind: "small", ico: "retry", act: () => this.transcript.sayAgain(message) }),
-      button("Take it back", { kind: "small ghost", act: () => { this.transcript.takeBack(message); this.composer.add(message.text, message.files); } }))];
+      button("Take it back", { kind: "small ghost", act: () => this.#takeBack(message) }))];
     refill(this.unsent, this.transcript.unsent.map((message) => el("li", { class: "msg user", "data-role": "unsent", "data-state": message.state },
       el("div", { class: "bubble" }, markdown(message.text), message.files.map((file) => el("span", { class: "attach" }, icon("file", 13), file.name))),
       message.state === "refused" ? again(message) : el("span", { class: "stamp" }, words[message.state]))));
+  }
+
+  /** Put a refused message back where the person writes. */
+  #takeBack(message) {
+    this.transcript.takeBack(message);
+    this.composer.add(message.text, message.files);
   }
 
   #drawActivity(conversation) {
@@ -235,7 +242,7 @@ class Chat {
     if (event.target.id === "say") this.scroll.focus({ preventScroll: true });
     const isSecond = event.timeStamp - this.#escapeAt < TWICE_MS;
     this.#escapeAt = isSecond ? -TWICE_MS : event.timeStamp;
-    if (isSecond) this.stop().catch(fail);
+    if (isSecond) this.stop().catch((error) => fail(error, () => this.stop()));
   }
 
   /** Stop the turn, and nothing below it. */

@@ -26,7 +26,7 @@ async function knownCommands() {
 
 /** Build the composer of a conversation. `acts`: say(text, files), command(line), stop(), model(). A file has a name,
  * its size, its data in base64, and whether it is an image. Answers the element, `focus()`, `put(text, files)`,
- * `add(text, files)`, which goes before what is there, and `model(words)`, which shows the agent and model that answer here. */
+ * `add(text, files)`, which goes before what is there, `isEmpty()`, and `model(words)`, which shows the agent and model that answer here. */
 export function composer(key, acts) {
   const say = el("textarea", { id: "say", rows: 1, placeholder: "Message, or / for commands", "aria-label": "Message, or a command such as /help", "aria-autocomplete": "list", "aria-haspopup": "listbox", "aria-controls": "slash", autocomplete: "off" });
   const menu = el("ul", { class: "slash", id: "slash", role: "listbox", "aria-label": "Commands", hidden: true });
@@ -126,7 +126,7 @@ export function composer(key, acts) {
       el("button", { type: "submit", class: "btn primary", "aria-label": "Send", title: "Send" }, icon("up")))));
   say.value = sessionStorage.getItem(DRAFT + key) ?? "";
   requestAnimationFrame(grow);
-  return { element, focus: () => say.focus(), put, add, model: (words) => write(model.querySelector("span"), words) };
+  return { element, focus: () => say.focus(), put, add, isEmpty: () => say.value === "" && !attached.length, model: (words) => write(model.querySelector("span"), words) };
 }
 
 function base64(file) {

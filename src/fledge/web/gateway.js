@@ -17,8 +17,8 @@ const LONGEST_WAIT_MS = 15_000;
 
 /** This browser is not signed in, or the token is wrong. */
 export class Unauthorised extends Error {}
-/** The gateway does not answer, or cannot now: the request may be tried again. `isRefused`: it was not carried out;
- * otherwise nobody knows. */
+/** The gateway does not answer, or cannot now: the request may be tried again. `isRefused`: it was
+ * surely not carried out. */
 export class Unreachable extends Error {
   constructor(message, isRefused = false) { super(message); this.isRefused = isRefused; }
 }

@@ -38,6 +38,8 @@ export class Transcript {
   /** Messages of a person that are not entries yet, in order: `{id, text, files, runId, state, reason}`; the state is
    * sending, waiting (for the next try), sent, or refused with a reason. */
   unsent = [];
+  /** Called with a message that the gateway has refused. */
+  refused = () => {};
   /** The folder in which the conversation begins, if it has not begun and one was chosen. */
   folder = "";
   /** Answers to slash commands, as entries of the type `command`: only this page has them. */
@@ -256,6 +258,7 @@ export class Transcript {
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.#mark(message, { state: "refused", reason: error.message });
+      this.refused(message);
       fail(error);
     }
   }
