@@ -478,11 +478,11 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
     async def body(chat: Chat) -> None:
         await sitting.fl.session("main").post("talk")
         await asyncio.sleep(5)
-        sitting.tell(TurnEvent("assistant:text", main_key(), "so far", 1))
+        sitting.tell(TurnEvent("assistant:text", main_key(), "so far", 1, entry=1))
         await asyncio.sleep(1)
         screen.want(StopWanted())
         await asyncio.sleep(1)
-        sitting.tell(TurnEvent("assistant:text", main_key(), " and further", 1))
+        sitting.tell(TurnEvent("assistant:text", main_key(), " and further", 1, entry=1))
         await sitting.fl.session("main").send("hello")
         await asyncio.sleep(1)
 

@@ -21,6 +21,7 @@ CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
 SENTENCE = "The report of the scout will not tear this sentence, which is long enough for two rows of a terminal."
 PLAN = "1. **Read** the docs\n2. Fix them"
 WIDE = "你好，世界。日本語のテキストも正しく折り返される必要があります。"
+LONG = "\n".join(f"echo line {number} of a long script" for number in range(9))
 HALF, REST = "The first half of the answer", " and the second half of it."
 
 
@@ -35,6 +36,10 @@ def says(words: str, body: Body) -> Answer:
             return ScriptedReply("", (call("sessions_spawn", task="ask", label="scout"),))
         case "plan":
             return ScriptedReply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
+        case "speak and ask":
+            return ScriptedReply("I am about to run a long script", (call("exec", command=LONG),))
+        case "spawn and speak":
+            return ScriptedReply("", (call("sessions_spawn", task="ask long", label="scout"),))
         case "wide":
             return ScriptedReply(f"{WIDE}\n\n- {WIDE}")
         case "half":
@@ -57,6 +62,8 @@ def child_says(words: str, body: Body) -> Answer:
         return ScriptedReply("Carried out.")
     if words.endswith("plan"):
         return ScriptedReply(PLAN)
+    if words.endswith("ask long"):
+        return ScriptedReply("", (call("exec", command=LONG),))
     if words.endswith("ask"):
         return ScriptedReply("", (call("exec", command="echo one > made.txt && echo done"),))
     return ScriptedReply("⟦look⟧Three files hold the rule.\nThe second one is wrong.", usage=Usage(8000, 100))
@@ -164,6 +171,61 @@ def test_a_tool_call_is_allowed_or_denied_by_a_key(stage: Stage, tmp_path: Path)
     assert "It said: done" in told
     assert "was refused by the person" in stage.log.read_text()
     assert "not now" in stage.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "gate"), [("speak and ask", ""), ("spawn and speak", "child")], ids=["the agent asks", "a subagent asks"]
+)
+@proves("4.tools.71", "In a chat a question stands whole at once, also in the middle of an answer")
+def test_a_long_question_stands_whole_at_once_and_a_key_answers_it_whatever_streams(
+    stage: Stage, tmp_path: Path, words: str, gate: str
+) -> None:
+    with chatting(stage, workspace(tmp_path), "--set", "tools.exec.approval=ask") as chat:
+        say(chat, words)
+        text = chat.wait_for("y once · n no · e say why\n›")
+        rows = text.split("\n")
+        asked = rows.index(f"? {'scout' if gate else 'the agent'} wants to run")
+        assert rows[asked + 1 : asked + 10] == [f"    {row}" for row in LONG.split("\n")]
+        spoken = "The report of the scout" if gate else "I am about to run a long script"
+        assert at(rows, spoken) < asked
+        chat.type("y")
+        chat.wait_for("allowed: exec")
+        stage.go_on("child")
+        stage.go_on("end")
+        leave(chat)
+
+
+@proves("4.tools.72", "In a chat the answer to a command, and the output of `!`, wait for no end of a paragraph")
+def test_whatever_the_person_asks_for_is_shown_while_an_answer_stands_open(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path), lines=60) as chat:
+        say(chat, "half")
+        chat.wait_for(HALF)
+        commands = {
+            "/status": "session",
+            "/help": "/open <id",
+            "/approvals": "nothing",
+            "/agents": "main",
+            "/subagents list": r"Active: 0",
+            "/model": "this conversation uses",
+            "/permissions": "no ",
+            "/cost": "this conversation",
+            "/copy": "nothing was answered yet",
+            "/expand": "no tool",
+            "/open none": "no subagents here",
+            "/resume": "/resume and a name",
+            "/resume none": "no conversation none",
+            "/nonsense": "nonsense",
+            "!echo from the shell": "from the shell$",
+        }
+        for command, answer in commands.items():
+            found = re.compile(answer, re.M)
+            before = len(found.findall("\n".join(chat.rows())))
+            chat.type(command + ENTER)
+            chat.wait_until(lambda rows: len(found.findall("\n".join(rows))) > before, command)  # noqa: B023
+        assert REST.strip() not in "\n".join(chat.rows())
+        stage.go_on("half")
+        chat.wait_for("second half of it.")
+        leave(chat)
 
 
 @proves("4.tools.48", "In a chat a plan is shown in full, and a key carries it out, rejects it or edits it")

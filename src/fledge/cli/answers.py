@@ -78,6 +78,11 @@ class Answers:
         self.forget()
         self.seen, self._misses = seen, True
 
+    @property
+    def is_open(self) -> bool:
+        """True while words stand on the screen that are in no entry yet."""
+        return bool(self._shown)
+
     # ---- as it comes
 
     def hear(self, text: str) -> None:

@@ -229,6 +229,10 @@ class Chat:
     def _notice(self, text: str) -> None:
         self._screen.say(NoticeItem(text))
 
+    def _reply(self, text: str) -> None:
+        """Answer something that the person typed or pressed."""
+        self._screen.say(NoticeItem(text, is_asked_for=True))
+
     def _error(self, text: str) -> None:
         self._screen.say(ErrorItem(text))
 
@@ -265,7 +269,7 @@ class Chat:
             left = next((row.unsettled for row in rows if row.key == self._session), 0)
             at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
             if left:
-                self._notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
+                self._reply(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
         return 0
 
     async def _type(self) -> None:
@@ -301,15 +305,15 @@ class Chat:
             given, attached = await asyncio.to_thread(_with_file, order)
         run_id = await self._say(given, sent)
         if attached:
-            self._notice(attached)
+            self._reply(attached)
         if self._screen.in_turns:
             await self._answered(run_id)
 
     async def _slash(self, line: str) -> None:
         done = await self._client.call("slash.run", session=self._session, line=line, address=HERE)
-        self._notice(done["text"])
+        self._reply(done["text"])
         if done["verb"] == "help":
-            self._notice(chat_commands.help_text())
+            self._reply(chat_commands.help_text())
         await self._turn_to_bound()
 
     async def _say(self, given: WireObject, sent: WordsSent) -> str:
@@ -377,7 +381,7 @@ class Chat:
     async def _stop(self) -> None:
         """Stop the turn; messages that it has not read, and lines that are still to be sent, go back into the input."""
         if not self._is_talked_with:
-            self._notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
+            self._reply("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
             return
         unsent = []
         while not self._typed.empty():
@@ -393,7 +397,7 @@ class Chat:
         self._answers.forget()
         self._activity.stop()
         self._show_turn()
-        self._notice("stopped; subagents go on (/stop stops them too)")
+        self._reply("stopped; subagents go on (/stop stops them too)")
         back = [unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in unread]
         self._show_queued()
         if back:
@@ -428,7 +432,7 @@ class Chat:
                 method, given = "approvals.deny", {"words": answered.words}
                 said = f"denied: {call}" + (f": {answered.words}" if answered.words else "")
         await self._client.call(method, id=asked.id, digest=asked.digest, **given)
-        self._notice(said)
+        self._reply(said)
 
     async def _answer_plan(self, plan: Plan, answered: QuestionAnswered) -> None:
         method, given = "plans.approve", WireObject()
@@ -441,7 +445,7 @@ class Chat:
                 method, given = "plans.reject", {"reason": answered.words or "the person gave no reason"}
                 done = "rejected"
         await self._client.call(method, target=plan.session_key, requester=self._session, run=plan.run_id, **given)
-        self._notice(f"the plan of {self._who(plan.session_key)} is {done}")
+        self._reply(f"the plan of {self._who(plan.session_key)} is {done}")
 
     def _who(self, key: str) -> str:
         return THE_AGENT if key == self._session else self._names.get(key, "a subagent")
@@ -457,7 +461,7 @@ class Chat:
             case "cost":
                 below = await self._client.value(Below, "sessions.below", session=self._session)
                 forest = await self._client.value(Forest, "runs.tree", requester=self._session, limit=PAGE)
-                self._notice("\n".join(chat_commands.cost_lines(below, forest.runs)))
+                self._reply("\n".join(chat_commands.cost_lines(below, forest.runs)))
             case "copy":
                 self._copy()
             case "new":
@@ -471,7 +475,7 @@ class Chat:
             case "clear":
                 self._screen.clear()
             case "quit":
-                self._notice("write it like this: /quit")
+                self._reply("write it like this: /quit")
 
     async def _open_result(self, word: str) -> None:
         """Show the whole result of a subagent."""
@@ -480,10 +484,10 @@ class Chat:
         story = await self._story(target)
         name = run_name(story.run)
         if not story.text:
-            self._notice(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}")
+            self._reply(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}")
             return
-        self._notice(f"{name} · the whole result")
-        self._screen.say(AnswerItem(story.text))
+        self._reply(f"{name} · the whole result")
+        self._screen.say(AnswerItem(story.text, is_asked_for=True))
 
     async def _expand(self, word: str) -> None:
         """Show the result of the last tool call, here or in a subagent."""
@@ -491,7 +495,7 @@ class Chat:
         entries = await self._entries(session, 0, tools=True)
         last = next((one for one in reversed(entries) if one.role == "tool"), None)
         if last is None:
-            self._notice("no tool has given anything back")
+            self._reply("no tool has given anything back")
         else:
             self._screen.say(OutputItem(last.kind, last.text, is_asked_for=True))
 
@@ -499,7 +503,7 @@ class Chat:
         """Put the last answer into the clipboard, and into a file, because the terminal does not confirm a copy."""
         text = self._answers.last_answer
         if not text:
-            self._notice("nothing was answered yet")
+            self._reply("nothing was answered yet")
             return
         is_asked = self._screen.copy(text)
         words = "the terminal was asked to copy the last answer" if is_asked else "the terminal cannot copy this"
@@ -509,7 +513,7 @@ class Chat:
             words += f"; it is also in {file}"
         except OSError as error:
             words += f"; it could not be written to {file}: {error.strerror}"
-        self._notice(words)
+        self._reply(words)
 
     # ---- conversations
 
@@ -522,7 +526,7 @@ class Chat:
         choices = chat_commands.conversations(known)
         if not word:
             lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
-            self._notice("\n".join([*lines, "/resume and a name or number goes on with one"]))
+            self._reply("\n".join([*lines, "/resume and a name or number goes on with one"]))
             return
         key = chat_commands.resumed(word, known.rows, agent_of(self._session))
         if key is None:
@@ -577,6 +581,7 @@ class Chat:
                 self._answers.miss()
                 await self._heal()
             case "approvals":
+                await self._show()  # the words before the call that waits
                 self._asked.open = tuple(event["open"])
                 self._news.add("asked")
             case "run":
@@ -606,7 +611,7 @@ class Chat:
             if event.turn <= self._stopped and kind != "start":
                 return
         match kind:
-            case "assistant:text":
+            case "assistant:text" if event.entry >= self._answers.seen:
                 self._answers.hear(text)
             case "start" | "model:start" | "tool:start" | "end":
                 if event.entry > self._answers.seen:
@@ -688,8 +693,16 @@ class Chat:
             if self._screen.now() >= look_at:
                 look_at = self._screen.now() + LOOK_S
                 goes_on = await self._look()
+                await self._end_open_answer()
             next_s = look_at - self._screen.now() if goes_on else IDLE_S
             goes_on = await wait_for_event(self._changed, next_s) or goes_on
+
+    async def _end_open_answer(self) -> None:
+        """If no turn is open any more, nothing continues the words on the screen, whatever the feed has missed."""
+        if self._activity.turn is None and self._answers.is_open:
+            await self._show()
+            if self._activity.turn is None:
+                self._answers.forget()
 
     async def _look(self) -> bool:
         """Show the turn and the subagents at work, and update the completions; False if nothing is at work."""

@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
 from prompt_toolkit.application import Application, get_app, in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -140,11 +141,8 @@ class TerminalScreen(Screen):
     def ask(self, asked: OpenQuestions) -> None:
         """All open questions, the oldest first. A question that is too long for the region is shown in the
         scrollback."""
-        known = {question.id for question in self._asked}
-        for question in asked:
-            if question.id not in known and self._is_long(question):
-                self._scrollback.say(question, self._width)
         self._asked = asked
+        self._say_long_questions()
         if self._questions.reason_for and not any(one.id == self._questions.reason_for[0] for one in asked):
             self._leave_reason(keeps_words=True)
         self._change()
@@ -161,8 +159,9 @@ class TerminalScreen(Screen):
         self._change()
 
     def clear(self) -> None:
-        """Empty the terminal and its scrollback."""
+        """Empty the terminal and its scrollback. Long questions that are open stand there again."""
         self._scrollback.take()
+        self._scrollback.shown.clear()
         self._painter.forget()
         self._writer.put(_CLEAR_ALL)
         self._change()
@@ -234,6 +233,12 @@ class TerminalScreen(Screen):
             if one.id not in self._questions.answered and (one.id in self._scrollback.shown or not self._is_long(one))
         )
 
+    def _say_long_questions(self) -> None:
+        """Show each open question that is too long for the region, at its present width, in the scrollback, once."""
+        for question in self._asked:
+            if question.id not in self._scrollback.shown and self._is_long(question):
+                self._scrollback.say(question, self._width)
+
     def _is_long(self, question: OpenQuestion) -> bool:
         return isinstance(question, PlanQuestion) or region.is_long(question, self._width)
 
@@ -257,6 +262,7 @@ class TerminalScreen(Screen):
     def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
         """The text that draws a picture around these rows of the input; empty if there is nothing to draw."""
         self._changed.clear()
+        self._say_long_questions()
         size, view, width = self._size(), self._view(), self._width
         menu = self._menu(width)
         room = max(0, size.rows - 1 - len(typed) - len(menu))
@@ -433,7 +439,7 @@ class TerminalScreen(Screen):
     def _toggle_output(self, _: KeyPressEvent) -> None:
         self._shows_output = not self._shows_output
         if self._shows_output and self._last_output is not None:
-            self.say(self._last_output)
+            self.say(replace(self._last_output, is_asked_for=True))
 
     def _focus_question(self, _: KeyPressEvent) -> None:
         questions = self._open_questions()
@@ -506,6 +512,7 @@ class TerminalScreen(Screen):
             self._answer(plan.id, "edited", buffer.text)
 
     async def _run_here(self, command: str) -> None:
+        self._scrollback.cut(self._width)
         async with in_terminal():
             self._writer.put(self._theme.paint(f"! {command}", "b") + "\r\n")
             ran = await run_here(command, lambda data: self._writer.put(data.decode("utf-8", "replace")))

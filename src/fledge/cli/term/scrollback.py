@@ -1,7 +1,8 @@
 """The order of the rows that stay: those of an answer as they become certain, and whole items between its blocks.
 
-An item (a card, a notice, the person's words) never splits a sentence: while a block of the answer is open it waits.
-Rows are handed out once and never again. This file draws nothing.
+An item that only informs (a card, a notice, the person's words) never splits a sentence: while a block of the answer
+is open it waits. A question, and what the person asked for, end the open block where it is. Rows are handed out once
+and never again. This file draws nothing.
 """
 
 import re
@@ -23,6 +24,7 @@ from fledge.cli.term.shown import (
     PlanQuestion,
     SpokenItem,
     Verbatim,
+    may_wait,
 )
 from fledge.core.printable import printable
 
@@ -66,10 +68,18 @@ class Scrollback:
             self._last = "items"  # a blank row stands between two answers
 
     def say(self, item: Whole, width: int) -> None:
-        """An item; placed at once if no block is open."""
+        """An item; placed at once if no block is open, or if it may not wait."""
         self.waiting.append(item)
         if self._markdown.is_at_boundary:
             self._place([Boundary.HERE], width)
+        elif not may_wait(item):
+            self._place(self._markdown.cut(width), width)
+
+    def cut(self, width: int) -> None:
+        """End the open block where it is, because rows of something else follow that are not written by this file."""
+        self._place(self._markdown.cut(width), width)
+        if self._last != "nothing":
+            self._last = "items"
 
     def tail(self, width: int) -> list[str]:
         """The rows of the answer that are not certain yet."""

@@ -107,6 +107,8 @@ class NoticeItem(Struct, frozen=True):
     """Something the person should know."""
 
     text: str
+    is_asked_for: bool = False
+    """True of an answer to something that the person typed or pressed."""
 
 
 class ErrorItem(Struct, frozen=True):
@@ -133,6 +135,8 @@ class AnswerItem(Struct, frozen=True):
     """A whole answer in markdown, such as one of an earlier sitting."""
 
     text: str
+    is_asked_for: bool = False
+    """True if the person asked for this text."""
 
 
 class Verbatim(Struct, frozen=True):
@@ -158,6 +162,19 @@ class OutputItem(Struct, frozen=True):
 
 
 ChatItem = SpokenItem | NoticeItem | ErrorItem | EndedItem | AnswerItem | Verbatim | Called | OutputItem
+
+
+def may_wait(item: ChatItem | OpenQuestion) -> bool:
+    """True if the item only informs: it waits for the end of a block of the answer, so that no sentence is torn. A
+    question, an error, and what the person asked for end the block where it is."""
+    match item:
+        case CallQuestion() | PlanQuestion() | ErrorItem():
+            return False
+        case NoticeItem() | AnswerItem() | OutputItem():
+            return not item.is_asked_for
+        case SpokenItem() | EndedItem() | Called() | Verbatim():
+            return True
+
 
 # ---- wishes of the person
 
@@ -212,7 +229,7 @@ class Screen:
         """The answer is complete."""
 
     def say(self, item: ChatItem) -> None:
-        """An item that stays. It waits for the end of a block of the answer."""
+        """An item that stays. If it only informs (`may_wait`), it waits for the end of a block of the answer."""
 
     def turn(self, turn: TurnShown | None) -> None:
         """The turn under way; None between turns."""
