@@ -14,6 +14,7 @@ from fledge.models.scripted import ScriptedReply
 from tests.cli.model_server import MODEL, workspace
 from tests.cli.stage import Stage, call, is_child, staged
 from tests.cli.term.pty_program import PATIENCE_S, Program, program
+from tests.cli.term.test_sequences import REPORTS
 from tests.models.serving import Answer, Body, Status
 from tests.statements import proves
 
@@ -287,6 +288,25 @@ def test_ctrl_c_right_after_the_words_gives_them_back(stage: Stage, tmp_path: Pa
         chat.wait_for("Heard.")
         text = "\n".join(leave(chat))
         assert text.count("Heard.") == 1
+
+
+@proves("4.tools.73")
+def test_reports_of_the_terminal_stop_no_turn_and_type_nothing(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        reports = [report for report in REPORTS.values() if len(report) > 2]
+        for report in reports:
+            chat.type(report)
+        say(chat, "half")
+        chat.wait_for(HALF)
+        for report in reports:
+            for sign in report:
+                chat.type(sign)
+        stage.go_on("half")
+        rows = chat.wait_for(f"{HALF}{REST}").split("\n")
+        assert not any("stopped" in row for row in rows)
+        say(chat, "delegated")
+        chat.wait_for("Heard.")
+        leave(chat)
 
 
 def test_a_second_chat_goes_on_when_the_holder_leaves_in_the_middle_of_an_answer(stage: Stage, tmp_path: Path) -> None:

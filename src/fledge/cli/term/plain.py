@@ -1,8 +1,9 @@
 """A conversation as plain lines: for pipes, dumb terminals and screen readers. Nothing is redrawn, nothing moves.
 
 Words of an answer are written as they come, or line by line for a screen reader. Items that only inform wait for the
-end of a paragraph, as they do on a live screen; questions, and what the person asked for, end the line where it is. At a terminal a line `y`, `a` or `n` answers the oldest open question; in a pipe questions
-are only shown, because a line there may have been written before the question.
+end of a paragraph, as they do on a live screen; questions, and what the person asked for, end the line where it is. At
+a terminal a line `y`, `a` or `n` answers the oldest open question; in a pipe questions are only shown, because a line
+there may have been written before the question.
 """
 
 import asyncio
@@ -98,8 +99,9 @@ class PlainScreen(Screen):
         self._written = self._row_at = len(self._line)
 
     def say(self, item: ChatItem) -> None:
-        """Show an item. One that only informs waits for the end of a paragraph. Left out: words that were typed here, which stand there
-        already; calls, which got a line when they began; and outputs that the person did not ask for."""
+        """Show an item. One that only informs waits for the end of a paragraph. Left out: words that were typed here,
+        which stand there already; calls, which got a line when they began; and outputs that the person did not ask
+        for."""
         match item:
             case Called() | SpokenItem(is_typed_here=True) | OutputItem(is_asked_for=False):
                 return

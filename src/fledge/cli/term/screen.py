@@ -22,7 +22,13 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent, merge_key_bindings
+from prompt_toolkit.key_binding.defaults import load_key_bindings
+from prompt_toolkit.key_binding.key_bindings import KeyBindingsBase
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, HSplit, Layout, Window
 from prompt_toolkit.layout.mouse_handlers import MouseHandlers
 from prompt_toolkit.layout.screen import Char, WritePosition
@@ -39,6 +45,7 @@ from fledge.cli.term.cells import Theme, columns, columns_of_row, fit
 from fledge.cli.term.here import CommandRan, best_matches, file_word, files_below, run_here, with_output
 from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.scrollback import Scrollback
+from fledge.cli.term.sequences import ESC, PASTE_BEGINS, PASTE_ENDS, TypedSequences
 from fledge.cli.term.shown import (
     CallQuestion,
     ChatItem,
@@ -311,6 +318,9 @@ class TerminalScreen(Screen):
         )
         app.renderer = _RegionRenderer(self, output)
         app.ttimeoutlen = app.timeoutlen = ESCAPE_S
+        if isinstance(app.input, Vt100Input):
+            bindings = merge_key_bindings([load_key_bindings(), app.key_bindings or KeyBindings()])
+            app.input.vt100_parser = _KeyParser(app.input.vt100_parser.feed_key_callback, bindings, self.now)
         app.key_processor.before_key_press += lambda _: self._key_pressed()
         return app
 
@@ -565,6 +575,55 @@ class _Inline(Application[None]):
 
     def _on_resize(self) -> None:
         self.invalidate()
+
+
+class _KeyParser(Vt100Parser):
+    """Reads what the terminal sends. Sequences that are no key here, and Alt keys without a meaning, have no effect:
+    prompt_toolkit alone would read them as Escape and letters."""
+
+    def __init__(
+        self, feed_key: Callable[[KeyPress], None], bindings: KeyBindingsBase, now: Callable[[], float]
+    ) -> None:
+        self._bindings, self._now = bindings, now
+        super().__init__(feed_key)
+
+    def reset(self, request: bool = False) -> None:
+        """Forget what is not complete."""
+        self._sequences = TypedSequences()
+        super().reset(request)
+
+    def feed(self, data: str) -> None:
+        """Characters have come."""
+        for token in self._sequences.feed(data, self._now()):
+            self._take(token)
+
+    def flush(self) -> None:
+        """No more characters have come for `ESCAPE_S`."""
+        for token in self._sequences.flush():
+            self._take(token)
+
+    def _take(self, token: str) -> None:
+        if token.startswith(ESC + ESC) and token[1:] not in ANSI_SEQUENCES:
+            token = ESC  # a report came right behind the key
+        if token.startswith(PASTE_BEGINS):
+            self.feed_key_callback(KeyPress(Keys.BracketedPaste, token[len(PASTE_BEGINS) : -len(PASTE_ENDS)]))
+        elif token[0] != ESC or token == ESC or self._is_key(token):
+            super().feed(token)
+            super().flush()
+
+    def _is_key(self, token: str) -> bool:
+        """True if the sequence is a key; with Alt, only if that has a meaning now."""
+        found: Keys | tuple[Keys | str, ...] | None = ANSI_SEQUENCES.get(token)
+        if found is None and (len(token) == 2 or token.startswith(ESC + ESC)):
+            found = (Keys.Escape, *_keys(token[1:]))
+        if not isinstance(found, tuple) or found[0] is not Keys.Escape:
+            return found is not None
+        return any(one.filter() for one in self._bindings.get_bindings_for_keys(found))
+
+
+def _keys(token: str) -> tuple[Keys | str, ...]:
+    found = ANSI_SEQUENCES.get(token, token)
+    return found if isinstance(found, tuple) else (found,)
 
 
 class _RegionRenderer(Renderer):
