@@ -575,7 +575,7 @@ def test_at_whatever_pace_it_is_told_a_subagent_ends_once_and_before_the_answer(
 
     Sitting(tmp_path, shown, ScriptedModel(dig_slowly), client=slow_by_chance(paces)).last(body)
     *before, ended, answer = shown.lines
-    assert before[1:] == ["» spawn", "· sessions_spawn digger"]
+    assert [line.partition(" · ")[0] for line in before[1:]] == ["» spawn", "✓ sessions_spawn digger"]
     assert ended.startswith("digger · done")
     assert answer == "The digger found gold."
 

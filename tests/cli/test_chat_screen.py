@@ -41,6 +41,12 @@ def says(words: str, body: Body) -> Answer:
             return ScriptedReply("I am about to run a long script", (call("exec", command=LONG),))
         case "spawn and speak":
             return ScriptedReply("", (call("sessions_spawn", task="ask long", label="scout"),))
+        case "edit":
+            path, old = "app.py", "print(1)"
+            return ScriptedReply("I will fix it.", (call("edit", path=path, old=old, new="print(2)"),))
+        case "read both":
+            calls = (call("read", path="a.md"), call("read", path="b.md"), call("exec", command="seq 9"))
+            return ScriptedReply("Let me look at **both**.", calls)
         case "wide":
             return ScriptedReply(f"{WIDE}\n\n- {WIDE}")
         case "half":
@@ -48,6 +54,8 @@ def says(words: str, body: Body) -> Answer:
         case "overloaded":
             limit = {"error": {"message": "overloaded", "type": "overloaded_error"}}
             return [Status(529, limit, {"Retry-After": "2"})] if not _overloaded(body) else ScriptedReply("Here I am.")
+        case _ if body["messages"][-1]["role"] == "tool" and "scout" not in str(body["messages"][-2]):
+            return ScriptedReply("That is what I found.")
         case _ if body["messages"][-1]["role"] == "tool":
             first, second = SENTENCE.split("this ")
             return ScriptedReply(f"{first}⟦child⟧this {second}\n\nA second paragraph follows.⟦end⟧")
@@ -307,6 +315,57 @@ def test_reports_of_the_terminal_stop_no_turn_and_type_nothing(stage: Stage, tmp
         say(chat, "delegated")
         chat.wait_for("Heard.")
         leave(chat)
+
+
+@proves("4.tools.74", "In a chat a call shows ✓ or ✗, how long it took and the first rows of its result, once it ends")
+def test_a_call_shows_whether_it_failed_how_long_it_took_and_the_first_rows_of_its_result(
+    stage: Stage, tmp_path: Path
+) -> None:
+    work = workspace(tmp_path)
+    (work / "a.md").write_text("Alpha\n")
+    with chatting(stage, work) as chat:
+        say(chat, "edit")
+        rows = chat.wait_for("That is what I found.").split("\n")
+        failed = at(rows, "✗ edit app.py · ")
+        assert re.fullmatch(r"✗ edit app\.py · \d\.\ds", rows[failed])
+        assert "app.py" in rows[failed + 1]
+        say(chat, "read both")
+        rows = chat.wait_for("(That is what I found.(.|\n)*){2}").split("\n")
+        assert rows[at(rows, "✓ read a.md · ") + 1].endswith("Alpha")
+        assert "b.md" in rows[at(rows, "✗ read b.md · ") + 1]
+        ran = at(rows, "✓ exec seq 9 · ")
+        assert rows[ran + 1 : ran + 4] == ["  1", "  2", "  … 8 more lines"]  # the last one is the exit code
+        leave(chat)
+
+
+@proves("4.tools.75", "A resumed chat shows the last messages as they looked: with words before calls, calls and cards")
+def test_what_a_resumed_chat_restores_looks_as_it_looked(stage: Stage, tmp_path: Path) -> None:
+    work = workspace(tmp_path)
+    (work / "a.md").write_text("Alpha\n")
+    for gate in ("look", "child", "end"):
+        stage.go_on(gate)
+    with chatting(stage, work, "--set", "tools.exec.approval=never") as chat:
+        say(chat, "read both")
+        chat.wait_for("That is what I found.")
+        say(chat, "delegate")
+        chat.wait_for("Heard.")
+        chat.wait_until(lambda rows: rows[-1] == "›")
+        before = leave(chat)
+    looked = before[at(before, "› read both") :]
+    assert any(row.startswith("✓ exec seq 9") for row in looked)
+    assert any(row.startswith("✔ scout · done") for row in looked)
+    with chatting(stage, work) as chat:
+        again = leave(chat)
+        assert again[at(again, "› read both") :] == looked
+    with chatting(stage, work) as chat:
+        chat.type("/new other" + ENTER)
+        chat.wait_for("other ›")
+        chat.type("/clear" + ENTER)
+        chat.wait_until(lambda rows: not any("scout" in row for row in rows))
+        chat.type("/resume 2" + ENTER)
+        chat.wait_for("Heard.")
+        again = leave(chat)
+        assert again[at(again, "› read both") :] == looked
 
 
 def test_a_second_chat_goes_on_when_the_holder_leaves_in_the_middle_of_an_answer(stage: Stage, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fledge.cli.term.opening import Manner, manner, wants_colour
 from fledge.cli.term.plain import PlainScreen, item_lines, question_lines
 from fledge.cli.term.shown import (
     Called,
+    CallEnded,
     CallQuestion,
     EndedItem,
     ErrorItem,
@@ -222,5 +223,6 @@ def test_trouble_that_was_said_is_not_repeated_when_the_next_try_is_told() -> No
             lines.screen.say(OutputItem("exec make", "2 passed", is_asked_for=True))
             assert lines.out.getvalue().splitlines() == ["✖ HTTP 401", "try 2 follows by itself", "2 passed"]
             assert item_lines(Called("exec make")) == "· exec make"
+            assert item_lines(CallEnded("exec make", False, 2, "no rule\x1b")) == "✗ exec make · 2.0s\n  no rule␛"
 
     play(story)

@@ -13,6 +13,7 @@ from fledge.cli.term.scrollback import Scrollback, Whole, item_rows
 from fledge.cli.term.shown import (
     AnswerItem,
     Called,
+    CallEnded,
     CallQuestion,
     EndedItem,
     ErrorItem,
@@ -90,6 +91,7 @@ WAITS = {
     SpokenItem("x"): True,
     EndedItem("x", "done", 1): True,
     Called("x"): True,
+    CallEnded("x", True, 1.0): True,
     Verbatim("x"): True,
     NoticeItem("x"): True,
     AnswerItem("x"): True,
@@ -221,3 +223,13 @@ def test_calls_stand_close_together_and_apart_from_everything_else() -> None:
     scrollback.complete(20)
     rows = [plain(row) for row in scrollback.take()]
     assert rows == ["one", "", "· exec make", "· read a.md", "", "b", "", "two"]
+
+
+def test_a_call_that_ended_shows_whether_it_was_good_how_long_it_took_and_the_first_rows_of_its_result() -> None:
+    def shown(item: CallEnded) -> list[str]:
+        return [plain(row) for row in item_rows(item, 30, THEME)]
+
+    assert shown(CallEnded("exec make", True, 0.44, "built\x1b[2J\n")) == ["✓ exec make · 0.4s", "  built␛[2J"]
+    failed = shown(CallEnded("edit a-file-with-a-long-name.py", False, 65, "1\n2\n3\n4\n5"))
+    assert failed == ["✗ edit a-file-with-a-… · 1m05s", "  1", "  2", "  … 3 more lines"]
+    assert shown(CallEnded("list", True, None)) == ["✓ list"]

@@ -1,4 +1,4 @@
-"""A terminal sends more than keys: reports and answers have no effect, wherever they are cut; Escape is a lone Escape."""
+"""A terminal sends more than keys: reports have no effect, wherever they are cut, and Escape is a lone Escape."""
 
 import pytest
 

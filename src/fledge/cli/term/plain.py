@@ -13,11 +13,12 @@ import threading
 from contextlib import suppress
 from typing import TextIO
 
-from fledge.cli.term.figures import ended_facts
+from fledge.cli.term.figures import call_facts, ended_facts, first_lines
 from fledge.cli.term.keys import ARMED_S, READ_S
 from fledge.cli.term.shown import (
     AnswerItem,
     Called,
+    CallEnded,
     ChatItem,
     EndedItem,
     ErrorItem,
@@ -228,6 +229,9 @@ def item_lines(item: ChatItem) -> str:
             lines = f"✖ {text}"
         case EndedItem():
             lines = card_line(item) + "".join(f"\n  {line}" for line in item.text.splitlines()[:3])
+        case CallEnded():
+            head = " · ".join([f"{'✓' if item.is_ok else '✗'} {item.call}", *call_facts(item)])
+            lines = "\n  ".join([head, *first_lines(item.text, 3)])
         case Called(call=call):
             lines = f"· {call}"
         case NoticeItem(text=text) | AnswerItem(text=text) | Verbatim(text=text) | OutputItem(text=text):

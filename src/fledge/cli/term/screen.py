@@ -47,6 +47,7 @@ from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.scrollback import Scrollback
 from fledge.cli.term.sequences import ESC, PASTE_BEGINS, PASTE_ENDS, TypedSequences
 from fledge.cli.term.shown import (
+    CallEnded,
     CallQuestion,
     ChatItem,
     Leave,
@@ -142,6 +143,8 @@ class TerminalScreen(Screen):
             self._last_output = item
             if not self._shows_output:
                 return
+        if isinstance(item, CallEnded) and self._shows_output:
+            item = replace(item, text="")
         self._scrollback.say(item, self._width)
         self._change()
 

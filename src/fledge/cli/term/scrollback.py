@@ -9,12 +9,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from wcwidth import clip
+
 from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
-from fledge.cli.term.figures import ended_facts, sign_of
+from fledge.cli.term.figures import call_facts, ended_facts, first_lines, sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import (
     AnswerItem,
     Called,
+    CallEnded,
     CallQuestion,
     ChatItem,
     EndedItem,
@@ -30,6 +33,8 @@ from fledge.core.printable import printable
 
 CARD_ROWS: Final = 3
 """Rows of a result that a card shows."""
+RESULT_ROWS: Final = 3
+"""Rows of a call's result that are shown."""
 SPOKEN_ROWS: Final = 12
 """Rows of the person's own words that are shown; the person knows the rest."""
 
@@ -104,7 +109,7 @@ class Scrollback:
                 self.waiting = []
 
     def _place_item(self, item: Whole, width: int) -> None:
-        follows: Literal["calls", "items"] = "calls" if isinstance(item, Called) else "items"
+        follows: Literal["calls", "items"] = "calls" if isinstance(item, Called | CallEnded) else "items"
         if self._last not in ("nothing", "blank") and not (self._last == follows == "calls"):
             self._out.append("")
         self._out += item_rows(item, width, self._theme, self._opens)
@@ -126,6 +131,15 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHA
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
         case Called(call=call):
             return [theme.line(f"· {call}", width, "d")]
+        case CallEnded(call=call, is_ok=is_ok, text=text):
+            facts = " · ".join(["", *call_facts(item)])
+            sign = theme.paint("✓", "g") if is_ok else theme.paint("✗", "r")
+            head = f"{fit(call, max(1, width - 2 - columns(facts)))}{facts}"
+            lines = first_lines(text, RESULT_ROWS)
+            return [
+                f"{sign} {theme.line(head, width - 2, 'd')}",
+                *(_result_row(line, width, theme) for line in lines),
+            ]
         case EndedItem():
             return _card_rows(item, width, theme, opens)
         case AnswerItem(text=text):
@@ -141,6 +155,12 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHA
         case CallQuestion(who=who, text=text):
             rows = printable(text).split("\n")
             return [theme.line(f"? {who} wants to run", width, "y"), *(f"    {row}" for row in rows)]
+
+
+def _result_row(line: str, width: int, theme: Theme) -> str:
+    """A row of a result, with its blanks."""
+    line, room = line.expandtabs(8), width - 2
+    return theme.paint(f"  {line}" if columns(line) <= room else f"  {clip(line, 0, room - 1)}…", "d")
 
 
 def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) -> list[str]:

@@ -1,9 +1,9 @@
 """The values that a chat gives its screen to show, and those that the screen gives back; and the base of every screen.
 
 A chat passes the current state (`TurnShown`, `WorkingChild`, `CallQuestion`) again and again, and each item that stays
-once (`SpokenItem`, `NoticeItem`, `ErrorItem`, `EndedItem`, `AnswerItem`, `Verbatim`, `Called`, `OutputItem`). The
-person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAnswered`. Texts may be hostile: the screen
-makes them printable.
+once (`SpokenItem`, `NoticeItem`, `ErrorItem`, `EndedItem`, `AnswerItem`, `Verbatim`, `Called`, `CallEnded`,
+`OutputItem`). The person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAnswered`. Texts may be
+hostile: the screen makes them printable.
 """
 
 import asyncio
@@ -152,6 +152,18 @@ class Called(Struct, frozen=True):
     """The tool and its argument that says most, on one line."""
 
 
+class CallEnded(Struct, frozen=True):
+    """A tool call of the agent has ended."""
+
+    call: str
+    """As in `Called`."""
+    is_ok: bool
+    seconds: float | None
+    """How long it took; None if that is not known."""
+    text: str = ""
+    """Its result; the first lines are shown."""
+
+
 class OutputItem(Struct, frozen=True):
     """The output of a tool call. It is shown while the person wants to see outputs."""
 
@@ -161,7 +173,7 @@ class OutputItem(Struct, frozen=True):
     """True if the person asked for this one."""
 
 
-ChatItem = SpokenItem | NoticeItem | ErrorItem | EndedItem | AnswerItem | Verbatim | Called | OutputItem
+ChatItem = SpokenItem | NoticeItem | ErrorItem | EndedItem | AnswerItem | Verbatim | Called | CallEnded | OutputItem
 
 
 def may_wait(item: ChatItem | OpenQuestion) -> bool:
@@ -172,7 +184,7 @@ def may_wait(item: ChatItem | OpenQuestion) -> bool:
             return False
         case NoticeItem() | AnswerItem() | OutputItem():
             return not item.is_asked_for
-        case SpokenItem() | EndedItem() | Called() | Verbatim():
+        case SpokenItem() | EndedItem() | Called() | CallEnded() | Verbatim():
             return True
 
 
