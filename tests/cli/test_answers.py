@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fledge.cli.answers import Answers, UnreadWords
+from fledge.cli.answers import BROKE_OFF, NOT_SHOWN, Answers, UnreadWords
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import ChatItem, Screen
 from fledge.core.entries import CallValue, HistoryEntry, MessageEntry, ReplyEntry, ResultEntry
@@ -89,7 +89,11 @@ CASES: list[tuple[str, list[Move], list[str]]] = [
     ("as it comes", [hear("Hel", "lo"), reach(3, reply(3, "Hello"))], ["Hello"]),
     ("an end that was not told", [hear("Hel"), reach(3, reply(3, "Hello"))], ["Hello"]),
     ("not streamed at all", [reach(3, reply(3, "Hello"))], ["Hello"]),
-    ("another text than was streamed", [hear("Hel"), reach(3, reply(3, "Bye"))], ["Hel", "Bye"]),
+    (
+        "another text than was streamed",
+        [hear("Hel"), reach(3, reply(3, "Bye"))],
+        ["Hel", BROKE_OFF, "Bye"],
+    ),
     (
         "words before tools",
         [
@@ -149,9 +153,14 @@ CASES: list[tuple[str, list[Move], list[str]]] = [
     (
         "a holder that left in the middle, and another answer",
         [hear("Hello wor"), MISS, reach(1), hear("Good", " day"), reach(3, reply(3, "Good day"))],
-        ["Hello wor", "Good day"],
+        ["Hello wor", BROKE_OFF, "Good day"],
     ),
-    ("asked again", [hear("Hel"), FORGET, hear("Hello"), reach(3, reply(3, "Hello"))], ["Hel", "Hello"]),
+    (
+        "asked again",
+        [hear("Hel"), FORGET, hear("Hello"), reach(3, reply(3, "Hello"))],
+        ["Hel", BROKE_OFF, "Hello"],
+    ),
+    ("another session", [hear("Hel"), lambda answers: answers.begin(9)], ["Hel", NOT_SHOWN]),
     ("silence", [hear("NO_", "REPLY"), reach(3, reply(3, "NO_REPLY")), hear("Hi"), reach(5, reply(5, "Hi"))], ["Hi"]),
     ("silence of a heartbeat", [hear("HEARTBEAT_OK"), reach(3, reply(3, "HEARTBEAT_OK"))], []),
     (
@@ -213,7 +222,7 @@ def test_nothing_streams_before_the_turn_tells_where_it_stands() -> None:
     answers.hear("the end of something")
     answers.reach(4)
     answers.hear("Hello")
-    answers.forget()
+    answers.forget("")
     assert screen.lines == ["Hello"]
 
 

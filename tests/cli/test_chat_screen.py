@@ -41,6 +41,8 @@ def says(words: str, body: Body) -> Answer:
             return ScriptedReply("I am about to run a long script", (call("exec", command=LONG),))
         case "spawn and speak":
             return ScriptedReply("", (call("sessions_spawn", task="ask long", label="scout"),))
+        case "spawn and stop":
+            return ScriptedReply("", (call("sessions_spawn", task="look", label="scout"),))
         case "edit":
             path, old = "app.py", "print(1)"
             return ScriptedReply("I will fix it.", (call("edit", path=path, old=old, new="print(2)"),))
@@ -269,7 +271,7 @@ def test_ctrl_c_stops_the_turn_and_gives_unread_words_back(stage: Stage, tmp_pat
         chat.type("what I typed" + ENTER)
         chat.wait_for("queued › what I typed")
         chat.type(CTRL_C)
-        rows = chat.wait_for("stopped; subagents go on(.|\n)*› what I typed$").split("\n")
+        rows = chat.wait_for("stopped(.|\n)*› what I typed$").split("\n")
         assert rows[-1] == "› what I typed"
         assert not any("queued" in row or "esc stops" in row for row in rows)
         chat.type(CTRL_C)  # empties the input
@@ -288,7 +290,7 @@ def test_ctrl_c_right_after_the_words_gives_them_back(stage: Stage, tmp_path: Pa
         say(chat, "half")
         chat.wait_for(HALF)
         chat.type("one" + ENTER + "two" + ENTER + CTRL_C)
-        rows = chat.wait_for("stopped; subagents go on(.|\n)*› one\n *two$").split("\n")
+        rows = chat.wait_for("stopped(.|\n)*› one\n *two$").split("\n")
         assert not any("queued" in row or "esc stops" in row for row in rows)
         chat.type(CTRL_C)  # empties the input
         chat.wait_until(lambda rows: rows[-1] == "›")
@@ -366,6 +368,19 @@ def test_what_a_resumed_chat_restores_looks_as_it_looked(stage: Stage, tmp_path:
         chat.wait_for("Heard.")
         again = leave(chat)
         assert again[at(again, "› read both") :] == looked
+
+
+@pytest.mark.parametrize(("words", "stopped"), [("half", "stopped"), ("spawn and stop", "stopped; subagents go on")])
+def test_a_stop_names_subagents_only_where_there_are_some(
+    stage: Stage, tmp_path: Path, words: str, stopped: str
+) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        say(chat, words)
+        chat.wait_for(HALF if words == "half" else "The report of the scout")
+        chat.type(CTRL_C)
+        rows = chat.wait_for(r"\n *stopped").split("\n")
+        assert rows[at(rows, "stopped")] == stopped + " (/stop stops them too)" * (words != "half")
+        leave(chat)
 
 
 def test_a_second_chat_goes_on_when_the_holder_leaves_in_the_middle_of_an_answer(stage: Stage, tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ from fledge.core.entries import CallValue, HistoryEntry, MessageEntry, ReplyEntr
 from fledge.core.route import is_worth_sending
 from fledge.core.transcript import SPAWN, YIELD
 
+BROKE_OFF: Final = "[this answer broke off]"
+NOT_SHOWN: Final = "[the rest of this answer is not shown here]"
+"""Marks below the beginning of an answer: it will not go on, or the chat shows something else now."""
 SHOWN_OTHERWISE: Final = (SPAWN, YIELD)
 """Tools whose effect is among the subagents at work: of a good call no result is shown."""
 SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
@@ -90,7 +93,7 @@ class Answers:
 
     def begin(self, seen: int) -> None:
         """The person talks to another session, or to the same one anew; its entries up to this one count as shown."""
-        self.forget()
+        self.forget(NOT_SHOWN)
         self.seen, self._open_reply, self._misses = seen, 0, True
 
     @property
@@ -123,15 +126,17 @@ class Answers:
         """Words may have been missed."""
         self._misses, self._heard = True, ""
 
-    def forget(self) -> None:
+    def forget(self, mark: str = BROKE_OFF) -> None:
         """The answer in progress will not become an entry: the model is asked again, or its turn was stopped."""
-        self.forget_shown()
+        self.forget_shown(mark)
         self._heard = ""
 
-    def forget_shown(self) -> None:
-        """The text on the screen stays, and nothing continues it."""
+    def forget_shown(self, mark: str = BROKE_OFF) -> None:
+        """The text on the screen stays, with this mark below it, and nothing continues it."""
         if self._shown:
             self._screen.complete()
+            if mark:
+                self._screen.say(NoticeItem(mark))
         self._shown = ""
 
     # ---- as entries

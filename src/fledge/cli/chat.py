@@ -25,7 +25,7 @@ from fledge.cancellation import end_tasks
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
 from fledge.cli.activity import Activity, card_of, cards_of
-from fledge.cli.answers import Answers, UnreadWords, attachment_line
+from fledge.cli.answers import NOT_SHOWN, Answers, UnreadWords, attachment_line
 from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.chat_questions import Questions
 from fledge.cli.ending import first_code
@@ -223,7 +223,7 @@ class Chat:
             self._error(f"{error}; {KEPT}")
             return 1
         finally:
-            self._answers.forget()
+            self._answers.forget("")
 
     @property
     def _is_talked_with(self) -> bool:
@@ -398,10 +398,12 @@ class Chat:
             asked = list(unread)
             done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
         self._stopped = self._turn
-        self._answers.forget()
+        self._answers.forget("")
         self._activity.stop()
         self._show_turn()
-        self._reply("stopped; subagents go on (/stop stops them too)")
+        await self._show()
+        at_work = await self._client.value(Below, "sessions.below", session=self._session)
+        self._reply("stopped; subagents go on (/stop stops them too)" if at_work.children else "stopped")
         back = [unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in unread]
         self._show_queued()
         if back:
@@ -544,7 +546,7 @@ class Chat:
         opened = await self._where.begin(self._client, session)
         async with self._showing:
             self._sits.clear()
-            self._answers.forget()
+            self._answers.forget(NOT_SHOWN)
             self._enter(opened["sessionKey"])
             self._show_turn()
             self._show_queued()

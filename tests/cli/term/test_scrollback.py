@@ -186,6 +186,8 @@ def test_items_are_shown_with_their_signs_and_hostile_text_as_text() -> None:
     assert shown(EndedItem("x\x1b", "killed", 5)) == ["■ x␛ · killed · 5s"]
     assert shown(EndedItem("x", "timed out", 5, text="a\n\nb")) == ["● x · timed out · 5s", "  a", "  b"]
     assert shown(EndedItem("x", "done", 5, text="word " * 20)) == ["✔ x · done · 5s", "  word word word word… /open x"]
+    marked = EndedItem("x", "done", 5, text="## Found\n\n- **three** files\n- `a.md`\n\n```\nls **\n```")
+    assert shown(marked) == ["✔ x · done · 5s", "  Found", "  • three files", "  • a.md …             /open x"]
     named = shown(EndedItem("my long label", "done", 5, text="word " * 20))
     assert named == ["✔ my long label · done · 5s", "  word word wor… /open my long"]  # the beginning means it, too
     assert shown(AnswerItem("**a**\n\nb")) == ["a", "", "b"]

@@ -529,6 +529,8 @@ class TerminalScreen(Screen):
         async with in_terminal():
             self._writer.put(self._theme.paint(f"! {command}", "b") + "\r\n")
             ran = await run_here(command, lambda data: self._writer.put(data.decode("utf-8", "replace")))
+            if ran.failure:
+                self._writer.put(self._theme.paint(ran.failure, "r") + "\r\n")
         self._ran.append(ran)
         self._change()
 

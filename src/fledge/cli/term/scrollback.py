@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from wcwidth import clip
 
-from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
+from fledge.cli.term.cells import Theme, columns, fit, pieces, plain, wrap
 from fledge.cli.term.figures import call_facts, ended_facts, first_lines, sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import (
@@ -33,6 +33,8 @@ from fledge.core.printable import printable
 
 CARD_ROWS: Final = 3
 """Rows of a result that a card shows."""
+CARD_CHARS: Final = 4000
+"""So much of a result is read for its card."""
 RESULT_ROWS: Final = 3
 """Rows of a call's result that are shown."""
 SPOKEN_ROWS: Final = 12
@@ -168,7 +170,7 @@ def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) ->
     facts = ended_facts(card)
     label = fit(card.label, max(1, width - 2 - columns(" · ".join(["", *facts]))))
     rows = [theme.paint(sign, style) + " " + fit(" · ".join([label, *facts]), width - 2)]
-    lines = [line for line in printable(card.text).splitlines() if line.strip()]
+    lines = _without_marks(card.text)
     rows += [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
     if len(lines) > CARD_ROWS or any(columns(line) > width - 2 for line in lines):
         hint = _open_hint(printable(card.label), width // 2, opens)
@@ -176,6 +178,13 @@ def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) ->
         last = fit(rows[-1].removesuffix("…") + " …", room)
         rows[-1] = f"  {last}" + " " * (room + 1 - columns(last)) + theme.paint(hint, "d")
     return rows
+
+
+def _without_marks(text: str) -> list[str]:
+    """The first lines of a text in markdown that have words, without its marks, each whole."""
+    markdown, width = Markdown(Theme(colour=True)), 2**15
+    rows = [*markdown.feed(text[:CARD_CHARS], width), *markdown.end(width)]
+    return [line for row in rows if isinstance(row, str) and (line := plain(row)).strip()]
 
 
 def _open_hint(label: str, room: int, opens: OpensResult) -> str:
