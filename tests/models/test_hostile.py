@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fledge.models.base import Broke, ReplyEnded
+from fledge.models.base import Broke, ModelEvent, ReplyEnded
 from fledge.models.http import HttpLimits
 from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
@@ -49,7 +49,7 @@ each = pytest.mark.parametrize(("protocol", "good"), ANSWERS, ids=[protocol.name
 IMPATIENT = HttpLimits(connect_s=5.0, request_s=5.0, idle_s=5.0)
 
 
-async def answered(protocol: Protocol, raw: bytes, cut: int) -> list[object]:
+async def answered(protocol: Protocol, raw: bytes, cut: int) -> list[ModelEvent]:
     """The events of a reply that came as these bytes, in two writes, before the service closed."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:

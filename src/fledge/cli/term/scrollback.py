@@ -85,8 +85,9 @@ class Scrollback:
     def cut(self, width: int) -> None:
         """End the open block where it is, because rows of something else follow that are not written by this file."""
         self._place(self._markdown.cut(width), width)
-        if self._last != "nothing":
-            self._last = "items"
+        if self._last not in ("nothing", "blank"):
+            self._out.append("")
+        self._last = "items"
 
     def tail(self, width: int) -> list[str]:
         """The rows of the answer that are not certain yet."""
