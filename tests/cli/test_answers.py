@@ -1,13 +1,15 @@
 """An answer is streamed and becomes an entry: each word is shown once, whatever was missed."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from fledge.api.values import Message
-from fledge.cli.answers import Answers, UnreadWords
+from fledge.cli.answers import BROKE_OFF, NOT_SHOWN, Answers, UnreadWords
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import ChatItem, Screen
+from fledge.core.entries import CallValue, HistoryEntry, MessageEntry, ReplyEntry, ResultEntry
 from tests.statements import proves
 
 Move = Callable[[Answers], None]
@@ -44,15 +46,31 @@ def hear(*pieces: str) -> Move:
     return move
 
 
-def reply(seq: int, text: str, *calls: str, is_cut: bool = False) -> Message:
-    return Message(seq=seq, at=0.0, role="assistant", text=text, calls=calls, is_cut=is_cut)
+def reply(seq: int, text: str, *calls: str, is_cut: bool = False) -> ReplyEntry:
+    """A reply whose calls, each a tool and its arguments, have not ended."""
+    made = [
+        CallValue(id=str(n), name=call.split()[0], arguments=call.partition(" ")[2], status="running", started_at=2)
+        for n, call in enumerate(calls)
+    ]
+    return ReplyEntry(seq=seq, at=0.0, text=text, calls=tuple(made), is_cut=is_cut)
 
 
-def said(seq: int, text: str, run_id: str) -> Message:
-    return Message(seq=seq, at=0.0, role="user", kind="send", text=text, run_id=run_id)
+def ended(reply: ReplyEntry, *results: int) -> ReplyEntry:
+    """The reply once its calls have these results, as entries; 0: not yet."""
+    calls = [replace(call, result_seq=seq) for call, seq in zip(reply.calls, results, strict=True)]
+    return replace(reply, calls=tuple(calls))
 
 
-def reach(entry: int, *entries: Message) -> Move:
+def result(seq: int, of: ReplyEntry, text: str, at: float = 2.5, **given: Any) -> ResultEntry:
+    """A result that came then."""
+    return ResultEntry(seq=seq, at=at, call_id="0", call_seq=of.seq, name="list", text=text, **given)
+
+
+def said(seq: int, text: str, run_id: str) -> MessageEntry:
+    return MessageEntry(seq=seq, at=0.0, kind="send", by="person", text=text, run_id=run_id)
+
+
+def reach(entry: int, *entries: HistoryEntry) -> Move:
     """A turn tells that it stands at this entry; these are new."""
 
     def move(answers: Answers) -> None:
@@ -65,15 +83,47 @@ def reach(entry: int, *entries: Message) -> Move:
 MISS: Move = Answers.miss
 FORGET: Move = Answers.forget
 
+LIST = reply(3, "Let me see.", "list {}")
+BOTH = reply(3, "", 'list {"path": "a"}', 'list {"path": "b"}')
 CASES: list[tuple[str, list[Move], list[str]]] = [
     ("as it comes", [hear("Hel", "lo"), reach(3, reply(3, "Hello"))], ["Hello"]),
     ("an end that was not told", [hear("Hel"), reach(3, reply(3, "Hello"))], ["Hello"]),
     ("not streamed at all", [reach(3, reply(3, "Hello"))], ["Hello"]),
-    ("another text than was streamed", [hear("Hel"), reach(3, reply(3, "Bye"))], ["Hel", "Bye"]),
+    (
+        "another text than was streamed",
+        [hear("Hel"), reach(3, reply(3, "Bye"))],
+        ["Hel", BROKE_OFF, "Bye"],
+    ),
     (
         "words before tools",
-        [hear("Let me see."), reach(3, reply(3, "Let me see.", "list {}")), hear("Five."), reach(5, reply(5, "Five."))],
-        ["Let me see.", "· list", "Five."],
+        [
+            hear("Let me see."),
+            reach(3, LIST),
+            reach(4, ended(LIST, 4), result(4, LIST, "a\n\nb")),
+            hear("Five."),
+            reach(5, reply(5, "Five.")),
+        ],
+        ["Let me see.", "✓ list · 0.5s\n  a\n  b", "Five."],
+    ),
+    (
+        "calls that end one after the other, of which one fails",
+        [
+            reach(3, BOTH),
+            reach(4, ended(BOTH, 0, 4), result(4, BOTH, "no such file", is_error=True)),
+            reach(5, ended(BOTH, 5, 4), result(4, BOTH, "no such file"), result(5, BOTH, "1\n2\n3\n4", at=70)),
+            reach(6, reply(6, "Done.")),
+        ],
+        ["✗ list b · 0.5s\n  no such file", "✓ list a · 1m08s\n  1\n  2\n  … 2 more lines", "Done."],
+    ),
+    (
+        "a call whose outcome is unknown, of a reply from before",
+        [lambda answers: answers.begin(3), reach(4, result(4, BOTH, "interrupted", is_unknown=True))],
+        ["✗ list\n  interrupted"],
+    ),
+    (
+        "a call that has ended before its reply was read",
+        [reach(5, ended(LIST, 4), result(4, LIST, "a"), reply(5, "Five."))],
+        ["Let me see.", "✓ list · 0.5s\n  a", "Five."],
     ),
     (
         "words missed in the middle",
@@ -103,9 +153,14 @@ CASES: list[tuple[str, list[Move], list[str]]] = [
     (
         "a holder that left in the middle, and another answer",
         [hear("Hello wor"), MISS, reach(1), hear("Good", " day"), reach(3, reply(3, "Good day"))],
-        ["Hello wor", "Good day"],
+        ["Hello wor", BROKE_OFF, "Good day"],
     ),
-    ("asked again", [hear("Hel"), FORGET, hear("Hello"), reach(3, reply(3, "Hello"))], ["Hel", "Hello"]),
+    (
+        "asked again",
+        [hear("Hel"), FORGET, hear("Hello"), reach(3, reply(3, "Hello"))],
+        ["Hel", BROKE_OFF, "Hello"],
+    ),
+    ("another session", [hear("Hel"), lambda answers: answers.begin(9)], ["Hel", NOT_SHOWN]),
     ("silence", [hear("NO_", "REPLY"), reach(3, reply(3, "NO_REPLY")), hear("Hi"), reach(5, reply(5, "Hi"))], ["Hi"]),
     ("silence of a heartbeat", [hear("HEARTBEAT_OK"), reach(3, reply(3, "HEARTBEAT_OK"))], []),
     (
@@ -139,7 +194,7 @@ CASES: list[tuple[str, list[Move], list[str]]] = [
             hear("Then no."),
             reach(6, reply(6, "Then no.")),
         ],
-        ["Let me see.", "· read a.md", "› queued until now", "Then no."],
+        ["Let me see.", "› queued until now", "Then no."],
     ),
 ]
 
@@ -167,7 +222,7 @@ def test_nothing_streams_before_the_turn_tells_where_it_stands() -> None:
     answers.hear("the end of something")
     answers.reach(4)
     answers.hear("Hello")
-    answers.forget()
+    answers.forget("")
     assert screen.lines == ["Hello"]
 
 

@@ -183,7 +183,7 @@ def test_ctrl_c_stops_the_turn_then_asks_then_leaves(model: Model, work: Path) -
         until(chat.process, lambda: model.requests > asked)
         chat.see("thinking")  # before that, the chat does not know of the turn, and the key is for leaving
         chat.type(CTRL_C)
-        chat.see("stopped; subagents go on")
+        chat.see("stopped")
         chat.type(CTRL_C)
         chat.see("again leaves")
         chat.type("no, stay" + CTRL_C)
@@ -478,16 +478,16 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
     async def body(chat: Chat) -> None:
         await sitting.fl.session("main").post("talk")
         await asyncio.sleep(5)
-        sitting.tell(TurnEvent("assistant:text", main_key(), "so far", 1))
+        sitting.tell(TurnEvent("assistant:text", main_key(), "so far", 1, entry=1))
         await asyncio.sleep(1)
         screen.want(StopWanted())
         await asyncio.sleep(1)
-        sitting.tell(TurnEvent("assistant:text", main_key(), " and further", 1))
+        sitting.tell(TurnEvent("assistant:text", main_key(), " and further", 1, entry=1))
         await sitting.fl.session("main").send("hello")
         await asyncio.sleep(1)
 
     sitting.last(body)
-    stopped = "stopped; subagents go on (/stop stops them too)"
+    stopped = "stopped"
     assert screen.lines[1:] == ["› talk", "so far", stopped, "› hello", "hello yourself"]
 
 
@@ -575,7 +575,7 @@ def test_at_whatever_pace_it_is_told_a_subagent_ends_once_and_before_the_answer(
 
     Sitting(tmp_path, shown, ScriptedModel(dig_slowly), client=slow_by_chance(paces)).last(body)
     *before, ended, answer = shown.lines
-    assert before[1:] == ["» spawn", "· sessions_spawn digger"]
+    assert [line.partition(" · ")[0] for line in before[1:]] == ["» spawn", "✓ sessions_spawn digger"]
     assert ended.startswith("digger · done")
     assert answer == "The digger found gold."
 
@@ -752,7 +752,7 @@ def test_a_stop_beside_the_holder_gives_back_what_was_not_read(tmp_path: Path) -
         model.goes_on.set()
         entries = server.client().call("sessions.history", session="main")
     assert screen.given_back == ["and one thing\nI ran `ls`\nand another"]
-    assert screen.lines[1:] == ["» hello", "Hello ", "stopped; subagents go on (/stop stops them too)"]
+    assert screen.lines[1:] == ["» hello", "Hello ", "stopped"]
     assert [entry["text"] for entry in entries] == ["hello"]
 
 

@@ -14,6 +14,7 @@ from fledge.models.scripted import ScriptedReply
 from tests.cli.model_server import MODEL, workspace
 from tests.cli.stage import Stage, call, is_child, staged
 from tests.cli.term.pty_program import PATIENCE_S, Program, program
+from tests.cli.term.test_sequences import REPORTS
 from tests.models.serving import Answer, Body, Status
 from tests.statements import proves
 
@@ -21,6 +22,7 @@ CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
 SENTENCE = "The report of the scout will not tear this sentence, which is long enough for two rows of a terminal."
 PLAN = "1. **Read** the docs\n2. Fix them"
 WIDE = "你好，世界。日本語のテキストも正しく折り返される必要があります。"
+LONG = "\n".join(f"echo line {number} of a long script" for number in range(9))
 HALF, REST = "The first half of the answer", " and the second half of it."
 
 
@@ -35,6 +37,18 @@ def says(words: str, body: Body) -> Answer:
             return ScriptedReply("", (call("sessions_spawn", task="ask", label="scout"),))
         case "plan":
             return ScriptedReply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
+        case "speak and ask":
+            return ScriptedReply("I am about to run a long script", (call("exec", command=LONG),))
+        case "spawn and speak":
+            return ScriptedReply("", (call("sessions_spawn", task="ask long", label="scout"),))
+        case "spawn and stop":
+            return ScriptedReply("", (call("sessions_spawn", task="look", label="scout"),))
+        case "edit":
+            path, old = "app.py", "print(1)"
+            return ScriptedReply("I will fix it.", (call("edit", path=path, old=old, new="print(2)"),))
+        case "read both":
+            calls = (call("read", path="a.md"), call("read", path="b.md"), call("exec", command="seq 9"))
+            return ScriptedReply("Let me look at **both**.", calls)
         case "wide":
             return ScriptedReply(f"{WIDE}\n\n- {WIDE}")
         case "half":
@@ -42,6 +56,8 @@ def says(words: str, body: Body) -> Answer:
         case "overloaded":
             limit = {"error": {"message": "overloaded", "type": "overloaded_error"}}
             return [Status(529, limit, {"Retry-After": "2"})] if not _overloaded(body) else ScriptedReply("Here I am.")
+        case _ if body["messages"][-1]["role"] == "tool" and "scout" not in str(body["messages"][-2]):
+            return ScriptedReply("That is what I found.")
         case _ if body["messages"][-1]["role"] == "tool":
             first, second = SENTENCE.split("this ")
             return ScriptedReply(f"{first}⟦child⟧this {second}\n\nA second paragraph follows.⟦end⟧")
@@ -57,6 +73,8 @@ def child_says(words: str, body: Body) -> Answer:
         return ScriptedReply("Carried out.")
     if words.endswith("plan"):
         return ScriptedReply(PLAN)
+    if words.endswith("ask long"):
+        return ScriptedReply("", (call("exec", command=LONG),))
     if words.endswith("ask"):
         return ScriptedReply("", (call("exec", command="echo one > made.txt && echo done"),))
     return ScriptedReply("⟦look⟧Three files hold the rule.\nThe second one is wrong.", usage=Usage(8000, 100))
@@ -166,6 +184,61 @@ def test_a_tool_call_is_allowed_or_denied_by_a_key(stage: Stage, tmp_path: Path)
     assert "not now" in stage.log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("words", "gate"), [("speak and ask", ""), ("spawn and speak", "child")], ids=["the agent asks", "a subagent asks"]
+)
+@proves("4.tools.71", "In a chat a question stands whole at once, also in the middle of an answer")
+def test_a_long_question_stands_whole_at_once_and_a_key_answers_it_whatever_streams(
+    stage: Stage, tmp_path: Path, words: str, gate: str
+) -> None:
+    with chatting(stage, workspace(tmp_path), "--set", "tools.exec.approval=ask") as chat:
+        say(chat, words)
+        text = chat.wait_for("y once · n no · e say why\n›")
+        rows = text.split("\n")
+        asked = rows.index(f"? {'scout' if gate else 'the agent'} wants to run")
+        assert rows[asked + 1 : asked + 10] == [f"    {row}" for row in LONG.split("\n")]
+        spoken = "The report of the scout" if gate else "I am about to run a long script"
+        assert at(rows, spoken) < asked
+        chat.type("y")
+        chat.wait_for("allowed: exec")
+        stage.go_on("child")
+        stage.go_on("end")
+        leave(chat)
+
+
+@proves("4.tools.72", "In a chat the answer to a command, and the output of `!`, wait for no end of a paragraph")
+def test_whatever_the_person_asks_for_is_shown_while_an_answer_stands_open(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path), lines=60) as chat:
+        say(chat, "half")
+        chat.wait_for(HALF)
+        commands = {
+            "/status": "session",
+            "/help": "/open <id",
+            "/approvals": "nothing",
+            "/agents": "main",
+            "/subagents list": r"Active: 0",
+            "/model": "this conversation uses",
+            "/permissions": "no ",
+            "/cost": "this conversation",
+            "/copy": "nothing was answered yet",
+            "/expand": "no tool",
+            "/open none": "no subagents here",
+            "/resume": "/resume and a name",
+            "/resume none": "no conversation none",
+            "/nonsense": "nonsense",
+            "!echo from the shell": "from the shell$",
+        }
+        for command, answer in commands.items():
+            found = re.compile(answer, re.M)
+            before = len(found.findall("\n".join(chat.rows())))
+            chat.type(command + ENTER)
+            chat.wait_until(lambda rows: len(found.findall("\n".join(rows))) > before, command)  # noqa: B023
+        assert REST.strip() not in "\n".join(chat.rows())
+        stage.go_on("half")
+        chat.wait_for("second half of it.")
+        leave(chat)
+
+
 @proves("4.tools.48", "In a chat a plan is shown in full, and a key carries it out, rejects it or edits it")
 def test_a_plan_is_shown_in_full_and_carried_out_by_a_key(stage: Stage, tmp_path: Path) -> None:
     with chatting(stage, workspace(tmp_path)) as chat:
@@ -198,7 +271,7 @@ def test_ctrl_c_stops_the_turn_and_gives_unread_words_back(stage: Stage, tmp_pat
         chat.type("what I typed" + ENTER)
         chat.wait_for("queued › what I typed")
         chat.type(CTRL_C)
-        rows = chat.wait_for("stopped; subagents go on(.|\n)*› what I typed$").split("\n")
+        rows = chat.wait_for("stopped(.|\n)*› what I typed$").split("\n")
         assert rows[-1] == "› what I typed"
         assert not any("queued" in row or "esc stops" in row for row in rows)
         chat.type(CTRL_C)  # empties the input
@@ -217,7 +290,7 @@ def test_ctrl_c_right_after_the_words_gives_them_back(stage: Stage, tmp_path: Pa
         say(chat, "half")
         chat.wait_for(HALF)
         chat.type("one" + ENTER + "two" + ENTER + CTRL_C)
-        rows = chat.wait_for("stopped; subagents go on(.|\n)*› one\n *two$").split("\n")
+        rows = chat.wait_for("stopped(.|\n)*› one\n *two$").split("\n")
         assert not any("queued" in row or "esc stops" in row for row in rows)
         chat.type(CTRL_C)  # empties the input
         chat.wait_until(lambda rows: rows[-1] == "›")
@@ -225,6 +298,89 @@ def test_ctrl_c_right_after_the_words_gives_them_back(stage: Stage, tmp_path: Pa
         chat.wait_for("Heard.")
         text = "\n".join(leave(chat))
         assert text.count("Heard.") == 1
+
+
+@proves("4.tools.73")
+def test_reports_of_the_terminal_stop_no_turn_and_type_nothing(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        reports = [report for report in REPORTS.values() if len(report) > 2]
+        for report in reports:
+            chat.type(report)
+        say(chat, "half")
+        chat.wait_for(HALF)
+        for report in reports:
+            for sign in report:
+                chat.type(sign)
+        stage.go_on("half")
+        rows = chat.wait_for(f"{HALF}{REST}").split("\n")
+        assert not any("stopped" in row for row in rows)
+        say(chat, "delegated")
+        chat.wait_for("Heard.")
+        leave(chat)
+
+
+@proves("4.tools.74", "In a chat a call shows ✓ or ✗, how long it took and the first rows of its result, once it ends")
+def test_a_call_shows_whether_it_failed_how_long_it_took_and_the_first_rows_of_its_result(
+    stage: Stage, tmp_path: Path
+) -> None:
+    work = workspace(tmp_path)
+    (work / "a.md").write_text("Alpha\n")
+    with chatting(stage, work) as chat:
+        say(chat, "edit")
+        rows = chat.wait_for("That is what I found.").split("\n")
+        failed = at(rows, "✗ edit app.py · ")
+        assert re.fullmatch(r"✗ edit app\.py · \d\.\ds", rows[failed])
+        assert "app.py" in rows[failed + 1]
+        say(chat, "read both")
+        rows = chat.wait_for("(That is what I found.(.|\n)*){2}").split("\n")
+        assert rows[at(rows, "✓ read a.md · ") + 1].endswith("Alpha")
+        assert "b.md" in rows[at(rows, "✗ read b.md · ") + 1]
+        ran = at(rows, "✓ exec seq 9 · ")
+        assert rows[ran + 1 : ran + 4] == ["  1", "  2", "  … 8 more lines"]  # the last one is the exit code
+        leave(chat)
+
+
+@proves("4.tools.75", "A resumed chat shows the last messages as they looked: with words before calls, calls and cards")
+def test_what_a_resumed_chat_restores_looks_as_it_looked(stage: Stage, tmp_path: Path) -> None:
+    work = workspace(tmp_path)
+    (work / "a.md").write_text("Alpha\n")
+    for gate in ("look", "child", "end"):
+        stage.go_on(gate)
+    with chatting(stage, work, "--set", "tools.exec.approval=never") as chat:
+        say(chat, "read both")
+        chat.wait_for("That is what I found.")
+        say(chat, "delegate")
+        chat.wait_for("Heard.")
+        chat.wait_until(lambda rows: rows[-1] == "›")
+        before = leave(chat)
+    looked = before[at(before, "› read both") :]
+    assert any(row.startswith("✓ exec seq 9") for row in looked)
+    assert any(row.startswith("✔ scout · done") for row in looked)
+    with chatting(stage, work) as chat:
+        again = leave(chat)
+        assert again[at(again, "› read both") :] == looked
+    with chatting(stage, work) as chat:
+        chat.type("/new other" + ENTER)
+        chat.wait_for("other ›")
+        chat.type("/clear" + ENTER)
+        chat.wait_until(lambda rows: not any("scout" in row for row in rows))
+        chat.type("/resume 2" + ENTER)
+        chat.wait_for("Heard.")
+        again = leave(chat)
+        assert again[at(again, "› read both") :] == looked
+
+
+@pytest.mark.parametrize(("words", "stopped"), [("half", "stopped"), ("spawn and stop", "stopped; subagents go on")])
+def test_a_stop_names_subagents_only_where_there_are_some(
+    stage: Stage, tmp_path: Path, words: str, stopped: str
+) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        say(chat, words)
+        chat.wait_for(HALF if words == "half" else "The report of the scout")
+        chat.type(CTRL_C)
+        rows = chat.wait_for(r"\n *stopped").split("\n")
+        assert rows[at(rows, "stopped")] == stopped + " (/stop stops them too)" * (words != "half")
+        leave(chat)
 
 
 def test_a_second_chat_goes_on_when_the_holder_leaves_in_the_middle_of_an_answer(stage: Stage, tmp_path: Path) -> None:

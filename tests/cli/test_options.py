@@ -43,8 +43,8 @@ LINES: dict[str, list[str]] = {
     "approve": ["approve", "nobody"],
     "reject": ["reject", "nobody", "no"],
     "permissions": ["permissions"],
-    "event": ["event", "it rains", "--session", "nobody"],
-    "heartbeat": ["heartbeat", "--session", "nobody"],
+    "event": ["event", "it rains"],
+    "heartbeat": ["heartbeat"],
     "init": ["init", "elsewhere"],
     "config": ["config"],
     "trust": ["trust", "there"],
@@ -66,6 +66,7 @@ GIVEN: dict[str, list[str]] = {
     "token_file": ["--token-file", "a-file/token"],
     "model": ["--model", "nowhere/model"],
     "settings": ["--set", "nonsense"],
+    "session": ["--session", "agent:nobody"],
     "json": ["--json"],
     "verbose": ["-v"],
 }
@@ -161,7 +162,7 @@ def test_an_option_that_nobody_knows_is_refused_without_a_command_too(tmp_path: 
 
 WITHOUT_END = {
     *((command, "verbose") for command in LINES),
-    *((command, "json") for command in ("run", "spawn", "send")),
+    *((command, "json") for command in ("run", "spawn", "send", "event")),
 }
 """Cells in which the option does not end the command: it would serve, measure or play. The test above has them all."""
 
@@ -195,3 +196,9 @@ def test_of_two_values_the_last_counts_and_settings_add_up() -> None:
     asked = parse(["--state", "a", "--state", "b", "--model", "x", "run", "--model", "y", "hello", "--state", "c"])
     assert (asked.state, asked.model, asked.settings, asked.verbose) == ("c", "y", (), 0)
     assert parse(["--model", "x"]).model == "x"
+
+
+def test_a_chat_without_a_command_takes_all_that_the_command_takes() -> None:
+    for option, given in GIVEN.items():
+        assert (parsed(given) is None) == (("chat", option) not in TAKEN)
+        assert option != "session" or vars(parse(given))["session"] == given[1]

@@ -94,6 +94,29 @@ def test_an_answer_that_a_killed_process_has_not_sent_is_printed_by_the_next(
     assert printed == [f"{answer}\n", ""]
 
 
+def test_a_subagent_that_goes_on_with_continue_is_shown_by_its_label(model: Model, work: Path) -> None:
+    async def leave_a_child_at_work() -> None:
+        at_work = asyncio.Event()
+
+        async def says(request: Asked) -> Said:
+            if "Subagent Context" not in request.system:
+                return (
+                    use("sessions_spawn", task="Please use list", label="digger") if len(request.messages) == 1 else ""
+                )
+            at_work.set()
+            await asyncio.Event().wait()
+            return ""
+
+        async with library.open(work.parent / "state", model=ScriptedModel(says)) as fl:
+            await fl.session("main", address=HERE).post("Delegate")
+            await at_work.wait()
+
+    asyncio.run(leave_a_child_at_work())
+    done = fledge(model, work, "run", "--state", "../state", *MODEL, "--session", "main", "--continue")
+    assert "digger · list" in done.stderr
+    assert "a subagent" not in done.stderr
+
+
 async def leave_unsent(state: Path, forwards: bool) -> str:
     """Leave a state folder as a process does that is killed before it has sent this answer to the terminal."""
 

@@ -1,6 +1,7 @@
 """Slash commands through the Python API, with an agent that thinks: what a person at a chat sees."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -253,9 +254,10 @@ def test_status_agents_focus_and_help_answer(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         shown = await say("/status")
         assert "agent:main:main · idle" in shown
-        assert "subagents 0 active · 0 done" in shown
+        assert "subagents" not in shown
         assert (await say("/agents")).splitlines()[1].startswith("  main")
         await say("/subagents spawn main look around")
+        assert "subagents 1 active · 0 done" in await say("/status")
         assert "you speak from no place that could be bound" in await say("/focus last")
         assert "nothing is bound here" in await say("/unfocus")
         assert "/stop" in await say("/help")
@@ -299,6 +301,31 @@ def test_what_goes_on_below_a_conversation_names_every_subagent_at_work(place: P
         assert all(child.started_at is not None and child.started_at < at_work.now_at for child in at_work.children)
 
     play(place, body)
+
+
+def test_the_status_of_a_session_that_waits_says_for_how_many_children_and_until_when(place: Place) -> None:
+    async def waiting(request: Request) -> Answer:
+        match last_text(request):
+            case words if "lead" in words:
+                tasks = [use("sessions_spawn", task="Wait for me")]
+                return ScriptedReply("", (*tasks, use("sessions_yield", deadlineSeconds=600)))
+            case "go":
+                tasks = [
+                    use("sessions_spawn", task=task, label=task.split()[0]) for task in ("lead", "Wait a", "Wait b")
+                ]
+                return ScriptedReply("", (*tasks, use("sessions_yield", **{"for": 2})))
+        await asyncio.Event().wait()
+        return ""
+
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session("main").post("go")
+        await asyncio.sleep(5)
+        [shown, lead] = [(await run_command(fl, MAIN, line)).text for line in ("/status", "/status lead")]
+        assert re.match(r"session   agent:main:main · waits for 2 of 3 children, until \d\d:\d\d\n", shown)
+        assert "subagents 3 active · 0 done" in shown
+        assert re.search(r"^session .* · waits for 1 of 1 child, until \d\d:\d\d", lead)
+
+    place.act(body, ScriptedModel(waiting), config={"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}})
 
 
 @proves("2.hops.7")

@@ -62,6 +62,7 @@ def test_what_is_watched_ends_with_the_last_watch_and_is_forgotten() -> None:
         ({"entry": 3, "elsewhere": True, "kind": "start"}, 4, True),
         ({"entry": 4, "elsewhere": True, "kind": "end"}, 4, False),
         ({"elsewhere": True, "kind": "usage"}, 4, False),
+        ({"entry": 3, "elsewhere": True, "kind": "tool:end"}, 4, False),
     ],
 )
 def test_an_event_of_another_process_is_late_once_a_newer_entry_is_there(

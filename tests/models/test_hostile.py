@@ -1,12 +1,13 @@
 """Whatever a service answers, a reply ends with one event: nothing hangs, nothing is raised, nothing leaks."""
 
 import asyncio
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fledge.models.base import Broke, ReplyEnded
+from fledge.models.base import Broke, ModelEvent, ReplyEnded
 from fledge.models.http import HttpLimits
 from fledge.models.keys import SecretKey
 from fledge.models.openai import OpenAIModel
@@ -48,7 +49,7 @@ each = pytest.mark.parametrize(("protocol", "good"), ANSWERS, ids=[protocol.name
 IMPATIENT = HttpLimits(connect_s=5.0, request_s=5.0, idle_s=5.0)
 
 
-async def answered(protocol: Protocol, raw: bytes, cut: int) -> list[object]:
+async def answered(protocol: Protocol, raw: bytes, cut: int) -> list[ModelEvent]:
     """The events of a reply that came as these bytes, in two writes, before the service closed."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -63,6 +64,36 @@ async def answered(protocol: Protocol, raw: bytes, cut: int) -> list[object]:
         await model.close()
         await server.no_connections()
         return list(events)
+
+
+def told(part: str) -> dict[str, bytes]:
+    """A piece of text, as the JSON of each protocol has it."""
+    return {
+        OPENAI.name: f'data: {{"choices":[{{"delta":{{"content":"{part}"}}}}]}}\n\n'.encode(),
+        RESPONSES.name: f'data: {{"type":"response.output_text.delta","output_index":0,"delta":"{part}"}}\n\n'.encode(),
+        ANTHROPIC.name: b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",'
+        + f'"text":"{part}"}}}}\n\n'.encode(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (["a\\ud83d", "\\ude00b"], "a😀b"),
+        (["\\uD83D", "", "\\uDE00\\ud83d", "\\ude00"], "😀😀"),
+        (["a\\ud83d\\ude00b"], "a😀b"),
+        (["a\\ud83db\\ude00c"], "a�b�c"),
+        (["a\\ud83d", "b", "c\\ud83d"], "abc�"),
+        (["\\\\ud83d", '\\u00e9\\"'], '\\ud83dé"'),
+    ],
+)
+@each
+def test_a_character_that_a_stream_cuts_in_two_arrives_whole(
+    protocol: Protocol, good: bytes, parts: list[str], text: str
+) -> None:
+    first, *end = re.findall(rb"data: .*\n\n", good.replace(b'"hi"', b'""'))
+    raw = streamed(first, *(told(part)[protocol.name] for part in parts), *end)
+    assert text_of(run(answered(protocol, raw, 0))) == text
 
 
 @each

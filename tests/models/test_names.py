@@ -111,6 +111,23 @@ def test_a_name_that_opens_nothing_is_refused_with_its_nearest(name: str, words:
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("env", "hint"),
+    [
+        ({}, "did you mean mistral/mock-large, "),
+        ({"OPENAI_API_KEY": "none"}, "a full name is like openai/gpt-5"),
+        ({"OPENAI_API_KEY": "none", "MISTRAL_API_KEY": "none"}, "did you mean mistral/mock-large, "),
+    ],
+)
+def test_models_of_providers_without_a_key_are_not_suggested_while_others_have_one(
+    env: dict[str, str], hint: str
+) -> None:
+    registry = Registry(env, catalog=Catalog({"mistral/mock-large": {}, "openai/gpt-5": {}}))
+    with pytest.raises(BadInput) as refused:
+        registry.open("mock-larg")
+    assert hint in str(refused.value)
+
+
 def test_a_bare_name_of_two_providers_is_refused_with_both() -> None:
     registry = Registry({}, catalog=Catalog({"ollama/gpt-5": {}}))
     with pytest.raises(BadInput, match="several providers: openai/gpt-5, ollama/gpt-5"):

@@ -174,6 +174,7 @@ def test_a_turn_tells_at_which_entry_it_stands_where_words_begin_and_end(office:
         ("model:start", task),
         ("assistant:text", task),
         ("tool:start", first),
+        ("tool:end", result),
         ("model:start", result),
         ("assistant:text", result),
         ("end", last),

@@ -14,14 +14,16 @@ from fledge.cli.term.shown import EndedItem, TurnShown, WorkingChild, WorkingChi
 from fledge.commands.lines import name_of
 from fledge.commands.values import Below, Story
 from fledge.core.doing import call_line
+from fledge.core.entries import CompletionsEntry
 from fledge.core.freeze import one_line
 from fledge.core.live import TurnEvent
 
 CAUSE_CHARS: Final = 200
 CHARS_PER_TOKEN: Final = 4
 """The assumed length of a token, until the provider has counted the tokens."""
-ENDINGS: Final = {"ok": "done", "error": "failed", "timeout": "timed out"}
+ENDINGS: Final = {"ok": "done", "error": "failed", "timeout": "timed out", "killed": "killed"}
 """How a run ended, in a word, by its status."""
+UNKNOWN_END: Final = "ended, outcome unknown"
 
 
 class _Work(Struct):
@@ -172,5 +174,17 @@ def card_of(story: Story) -> EndedItem:
     """The card of a subagent that has ended."""
     run = story.run
     took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
-    status = "killed" if run.ended_reason == "killed" else ENDINGS.get(run.status, "ended, outcome unknown")
+    status = "killed" if run.ended_reason == "killed" else ENDINGS.get(run.status, UNKNOWN_END)
     return EndedItem(name_of(run), status, took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
+
+
+def cards_of(entry: CompletionsEntry) -> list[EndedItem]:
+    """The cards of subagents whose results an earlier sitting has read."""
+    cards = []
+    for one in entry.completions:
+        if one.kind != "plan":
+            stats, status = one.stats, ENDINGS.get(one.status, UNKNOWN_END)
+            tokens = (stats.tokens_in or 0) + (stats.tokens_out or 0)
+            label, text = one.label or one.session_key, one.result or one.error
+            cards.append(EndedItem(label, status, stats.runtime_s or 0.0, tokens, stats.cost_usd or 0.0, text))
+    return cards

@@ -1,6 +1,7 @@
 """Answers of one session, as a screen shows them: streamed while they come, and read again as entries of the transcript
 once they are committed. Each word is shown once. Messages of the person are shown when the agent reads them, unless the
-chat showed them when they were sent.
+chat showed them when they were sent. A call is shown when its result is there. What a sitting restores from an earlier
+one takes the same way.
 
 Streamed words may be missed (a slow reader, a holder that left); the rest of that answer is then not streamed, and the
 entry shows it. The events of a turn name the newest entry: the words that follow them belong to a later one.
@@ -12,12 +13,19 @@ from typing import Final
 from msgspec import Struct
 
 from fledge.api.values import Message
-from fledge.cli.term.shown import AnswerItem, Called, NoticeItem, Screen, SpokenItem
+from fledge.cli.term.shown import AnswerItem, CallEnded, NoticeItem, Screen, SpokenItem
 from fledge.core.asking import CUT
 from fledge.core.attachments import size_words
 from fledge.core.doing import call_line
+from fledge.core.entries import CallValue, HistoryEntry, MessageEntry, ReplyEntry, ResultEntry
 from fledge.core.route import is_worth_sending
+from fledge.core.transcript import SPAWN, YIELD
 
+BROKE_OFF: Final = "[this answer broke off]"
+NOT_SHOWN: Final = "[the rest of this answer is not shown here]"
+"""Marks below the beginning of an answer: it will not go on, or the chat shows something else now."""
+SHOWN_OTHERWISE: Final = (SPAWN, YIELD)
+"""Tools whose effect is among the subagents at work: of a good call no result is shown."""
 SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
 
 
@@ -32,7 +40,7 @@ def attachment_line(name: str, size: int) -> str:
     return f"📎 {name} ({size_words(size)})"
 
 
-def message_text(entry: Message) -> str:
+def message_text(entry: MessageEntry) -> str:
     """A person's message as a screen shows it. The last lines of its text name the attached files; attachment lines
     replace them."""
     files = entry.attachments
@@ -43,6 +51,14 @@ def message_text(entry: Message) -> str:
 def called_lines(entry: Message) -> list[str]:
     """The tool calls of an entry, each on one line."""
     return [call_line(tool, arguments) for tool, _, arguments in (call.partition(" ") for call in entry.calls)]
+
+
+def call_ended(entry: ResultEntry, call: CallValue | None) -> CallEnded:
+    """The result of a call as an item."""
+    is_ok = not (entry.is_error or entry.is_unknown)
+    line = call_line(entry.name, "{}" if call is None else call.arguments)
+    seconds = None if call is None else entry.at - call.started_at
+    return CallEnded(line, is_ok, seconds, "" if is_ok and entry.name in SHOWN_OTHERWISE else entry.text)
 
 
 class UnreadWords(Struct, frozen=True):
@@ -62,6 +78,8 @@ class Answers:
         self._screen = screen
         self.seen = 0
         """The newest entry that is shown, or that was there before this session was shown."""
+        self._open_reply = 0
+        """The first entry that is shown and has a call whose result is not; 0: there is none."""
         self.last_answer = ""
         """The newest whole answer that was shown."""
         self.unread: dict[str, UnreadWords] = {}
@@ -75,8 +93,19 @@ class Answers:
 
     def begin(self, seen: int) -> None:
         """The person talks to another session, or to the same one anew; its entries up to this one count as shown."""
-        self.forget()
-        self.seen, self._misses = seen, True
+        self.forget(NOT_SHOWN)
+        self.seen, self._open_reply, self._misses = seen, 0, True
+
+    @property
+    def known(self) -> int:
+        """The entries to take are those that follow this one: they begin with a reply whose calls have not ended, which
+        is shown already, or behind all that is shown."""
+        return min(self.seen, self._open_reply - 1) if self._open_reply else self.seen
+
+    @property
+    def is_open(self) -> bool:
+        """True while words stand on the screen that are in no entry yet."""
+        return bool(self._shown)
 
     # ---- as it comes
 
@@ -97,27 +126,40 @@ class Answers:
         """Words may have been missed."""
         self._misses, self._heard = True, ""
 
-    def forget(self) -> None:
+    def forget(self, mark: str = BROKE_OFF) -> None:
         """The answer in progress will not become an entry: the model is asked again, or its turn was stopped."""
-        self.forget_shown()
+        self.forget_shown(mark)
         self._heard = ""
 
-    def forget_shown(self) -> None:
-        """The text on the screen stays, and nothing continues it."""
+    def forget_shown(self, mark: str = BROKE_OFF) -> None:
+        """The text on the screen stays, with this mark below it, and nothing continues it."""
         if self._shown:
             self._screen.complete()
+            if mark:
+                self._screen.say(NoticeItem(mark))
         self._shown = ""
 
     # ---- as entries
 
-    def take(self, entries: Sequence[Message]) -> None:
-        """Show the parts of these entries that are not shown yet; the entries follow those of the call before."""
+    def take(self, entries: Sequence[HistoryEntry], newest: int | None = None) -> None:
+        """Show the parts of these entries, up to `newest`, that are not shown yet; they follow the entry `known`."""
+        replies = [entry for entry in entries if isinstance(entry, ReplyEntry)]
+        calls = {call.result_seq: call for reply in replies for call in reply.calls}
         for entry in entries:
-            if entry.role == "assistant":
-                self._complete(entry)
-            elif entry.role == "user" and entry.kind == "send":
-                self._read(entry)
+            if entry.seq <= self.seen or (newest is not None and entry.seq > newest):
+                continue
+            match entry:
+                case ReplyEntry():
+                    self._complete(entry)
+                case MessageEntry(kind="send"):
+                    self._read(entry)
+                case ResultEntry():
+                    self._screen.say(call_ended(entry, calls.get(entry.seq)))
+                case _:
+                    pass
             self.seen = entry.seq
+        lack = (one.seq for one in replies if any(not 0 < call.result_seq <= self.seen for call in one.calls))
+        self._open_reply = next((seq for seq in lack if seq <= self.seen), 0)
 
     def reach(self, entry: int) -> None:
         """The turn has reached this entry, and all entries up to it were taken: words that follow belong to a later
@@ -125,7 +167,7 @@ class Answers:
         if entry >= self.seen:
             self._misses, self._heard = False, ""
 
-    def _read(self, entry: Message) -> None:
+    def _read(self, entry: MessageEntry) -> None:
         """The agent has read a message of the person, typed here or elsewhere."""
         own = self.unread.pop(entry.run_id, None)
         if own is None or own.is_queued:
@@ -133,7 +175,7 @@ class Answers:
             words = message_text(entry) if own is None else own.shown
             self._screen.say(SpokenItem(words, is_typed_here=own is not None))
 
-    def _complete(self, entry: Message) -> None:
+    def _complete(self, entry: ReplyEntry) -> None:
         text = entry.text
         if text and self._shown.startswith(text):
             self._shown, self._heard = self._shown[len(text) :], self._heard[len(text) :]
@@ -149,7 +191,5 @@ class Answers:
             self._shown = self._heard = ""
         if is_worth_sending(text):
             self.last_answer = text
-        for call in called_lines(entry):
-            self._screen.say(Called(call))
         if entry.is_cut:
             self._screen.say(NoticeItem(f"[{CUT}]"))

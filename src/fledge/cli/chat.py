@@ -18,13 +18,14 @@ from msgspec import to_builtins
 
 import fledge
 from fledge.api.carried import for_wire, read_files
+from fledge.api.entries import EntriesPage
 from fledge.api.values import Forest, Plan, Question, RunInfo
 from fledge.api.values import Message as Entry
 from fledge.cancellation import end_tasks
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
-from fledge.cli.activity import Activity, card_of
-from fledge.cli.answers import Answers, UnreadWords, attachment_line, message_text
+from fledge.cli.activity import Activity, card_of, cards_of
+from fledge.cli.answers import NOT_SHOWN, Answers, UnreadWords, attachment_line
 from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.chat_questions import Questions
 from fledge.cli.ending import first_code
@@ -49,6 +50,7 @@ from fledge.client.folder import Client
 from fledge.clock import wait_for_event
 from fledge.commands import slash
 from fledge.commands.lines import name_of as run_name
+from fledge.commands.queries import MOST_ENTRIES
 from fledge.commands.reading import turn_event
 from fledge.commands.slash import WordChoice
 from fledge.commands.values import Below, SessionPage, Story
@@ -56,10 +58,11 @@ from fledge.commands.wire import WireObject
 from fledge.config import SingleSettings
 from fledge.config.places import user_folder
 from fledge.core.doing import call_line
+from fledge.core.entries import CompletionsEntry, HistoryEntry, MessageEntry, ReplyEntry
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.keys import agent_of, conversation_name, main_key
 from fledge.core.live import TurnEvent
-from fledge.core.route import ChannelMessage, is_of_another, is_worth_sending
+from fledge.core.route import ChannelMessage, is_of_another
 from fledge.errors import FledgeError
 from fledge.plain_file import write_private
 
@@ -72,8 +75,9 @@ LEAVE_S: Final = 2.0
 """How long the chat waits for the lines typed last when the person leaves."""
 PAGE: Final = 1000
 ERROR_CHARS: Final = 400
-LOOK_BACK, LOOK_BACK_ENTRIES = 4, 40
-"""How many messages of an earlier sitting are shown, and how many entries are searched for them."""
+LOOK_BACK, LOOK_BACK_ENTRIES = 2, 40
+"""How many messages of the person in an earlier sitting are shown again, with all that followed them, and in how many
+entries at most."""
 KEPT = "the part that arrived is kept: `fledge log` shows it, `fledge` continues it"
 EDITED = "carry out the plan as I have edited it:\n\n"
 THE_AGENT = "the agent"
@@ -221,7 +225,7 @@ class Chat:
             self._error(f"{error}; {KEPT}")
             return 1
         finally:
-            self._answers.forget()
+            self._answers.forget("")
 
     @property
     def _is_talked_with(self) -> bool:
@@ -230,6 +234,10 @@ class Chat:
 
     def _notice(self, text: str) -> None:
         self._screen.say(NoticeItem(text))
+
+    def _reply(self, text: str) -> None:
+        """Answer something that the person typed or pressed."""
+        self._screen.say(NoticeItem(text, is_asked_for=True))
 
     def _error(self, text: str) -> None:
         self._screen.say(ErrorItem(text))
@@ -267,7 +275,7 @@ class Chat:
             left = next((row.unsettled for row in rows if row.key == self._session), 0)
             at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
             if left:
-                self._notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
+                self._reply(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.")
         return 0
 
     async def _type(self) -> None:
@@ -303,15 +311,15 @@ class Chat:
             given, attached = await asyncio.to_thread(_with_file, order)
         run_id = await self._say(given, sent)
         if attached:
-            self._notice(attached)
+            self._reply(attached)
         if self._screen.in_turns:
             await self._answered(run_id)
 
     async def _slash(self, line: str) -> None:
         done = await self._client.call("slash.run", session=self._session, line=line, address=HERE)
-        self._notice(done["text"])
+        self._reply(done["text"])
         if done["verb"] == "help":
-            self._notice(chat_commands.help_text())
+            self._reply(chat_commands.help_text())
         await self._turn_to_bound()
 
     async def _say(self, given: WireObject, sent: WordsSent) -> str:
@@ -344,10 +352,10 @@ class Chat:
         if bound["sessionKey"] != self._channel.streams:
             async with self._showing:
                 self._talk_with(bound)
+                self._answers.begin(bound["entry"])
 
     def _talk_with(self, bound: Any) -> None:
         self._channel.streams = bound["sessionKey"]
-        self._answers.begin(bound["entry"])
         self._activity.stop()
         self._show_turn()
         name = "" if self._session == self._where.session else conversation_name(self._session)
@@ -379,7 +387,7 @@ class Chat:
     async def _stop(self) -> None:
         """Stop the turn; messages that it has not read, and lines that are still to be sent, go back into the input."""
         if not self._is_talked_with:
-            self._notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
+            self._reply("a subagent is not stopped by this: /kill ends it, /unfocus goes back")
             return
         unsent = []
         while not self._typed.empty():
@@ -392,10 +400,12 @@ class Chat:
             asked = list(unread)
             done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
         self._stopped = self._turn
-        self._answers.forget()
+        self._answers.forget("")
         self._activity.stop()
         self._show_turn()
-        self._notice("stopped; subagents go on (/stop stops them too)")
+        await self._show()
+        at_work = await self._client.value(Below, "sessions.below", session=self._session)
+        self._reply("stopped; subagents go on (/stop stops them too)" if at_work.children else "stopped")
         back = [unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in unread]
         self._show_queued()
         if back:
@@ -430,7 +440,7 @@ class Chat:
                 method, given = "approvals.deny", {"words": answered.words}
                 said = f"denied: {call}" + (f": {answered.words}" if answered.words else "")
         await self._client.call(method, id=asked.id, digest=asked.digest, **given)
-        self._notice(said)
+        self._reply(said)
 
     async def _answer_plan(self, plan: Plan, answered: QuestionAnswered) -> None:
         method, given = "plans.approve", WireObject()
@@ -443,7 +453,7 @@ class Chat:
                 method, given = "plans.reject", {"reason": answered.words or "the person gave no reason"}
                 done = "rejected"
         await self._client.call(method, target=plan.session_key, requester=self._session, run=plan.run_id, **given)
-        self._notice(f"the plan of {self._who(plan.session_key)} is {done}")
+        self._reply(f"the plan of {self._who(plan.session_key)} is {done}")
 
     def _who(self, key: str) -> str:
         return THE_AGENT if key == self._session else self._names.get(key, "a subagent")
@@ -459,7 +469,7 @@ class Chat:
             case "cost":
                 below = await self._client.value(Below, "sessions.below", session=self._session)
                 forest = await self._client.value(Forest, "runs.tree", requester=self._session, limit=PAGE)
-                self._notice("\n".join(chat_commands.cost_lines(below, forest.runs)))
+                self._reply("\n".join(chat_commands.cost_lines(below, forest.runs)))
             case "copy":
                 self._copy()
             case "new":
@@ -473,7 +483,7 @@ class Chat:
             case "clear":
                 self._screen.clear()
             case "quit":
-                self._notice("write it like this: /quit")
+                self._reply("write it like this: /quit")
 
     async def _open_result(self, word: str) -> None:
         """Show the whole result of a subagent."""
@@ -482,18 +492,19 @@ class Chat:
         story = await self._story(target)
         name = run_name(story.run)
         if not story.text:
-            self._notice(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}")
+            self._reply(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}")
             return
-        self._notice(f"{name} · the whole result")
-        self._screen.say(AnswerItem(story.text))
+        self._reply(f"{name} · the whole result")
+        self._screen.say(AnswerItem(story.text, is_asked_for=True))
 
     async def _expand(self, word: str) -> None:
         """Show the result of the last tool call, here or in a subagent."""
         session = (await self._story(word)).run.session_key if word else self._channel.streams
-        entries = await self._entries(session, 0, tools=True)
+        given = WireObject(session=session, limit=PAGE, tools=True)
+        entries = await self._client.value(list[Entry], "sessions.history", **given)
         last = next((one for one in reversed(entries) if one.role == "tool"), None)
         if last is None:
-            self._notice("no tool has given anything back")
+            self._reply("no tool has given anything back")
         else:
             self._screen.say(OutputItem(last.kind, last.text, is_asked_for=True))
 
@@ -501,7 +512,7 @@ class Chat:
         """Put the last answer into the clipboard, and into a file, because the terminal does not confirm a copy."""
         text = self._answers.last_answer
         if not text:
-            self._notice("nothing was answered yet")
+            self._reply("nothing was answered yet")
             return
         is_asked = self._screen.copy(text)
         words = "the terminal was asked to copy the last answer" if is_asked else "the terminal cannot copy this"
@@ -511,7 +522,7 @@ class Chat:
             words += f"; it is also in {file}"
         except OSError as error:
             words += f"; it could not be written to {file}: {error.strerror}"
-        self._notice(words)
+        self._reply(words)
 
     # ---- conversations
 
@@ -525,7 +536,7 @@ class Chat:
         if not word:
             self._listed = [row.key for row in known.rows]
             lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
-            self._notice("\n".join([*lines, "/resume and a name or number goes on with one"]))
+            self._reply("\n".join([*lines, "/resume and a name or number goes on with one"]))
             return
         listed = self._listed or [row.key for row in known.rows]
         key = chat_commands.resumed(word, known.rows, listed, agent_of(self._session))
@@ -539,7 +550,7 @@ class Chat:
         opened = await self._where.begin(self._client, session)
         async with self._showing:
             self._sits.clear()
-            self._answers.forget()
+            self._answers.forget(NOT_SHOWN)
             self._enter(opened["sessionKey"])
             self._show_turn()
             self._show_queued()
@@ -581,6 +592,7 @@ class Chat:
                 self._answers.miss()
                 await self._heal()
             case "approvals":
+                await self._show()  # the words before the call that waits
                 self._asked.open = tuple(event["open"])
                 self._news.add("asked")
             case "run":
@@ -610,16 +622,16 @@ class Chat:
             if event.turn <= self._stopped and kind != "start":
                 return
         match kind:
-            case "assistant:text":
+            case "assistant:text" if event.entry >= self._answers.seen:
                 self._answers.hear(text)
-            case "start" | "model:start" | "tool:start" | "end":
+            case "start" | "model:start" | "tool:start" | "tool:end" | "end":
+                if kind == "tool:end":
+                    self._screen.say(OutputItem(self._activity.begun_call(event.call), text))
                 if event.entry > self._answers.seen:
                     await self._show(event.entry)
                 self._answers.reach(event.entry)
                 # The turn may have read the end of a subagent: its card stands before the turn's answer.
                 await self._tell_news()
-            case "tool:end":
-                self._screen.say(OutputItem(self._activity.begun_call(event.call), text))
             case "retry" | "interrupt":
                 self._answers.forget()
             case "error":
@@ -641,40 +653,64 @@ class Chat:
         """Show the new entries of the transcript, up to `newest`. Without it, runs that have ended are shown first: the
         entries may contain the result of a subagent whose end the feed has not reported yet."""
         async with self._showing:
-            found = await self._entries(self._channel.streams, self._answers.seen)
+            found = await self._entries(self._channel.streams, self._answers.known)
             if newest is None:
                 self._news.add("ends")
                 await self._tell_news()
-            self._answers.take([one for one in found if newest is None or one.seq <= newest])
+            self._answers.take(found, newest)
             self._show_queued()
 
-    async def _entries(self, session: str, after: int, tools: bool = False) -> list[Entry]:
-        return await self._client.value(
-            list[Entry], "sessions.history", session=session, after=after, limit=PAGE, tools=tools
-        )
+    async def _entries(self, session: str, after: int) -> list[HistoryEntry]:
+        """The entries of a transcript that follow this one, with whole messages and replies."""
+        found: list[HistoryEntry] = []
+        while True:
+            given = WireObject(session=session, view="entries", after=after, limit=MOST_ENTRIES)
+            page = await self._client.value(EntriesPage, "sessions.history", **given)
+            found += [await self._whole(session, one) for one in page.entries]
+            if not page.newer or page.last <= after:
+                return found
+            after = page.last
+
+    async def _whole(self, session: str, entry: HistoryEntry) -> HistoryEntry:
+        is_cut = isinstance(entry, MessageEntry | ReplyEntry) and entry.size > 0
+        if not is_cut and not (isinstance(entry, ReplyEntry) and any(call.size for call in entry.calls)):
+            return entry
+        kind: Any = HistoryEntry
+        whole: HistoryEntry = await self._client.value(kind, "sessions.entry", session=session, seq=entry.seq)
+        return whole
 
     async def _sit_down(self) -> None:
         """Greet, and show the last messages of the sitting before, if there was one."""
         own, bound = await self._open(), await self._open(address=HERE)
-        entries = await self._entries(self._session, max(0, own["entry"] - LOOK_BACK_ENTRIES))
         is_asked = self._client.is_held and not self._where.store
         held = " · held by another process, which answers" if is_asked else ""
         name = conversation_name(self._session)
         place = self._where.words if self._session == main_key() else f"{self._where.words} · {name}"
         self._notice(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave")
-        for item in [item for one in entries if (item := _earlier(one)) is not None][-LOOK_BACK:]:
-            self._screen.say(item)
+        await self._restore(own["entry"])
         self._talk_with(bound)
-        if self._is_talked_with:
-            self._answers.begin(entries[-1].seq if entries else own["entry"])
-            self._answers.last_answer = next((one.text for one in reversed(entries) if _is_answer(one)), "")
-        else:
+        if not self._is_talked_with:
+            self._answers.begin(bound["entry"])
             self._notice(f"messages from here go to {bound['name']}; /unfocus ends that")
         self._ended = {run.run_id for run in await self._runs() if run.ended_at is not None}
         self._completions.conversations = chat_commands.conversations(await self._conversations())
         await self._look()
         self._news.add("asked")
         self._sits.set()
+
+    async def _restore(self, newest: int) -> None:
+        """Show the last messages of the sitting before, and all that stood between them, as it looked."""
+        after = max(0, newest - LOOK_BACK_ENTRIES)
+        entries = await self._entries(self._session, after)
+        shown = [one.seq for one in entries if isinstance(one, MessageEntry) and one.kind == "send"][-LOOK_BACK:]
+        first = shown[0] if len(shown) == LOOK_BACK else after + 1
+        self._answers.begin(first - 1)
+        for read in [one for one in entries if isinstance(one, CompletionsEntry) and one.seq >= first]:
+            self._answers.take(entries, read.seq)
+            given = WireObject(session=self._session, seq=read.seq)
+            for card in cards_of(await self._client.value(CompletionsEntry, "sessions.entry", **given)):
+                self._screen.say(card)
+        self._answers.take(entries)
 
     async def _story(self, target: str) -> Story:
         return await self._client.value(Story, "runs.info", target=target, requester=self._session)
@@ -692,8 +728,16 @@ class Chat:
             if self._screen.now() >= look_at:
                 look_at = self._screen.now() + LOOK_S
                 goes_on = await self._look()
+                await self._end_open_answer()
             next_s = look_at - self._screen.now() if goes_on else IDLE_S
             goes_on = await wait_for_event(self._changed, next_s) or goes_on
+
+    async def _end_open_answer(self) -> None:
+        """If no turn is open any more, nothing continues the words on the screen, whatever the feed has missed."""
+        if self._activity.turn is None and self._answers.is_open:
+            await self._show()
+            if self._activity.turn is None:
+                self._answers.forget()
 
     async def _look(self) -> bool:
         """Show the turn and the subagents at work, and update the completions; False if nothing is at work."""
@@ -732,10 +776,6 @@ class Chat:
                 self._screen.ask(self._asked.shown(self._who))
 
 
-def _is_answer(entry: Entry) -> bool:
-    return entry.role == "assistant" and not entry.calls and is_worth_sending(entry.text)
-
-
 def _with_file(order: slash.Order) -> tuple[WireObject, str]:
     """A message with the image or the file that the person named, and the line that shows the file. BadInput: it cannot
     be read."""
@@ -745,11 +785,3 @@ def _with_file(order: slash.Order) -> tuple[WireObject, str]:
     [file] = for_wire([order.target.removeprefix("@")])  # the input completes files as `@file`
     shown = attachment_line(file.name, len(b64decode(file.content)))
     return {"message": order.words or file.name, "attachments": to_builtins([file])}, shown
-
-
-def _earlier(entry: Entry) -> ChatItem | None:
-    """An entry of an earlier sitting as an item to show; None if it is neither a message of the person nor an
-    answer."""
-    if entry.role == "user" and entry.kind == "send":
-        return SpokenItem(message_text(entry))
-    return AnswerItem(entry.text) if _is_answer(entry) else None

@@ -120,6 +120,7 @@ SHARED: Final[Mapping[str, _Argument]] = {
     "settings": _arg(
         "--set", action="append", metavar="KEY=VALUE", help="change a setting for this command (fledge docs config)"
     ),
+    "session": _arg("--session", metavar="NAME", help=TALKS_IN),
     "json": _switch("--json", "print JSON, for programs"),
     "verbose": _arg("-v", action="count", help="log more to standard error; -vv: everything"),
 }
@@ -244,19 +245,17 @@ def _parser() -> ArgumentParser:
     thinks = (*asks, "model", "settings")
     shows = (*asks, "json")
     serves = ("state", "store", "model", "settings")
-    talks_in = _arg("--session", metavar="NAME", help=TALKS_IN)
     one_run = _arg("run", help=RUN)
     here = _arg("folder", nargs="?", default=".", help="the folder (default: this one)")
 
-    add("chat", _chat, thinks, "talk to the main agent (the default)", talks_in)
+    add("chat", _chat, (*thinks, "session"), "talk to the main agent (the default)")
     add(
         "run",
         _run,
-        (*thinks, "json"),
+        (*thinks, "session", "json"),
         "send a prompt, print the answers, return when all work is done",
         _arg("-q", "--quiet", action="store_true", help="show no progress on standard error"),
         _arg("prompt", nargs="?", help="the prompt; without it, or with -, it is read from standard input"),
-        talks_in,
         _arg("--image", action="append", default=[], metavar="FILE", help="add an image to the prompt"),
         _arg("--attach", action="append", default=[], metavar="FILE", help="add a file to the prompt"),
         _switch("--continue", "send no prompt; continue unfinished work", dest="go_on"),
@@ -300,7 +299,7 @@ def _parser() -> ArgumentParser:
             help,
             _arg("--search", default="", metavar="WORDS", help="only runs with these words in label or task"),
             _arg("--agent", default="", metavar="ID", help="only runs of this agent"),
-            _arg("--session", default="", metavar="NAME", help="only runs below this conversation or run"),
+            _arg("--session", metavar="NAME", help="only runs below this conversation or run"),
             _arg("--limit", type=int, default=limit, metavar="N", help=f"at most N runs (default: {limit})"),
             _switch("--watch", "follow the runs until all have settled"),
             either=filters,
@@ -577,7 +576,7 @@ def _runs(options: Namespace) -> CommandAnswer:
     from fledge.cli import verbs
 
     where = _where(options)
-    wanted = verbs.RunsWanted(options.filter, options.search, options.agent, options.session, options.limit)
+    wanted = verbs.RunsWanted(options.filter, options.search, options.agent, options.session or "", options.limit)
     if not options.watch:
         return verbs.runs(where, options.name, wanted)
     if options.json:

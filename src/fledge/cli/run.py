@@ -283,6 +283,8 @@ class PromptRun:
         if unsent:
             self._told.note(f"{len(unsent)} could not be delivered outside: see `fledge undelivered`")
         questions = from_wire(list[Question], rest["questions"])
+        for one in questions:
+            await self._learn_name(one.session_key)
         plans = from_wire(list[Plan], rest["plans"])
         self._tell_asked(questions, plans)
         waits = [*map(lines.question, questions), *map(lines.plan, plans)]
@@ -316,12 +318,16 @@ class PromptRun:
             case "approvals":
                 await self._print_new()
                 told = await self._client.value(list[Question], "approvals.list")
-                self._tell_asked([one for one in told if one.id in event["open"]], ())
+                asked = [one for one in told if one.id in event["open"]]
+                for one in asked:
+                    await self._learn_name(one.session_key)
+                self._tell_asked(asked, ())
             case "turn":
                 told_turn = turn_event(event)
                 self._told.event(stream.of_turn(told_turn, self._session))
                 if told_turn.session == self._session:
                     return await self._hear_turn(told_turn)
+                await self._learn_name(told_turn.session)
                 self._hear_below(told_turn)
         self._changed.set()
         return False
@@ -381,8 +387,7 @@ class PromptRun:
     async def _hear_run(self, event: WireEvent) -> None:
         """Handle an event of a subagent: its beginning, its waiting for a person and its end are shown."""
         key, run_id, phase = event["sessionKey"], event["runId"], event["phase"]
-        if key not in self._names:
-            self._names[key] = event["label"] or lines.name_of((await self._story(key)).run)
+        await self._learn_name(key, event["label"])
         if key not in self._begun and phase not in NOT_YET:
             self._begun.add(key)
             self._progress.tell(f"{self._names[key]} · started")
@@ -392,6 +397,10 @@ class PromptRun:
         if event["endedReason"] is not None and run_id not in self._ended:
             self._ended.add(run_id)
             self._tell_end(await self._story(key), event)
+
+    async def _learn_name(self, key: str, label: str = "") -> None:
+        if key != self._session and key not in self._names:
+            self._names[key] = label or lines.name_of((await self._story(key)).run)
 
     async def _story(self, key: str) -> Story:
         return await self._client.value(Story, "runs.info", target=key, requester=self._session)

@@ -4,6 +4,7 @@ Labels and texts of models and children are shown flattened: they cannot forge a
 asked to allow is shown whole.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -270,18 +271,19 @@ def agents(known: "Sequence[AgentView]", bound: Sequence[str]) -> list[str]:
     return lines + (["Bound to a thread:", *(f"  {one}" for one in bound)] if bound else [])
 
 
-def standing(view: StatusView, left_out: Sequence[str]) -> list[str]:
+def standing(view: StatusView, left_out: Sequence[str], now: Instant) -> list[str]:
     """The status of a session: its state, the model that answered last, its usage, its queue, its subagents, its
     questions, and the documents of its workspace that are left out."""
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)
     lines = [
-        f"session   {view.session_key} · {view.state}"
+        f"session   {view.session_key} · {_stands(view, now)}"
         + (f" · {view.run_status} · run {short_id(view.run_id)}" if view.run_id else ""),
         f"model     {one_line(view.model, LINE_CHARS) or 'none has answered yet'}",
         f"used      {stats_line(stats).partition(' • ')[2]}",
         f"queue     completions {view.queue_mode}, messages {view.people_mode} · {view.unread} unread",
-        f"subagents {view.children_active} active · {view.children_done} done",
     ]
+    if view.children_active or view.children_done:
+        lines.append(f"subagents {view.children_active} active · {view.children_done} done")
     if view.context_tokens is not None:
         lines.insert(3, f"context   {view.context_tokens} tokens in the last request")
     if view.unanswered:
@@ -291,6 +293,17 @@ def standing(view: StatusView, left_out: Sequence[str]) -> list[str]:
     if view.questions:
         lines.append(f"waiting   {view.questions} tool calls wait for you: /approvals")
     return [*lines, *(f"left out  {left_out_line(name)}" for name in left_out)]
+
+
+def _stands(view: StatusView, now: Instant) -> str:
+    """The state of a session; of one that waits for children, for how many, and until when."""
+    if view.state != "waiting" or not view.waits_for:
+        return view.state
+    if view.waits_until is None:
+        return view.waits_for
+    due = time.localtime(view.waits_until / 1000)
+    is_today = due[:3] == time.localtime(now)[:3]
+    return f"{view.waits_for}, until {time.strftime('%H:%M' if is_today else '%Y-%m-%d %H:%M', due)}"
 
 
 # ---- what waits for a person -----------------------------------------------------------------------------------------

@@ -283,7 +283,7 @@ def _is_bound(tx: Tx, key: str) -> bool:
 def _standing(tx: Tx, key: str, rules: Rules, now: Instant) -> list[str]:
     ran = tx.turns.last_ran(key)
     left_out = [] if ran is None else transcripts.left_out_documents(tx, os.path.realpath(ran.workspace))
-    return lines.standing(views.session_status(tx, key, rules, now), left_out)
+    return lines.standing(views.session_status(tx, key, rules, now), left_out, now)
 
 
 def _questions(tx: Tx, session: str, now: float) -> list[str]:

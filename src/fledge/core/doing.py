@@ -157,7 +157,7 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
         case Running():
             return _working(facts, now)
         case Waiting(until_settled=until, due_at=due_at):
-            words = _children(facts.spawned, facts.unsettled, until)
+            words = awaited_children(facts.spawned, facts.unsettled, until)
             return Doing(kind="children", text=words, since_at=facts.entered_at, until_at=due_at)
         case Asking(due_at=due_at):
             return Doing(kind="you", text="waits for your approval", since_at=facts.entered_at, until_at=due_at)
@@ -179,7 +179,7 @@ def doing(run: Run, facts: DoingFacts, now: Instant) -> Doing | None:
             text = f"its result was not delivered: {one_line(delivery.error, REASON_CHARS)}"
             return Doing(kind="lost", text=text, since_at=settled_at)
         case _:
-            words = _children(facts.spawned, facts.unsettled, None)
+            words = awaited_children(facts.spawned, facts.unsettled, None)
             return Doing(kind="children", text=words) if facts.unsettled else None
 
 
@@ -194,7 +194,8 @@ def _working(facts: DoingFacts, now: Instant) -> Doing:
     return Doing(kind="tool" if line else "model", text=line or "thinking", since_at=facts.stepped_at)
 
 
-def _children(spawned: int, unsettled: int, until_settled: int | None) -> str:
+def awaited_children(spawned: int, unsettled: int, until_settled: int | None) -> str:
+    """How many of its children a session waits for, in words."""
     settled = spawned - unsettled
     missing = unsettled if until_settled is None else min(unsettled, max(0, until_settled - settled))
     return f"waits for {missing} of {spawned} {'child' if spawned == 1 else 'children'}"
@@ -202,7 +203,7 @@ def _children(spawned: int, unsettled: int, until_settled: int | None) -> str:
 
 def waits_for(wait: "Wait", spawned: int, unsettled: int, now: Instant) -> str:
     """The condition that a conversation waits for after a yield, and how much longer, in words."""
-    text = _children(spawned, unsettled, wait.until_settled)
+    text = awaited_children(spawned, unsettled, wait.until_settled)
     return text if wait.due_at is None else f"{text}, {duration(max(0.0, wait.due_at - now))} at most"
 
 

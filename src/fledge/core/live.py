@@ -64,7 +64,8 @@ class TurnEvent(Value, omit_defaults=True):
     """For `error` and `retry`: in how many seconds the model is asked again; 0 if it is not."""
     entry: int = 0
     """For `start`, `model:start`, `assistant:text`, `tool:start` and `end`: the newest entry of the transcript; text
-    belongs to a later one. For `message`: the entry whose whole text this is."""
+    belongs to a later one. For `tool:end`: the entry of the result, once it is stored. For `message`: the entry whose
+    whole text this is."""
     arguments: str = ""
     """For `tool:start`: the arguments of the call, as the model wrote them."""
     cause: str = ""
@@ -103,7 +104,7 @@ class WatchedSessions:
 def is_late(event: TurnEvent, last: int) -> bool:
     """True of an event of another process that the transcript, whose newest entry is `last`, has left behind: words
     whose reply is committed, the beginning of a step that is over."""
-    return event.elsewhere and 0 < event.entry < last
+    return event.elsewhere and event.kind != "tool:end" and 0 < event.entry < last
 
 
 # ---- as messages -----------------------------------------------------------------------------------------------------

@@ -173,6 +173,10 @@ class StatusView(Value, rename="camel", omit_defaults=True):
     children_done: int = 0
     questions: int = 0
     """Calls that wait for a person's approval."""
+    waits_for: str = ""
+    """How many of its children it waits for after a yield, in words."""
+    waits_until: int | None = None
+    """When that wait ends in any case, in milliseconds since the epoch."""
     note: str = ""
     """The fault of the last reply: that the token limit cut it."""
     unanswered: str = ""

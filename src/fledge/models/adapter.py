@@ -25,7 +25,7 @@ from fledge.egress import Headers, proxy_for, tls_context
 from fledge.errors import BadInput
 from fledge.models.base import Broke, Call, ModelEvent, Request, StopReason, Usage
 from fledge.models.catalog import Card
-from fledge.models.http import BrokenReply, EventLines, HttpLimits, ReplyReading, Wire, no_key
+from fledge.models.http import BrokenReply, EventLines, HttpLimits, ReplyReading, SurrogatePairs, Wire, no_key
 from fledge.models.images import for_model, without_refused_images
 from fledge.models.keys import SecretKey, bearer
 from fledge.models.native_search import is_refused
@@ -168,7 +168,7 @@ class HttpModel(ABC):
             answer = await self._accepted(request)
             begun = True
             try:
-                lines = EventLines(limits.max_event_bytes)
+                lines, pairs = EventLines(limits.max_event_bytes), SurrogatePairs()
                 left = limits.max_reply_bytes
                 while not reading.over:
                     raw = await _next(answer, reading)
@@ -179,7 +179,7 @@ class HttpModel(ABC):
                         words = f"the reply has more than {limits.max_reply_bytes} bytes"
                         raise BrokenReply(Broke("interrupted", words))
                     for data in lines.feed(raw):
-                        for event in reading.take(data):
+                        for event in reading.take(pairs.joined(data)):
                             yield event
                 if reading.over:
                     with suppress(OSError):

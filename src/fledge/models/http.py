@@ -3,8 +3,10 @@
 A `ReplyReading` interprets the events; nothing here knows a protocol's fields, or opens a connection.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -87,6 +89,42 @@ class ReplyReading(ABC):
         if usage is not None:
             events.append(usage)
         return [*events, ReplyEnded(stop, self._model, dropped)]
+
+
+REPLACEMENT: Final = b"\\ufffd"
+_ESCAPES: Final = re.compile(
+    rb"(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb'|(?P<first>\\u[dD][89abAB][0-9a-fA-F]{2}(?="))'
+    rb'|(?P<second>(?<=")\\u[dD][c-fC-F][0-9a-fA-F]{2})'
+    rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|\\."
+)
+
+
+class SurrogatePairs:
+    """Joins the halves of characters that JSON writes as two escapes. A service that cuts text by UTF-16 units sends
+    the first half at the end of a chunk, and the second at the beginning of the next one. A half without the other
+    becomes U+FFFD, the replacement character."""
+
+    def __init__(self) -> None:
+        self._first = b""
+
+    def joined(self, data: bytes) -> bytes:
+        """The next chunk, with whole characters."""
+        return _ESCAPES.sub(self._whole, data) if b"\\u" in data else data
+
+    def _whole(self, found: re.Match[bytes]) -> bytes:
+        match found.lastgroup:
+            case "first":
+                lone, self._first = bool(self._first), found[0]
+                return REPLACEMENT if lone else b""
+            case "second":
+                first, self._first = self._first, b""
+                return first + found[0] if first else REPLACEMENT
+            case "lone":
+                return REPLACEMENT
+            case _:
+                return found[0]
 
 
 class EventLines:

@@ -223,6 +223,10 @@ class Registry:
             raise BadInput("model", f"is a model of several providers: {', '.join(found)}", bare)
         raise self._unknown(bare)
 
+    def _has_key(self, provider: str) -> bool:
+        known = self._providers.get(provider)
+        return known is not None and key_of(known, self._env) is not None
+
     def _unknown(self, name: str) -> BadInput:
         from difflib import get_close_matches
 
@@ -236,6 +240,9 @@ class Registry:
             example = self._catalog.default_of(prefix) or f"{prefix}/<model>"
             return BadInput("model", f"is a provider; name one of its models, such as {example}", name)
         names = {*self._catalog.names(), *self._models}
+        with_key = {full for full in names if self._has_key(full.partition("/")[0])}
+        if with_key:
+            names = with_key | set(self._models)
         if prefix == SCRIPTED:
             names = {own for own in names if own.startswith(f"{SCRIPTED}/")}
         spelled = {full.partition("/")[2]: full for full in sorted(names)} | {full: full for full in names}

@@ -12,12 +12,14 @@ from fledge.core import doing, inbox
 from fledge.core.announce import DeliveryTrace
 from fledge.core.asking import CUT
 from fledge.core.cluster import count_drivers
+from fledge.core.doing import awaited_children
 from fledge.core.keys import list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
-from fledge.core.run import Instant, Run, Running, Undelivered
+from fledge.core.run import Instant, Run, Running, Undelivered, Waiting
 from fledge.core.standing import State, StatusView, UnansweredTurn
 from fledge.core.targets import NAME_CHARS, number_in, pick, unknown_number
 from fledge.core.transcript import Replied, from_body, rows_read
+from fledge.core.turn import Wait
 from fledge.errors import NotFound
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import of_turn
@@ -230,6 +232,10 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
     run, spent, rows = tx.runs.find(key), tx.transcripts.used(key), child_rows(tx, key)
     row = None if run is None else row_of(tx, run, session.facts.label)
     last = _last_reply(tx, key)
+    wait: Wait | Waiting | None = tx.turns.wait(key)
+    if run is not None and isinstance(run.phase, Waiting):
+        wait = run.phase
+    counts, state = tx.sessions.counts(key), _state(tx, session)
     active = sum(child.is_active for child in rows)
     route = tx.routes.get(key)
     queue = rules.queue if route is None else rules.queues.get(route.address.channel, rules.queue)
@@ -237,7 +243,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         session_key=key,
         agent_id=session.facts.agent_id,
         kind=list_kind(key),
-        state=_state(tx, session),
+        state="waiting" if wait is not None and state == "idle" else state,
         label=session.facts.label,
         run_id="" if row is None else row.run_id,
         run_status="" if row is None else row.status_text(now),
@@ -254,6 +260,8 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         children_active=active,
         children_done=len(rows) - active,
         questions=sum(asked.state == "waiting" for asked in tx.approvals.of(key)),
+        waits_for="" if wait is None else awaited_children(counts.spawned, counts.unsettled, wait.until_settled),
+        waits_until=None if wait is None or wait.due_at is None else int(wait.due_at * 1000),
         note=CUT if last is not None and last.cut and tx.turns.get(key) is None else "",
         unanswered=unanswered_in(tx, key, now),
     )

@@ -733,6 +733,10 @@ class _Turn:
         wrote = steps.Wrote(self.profile.place, self.wrote) if self.wrote else None
         self.wrote = {}
         goes = await self.commit(steps.resulted, results, self.last(), end, until_at, handover, in_doubt, wrote)
+        stored = {one.body.index: one.seq for one in goes.lines if isinstance(one.body, Resulted)}
+        for result in results:
+            entry = stored.get(result.index, 0)
+            self.tell("tool:end", result.text, result.call_id, entry, is_error=result.is_error)
         return self._goes_on(goes, "")
 
     def _works_in(self) -> str:
@@ -750,7 +754,6 @@ class _Turn:
         result = await self._result(call, answers.get(place))
         unknown = result is UNKNOWN_OUTCOME
         text, images = await self._keep_images(result) if result.images else (result.text, ())
-        self.tell("tool:end", text, call.call.id, is_error=result.is_error)
         return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
 
     async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:

@@ -77,7 +77,8 @@ def test_a_command_runs_here_its_output_is_shown_and_kept(tmp_path: Path, monkey
     shown = bytearray()
     ran = asyncio.run(run_here("echo one; echo two >&2; exit 3", shown.extend))
     assert (ran.code, ran.output, bytes(shown)) == (3, "one\ntwo", b"one\ntwo\n")
-    assert ran.note == "+ output of `echo one; echo two >&2; exit 3` (2 lines) joins the next message"
+    assert ran.note == "+ output of `echo one; echo two >&2; exit 3` (2 lines, exit code 3) joins the next message"
+    assert asyncio.run(run_here("kill -9 $$", shown.extend)).failure == "ended by signal 9"
     long = asyncio.run(run_here("seq 1 200000", shown.extend))
     assert long.output.startswith("1\n2\n")
     assert long.output.endswith("\n199999\n200000")
@@ -109,6 +110,9 @@ def test_an_exclamation_mark_runs_a_command_and_its_output_joins_the_next_messag
             await s.type("look\r")
             assert s.wishes() == [WordsSent("I ran `echo hello` (exit code 0):\n```\nhello\n```\n\nlook", "look")]
             assert s.glass.rows()[-1] == "›"
+            await s.type("!false\r", pause=1)
+            note = "+ output of `false` (0 lines, exit code 1) joins the next message"
+            assert s.glass.rows()[-4:] == ["! false", "exit code 1", note, "›"]
 
     play(story)
 

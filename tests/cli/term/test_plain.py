@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from fledge.cli.term.opening import Manner, manner, wants_colour
-from fledge.cli.term.plain import PlainScreen, item_lines
+from fledge.cli.term.plain import PlainScreen, item_lines, question_lines
 from fledge.cli.term.shown import (
     Called,
+    CallEnded,
     CallQuestion,
     EndedItem,
     ErrorItem,
@@ -80,6 +81,31 @@ def test_words_are_written_as_they_come_and_items_wait_for_the_end_of_a_paragrap
             lines.screen.say(SpokenItem("hello"))
             card = "scout · done · 41s · 8.1k tok · $0.01\n  a\n  b\n  c\n"
             assert lines.out.getvalue() == f"A sentence␛[2J\n```\n\ncode\n```\n\n{card}More\n✖ no key\n› hello\n"
+
+    play(story)
+
+
+@pytest.mark.parametrize("by_line", [False, True])
+def test_a_question_and_what_the_person_asked_for_do_not_wait_for_the_end_of_a_paragraph(by_line: bool) -> None:
+    async def story() -> None:
+        with Lines(by_line=by_line) as lines:
+            for item in (NoticeItem("a status", is_asked_for=True), ErrorItem("no such command")):
+                lines.screen.words("One and ")
+                lines.screen.say(item)
+                assert lines.out.getvalue().endswith(f"One and \n{item_lines(item)}\n")
+            lines.screen.words("two.\nThree")
+            lines.screen.ask((QUESTION,))
+            lines.screen.put_back("unread")
+            assert lines.out.getvalue().endswith(
+                "two.\nThree\n"
+                + "".join(
+                    f"{row}\n"
+                    for row in [question_lines(QUESTION, answers=True), "not read, send it again:\n  | unread"]
+                )
+            )
+            lines.screen.words(" four")
+            lines.screen.complete()
+            assert lines.out.getvalue().endswith("unread\n four\n")
 
     play(story)
 
@@ -197,5 +223,6 @@ def test_trouble_that_was_said_is_not_repeated_when_the_next_try_is_told() -> No
             lines.screen.say(OutputItem("exec make", "2 passed", is_asked_for=True))
             assert lines.out.getvalue().splitlines() == ["✖ HTTP 401", "try 2 follows by itself", "2 passed"]
             assert item_lines(Called("exec make")) == "· exec make"
+            assert item_lines(CallEnded("exec make", False, 2, "no rule\x1b")) == "✗ exec make · 2.0s\n  no rule␛"
 
     play(story)

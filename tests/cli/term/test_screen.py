@@ -82,20 +82,19 @@ def test_an_approval_shows_the_whole_command_where_it_runs_and_the_keys_that_ans
 def test_a_plan_stands_in_full_in_the_scrollback_before_it_can_be_answered() -> None:
     async def story() -> None:
         async with scene(60) as s:
-            await s.stream("A sentence that is")
+            await s.stream("A sentence that")
             s.screen.ask((PLAN,))
             await s.pause(3)
-            assert shown(s) == ["A sentence that is", "›"]  # it waits for the end of the paragraph
-            await s.stream("not torn.\n\nMore")
+            await s.stream("goes on.")
             await s.pause(1)
             assert shown(s) == [
-                "A sentence that is not torn.",
+                "A sentence that",
                 "",
                 "◇ checker's plan",
                 "1. Read the docs",
                 "2. Fix them",
                 "",
-                "More",
+                "goes on.",
                 "◇ checker's plan, in full in the scrollback",
                 "  y carry out · n reject with a reason · e edit in $EDITOR",
                 "›",
@@ -113,6 +112,25 @@ def test_a_command_too_long_for_the_region_stands_whole_in_the_scrollback_first(
             assert re.findall(r"step\d\d", "".join(s.glass.all()))[:40] == [f"step{number:02d}" for number in range(40)]
             assert "    … whole in the scrollback" in s.glass.rows()
             assert "  y once · n no · e say why" in s.glass.rows()
+
+    play(story)
+
+
+def test_a_question_that_a_narrower_terminal_makes_long_stands_whole_in_the_scrollback_then() -> None:
+    async def story() -> None:
+        async with scene(100, 30) as s:
+            command = " && ".join(f"step{number:02d}" for number in range(40))
+            await s.stream("Words that are")
+            s.screen.ask((CallQuestion("q", "scout", command),))
+            await s.pause(2)
+            assert "? scout wants to run" in s.glass.rows()
+            await s.resize(40, 30)
+            await s.pause(2)
+            assert re.findall(r"step\d\d", "".join(s.glass.all()))[:40] == [f"step{number:02d}" for number in range(40)]
+            assert "  y once · n no · e say why" in s.glass.rows()
+            s.screen.clear()
+            await s.pause(2)
+            assert re.findall(r"step\d\d", "".join(s.glass.all()))[:40] == [f"step{number:02d}" for number in range(40)]
 
     play(story)
 

@@ -66,10 +66,16 @@ class CommandRan(Struct, frozen=True):
     output: str
 
     @property
+    def failure(self) -> str:
+        """How it failed; empty if it did not."""
+        return "" if self.code == 0 else f"exit code {self.code}" if self.code > 0 else f"ended by signal {-self.code}"
+
+    @property
     def note(self) -> str:
         """The line about it above the input."""
         lines = self.output.count("\n") + 1 if self.output else 0
-        return f"+ output of `{self.command}` ({lines} line{'s' * (lines != 1)}) joins the next message"
+        facts = ", ".join(filter(None, [f"{lines} line{'s' * (lines != 1)}", self.failure]))
+        return f"+ output of `{self.command}` ({facts}) joins the next message"
 
     @property
     def text(self) -> str:

@@ -86,6 +86,13 @@ class Paragraph:
         self._first = self._rest
         return taken
 
+    def cut(self, width: int) -> list[str]:
+        """The rows of all whole words so far; the rest goes on below them."""
+        rows = self._painted(self._wrapped(self._pieces, width))
+        if rows:
+            self._pieces, self._first = [], self._rest
+        return rows
+
     def rows(self, width: int) -> list[str]:
         """All rows that are left, as if nothing followed."""
         rows = self._wrapped([*self._pieces, *self._inline.rest()], width)
@@ -121,8 +128,10 @@ class MarkdownTable:
     def add(self, line: str, width: int) -> list[str]:
         """One more row; answers the rows of the terminal that are certain now."""
         self._rows.append(self._cells(line))
-        if not self._widths and len(self._rows) <= TABLE_ROWS:
-            return []
+        return self.release(width) if self._widths or len(self._rows) > TABLE_ROWS else []
+
+    def release(self, width: int) -> list[str]:
+        """The rows that are not released yet; from now on the columns stay as they are."""
         out = self.rows(width)
         self._widths, self._rows = self._widths or self._column_widths(self._rows, width), []
         return out
@@ -239,6 +248,19 @@ class Markdown:
         """The text is complete; answers the rows that are left."""
         self.feed("\n" if self._carriage or self._line or self._flows else "", width)
         self._close()
+        self._end_block()
+        return self._out
+
+    def cut(self, width: int) -> list[Out]:
+        """End the open block where it is, so that something else may stand here; its rest follows below that. A line
+        that has released no row yet is left as it is, and so are the columns of a table."""
+        self._width, self._out = width, []
+        if isinstance(self._block, MarkdownTable):
+            self._give(self._block.release(width))
+        elif self._flows and self._block is not None:
+            self._out += self._block.cut(width)
+        elif self._head is None:
+            self._close()
         self._end_block()
         return self._out
 

@@ -1,8 +1,9 @@
 """A conversation as plain lines: for pipes, dumb terminals and screen readers. Nothing is redrawn, nothing moves.
 
-Words of an answer are written as they come, or line by line for a screen reader. Items wait for the end of a paragraph,
-as they do on a live screen. At a terminal a line `y`, `a` or `n` answers the oldest open question; in a pipe questions
-are only shown, because a line there may have been written before the question.
+Words of an answer are written as they come, or line by line for a screen reader. Items that only inform wait for the
+end of a paragraph, as they do on a live screen; questions, and what the person asked for, end the line where it is. At
+a terminal a line `y`, `a` or `n` answers the oldest open question; in a pipe questions are only shown, because a line
+there may have been written before the question.
 """
 
 import asyncio
@@ -12,11 +13,12 @@ import threading
 from contextlib import suppress
 from typing import TextIO
 
-from fledge.cli.term.figures import ended_facts
+from fledge.cli.term.figures import call_facts, ended_facts, first_lines
 from fledge.cli.term.keys import ARMED_S, READ_S
 from fledge.cli.term.shown import (
     AnswerItem,
     Called,
+    CallEnded,
     ChatItem,
     EndedItem,
     ErrorItem,
@@ -35,6 +37,7 @@ from fledge.cli.term.shown import (
     Wish,
     WordsSent,
     WorkingChildren,
+    may_wait,
 )
 from fledge.core.printable import printable, quoted_lines
 
@@ -50,8 +53,8 @@ class PlainScreen(Screen):
         self.in_turns = not answers
         self._line = ""
         """The line of the answer that is coming."""
-        self._written = 0
-        """How many characters of it are written already."""
+        self._written = self._row_at = 0
+        """How many characters of it are written already, and how many of these stand on rows that are ended."""
         self._in_code = self._has_begun = False
         self._waiting: list[str] = []
         self._at_work: set[str] = set()
@@ -72,7 +75,7 @@ class PlainScreen(Screen):
             self._write_line("\n")
             self._in_code ^= self._line.lstrip().startswith(("```", "~~~"))
             ends = not self._line.strip() and not self._in_code
-            self._line, self._written = "", 0
+            self._line, self._written, self._row_at = "", 0, 0
             if ends:
                 self._write_waiting()
         self._line += last
@@ -82,20 +85,32 @@ class PlainScreen(Screen):
 
     def complete(self) -> None:
         """The answer is complete."""
-        if self._line:
-            self._write_line("\n")
-        self._line, self._written, self._in_code, self._has_begun = "", 0, False, False
+        self._end_row()
+        self._line, self._written, self._row_at, self._in_code, self._has_begun = "", 0, 0, False, False
         self._write_waiting()
 
+    def _cut(self) -> None:
+        """End the line where it is; its rest follows on another row."""
+        self._end_row()
+        self._write_waiting()
+
+    def _end_row(self) -> None:
+        if len(self._line) > self._row_at:
+            self._write_line("\n")
+        self._written = self._row_at = len(self._line)
+
     def say(self, item: ChatItem) -> None:
-        """Show an item. It waits for the end of a paragraph. Left out: words that were typed here, which stand there
-        already; calls, which got a line when they began; and outputs that the person did not ask for."""
+        """Show an item. One that only informs waits for the end of a paragraph. Left out: words that were typed here,
+        which stand there already; calls, which got a line when they began; and outputs that the person did not ask
+        for."""
         match item:
             case Called() | SpokenItem(is_typed_here=True) | OutputItem(is_asked_for=False):
                 return
             case ErrorItem(text=text):
                 self._trouble = text
         self._put(item_lines(item))
+        if not may_wait(item):
+            self._cut()
 
     def turn(self, turn: TurnShown | None) -> None:
         """The turn under way: a tool call that begins and a model error get a line each."""
@@ -122,11 +137,13 @@ class PlainScreen(Screen):
             if question.id not in self._asked_at:
                 self._asked_at[question.id] = self.now()
                 self._put(question_lines(question, answers=self._answers))
+                self._cut()
 
     def put_back(self, text: str) -> None:
         """Show words that were not read: there is no input to put them into."""
         if text:
             self._put(f"not read, send it again:{quoted_lines(printable(text))}")
+            self._cut()
 
     # ---- wishes of the person
 
@@ -175,6 +192,7 @@ class PlainScreen(Screen):
         else:
             self._armed_until = self.now() + ARMED_S
             self._put("ctrl-c again leaves; nothing is lost by it")
+            self._cut()
 
     # ---- lines
 
@@ -211,6 +229,9 @@ def item_lines(item: ChatItem) -> str:
             lines = f"✖ {text}"
         case EndedItem():
             lines = card_line(item) + "".join(f"\n  {line}" for line in item.text.splitlines()[:3])
+        case CallEnded():
+            head = " · ".join([f"{'✓' if item.is_ok else '✗'} {item.call}", *call_facts(item)])
+            lines = "\n  ".join([head, *first_lines(item.text, 3)])
         case Called(call=call):
             lines = f"· {call}"
         case NoticeItem(text=text) | AnswerItem(text=text) | Verbatim(text=text) | OutputItem(text=text):

@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
 from prompt_toolkit.application import Application, get_app, in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -21,7 +22,13 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent, merge_key_bindings
+from prompt_toolkit.key_binding.defaults import load_key_bindings
+from prompt_toolkit.key_binding.key_bindings import KeyBindingsBase
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, HSplit, Layout, Window
 from prompt_toolkit.layout.mouse_handlers import MouseHandlers
 from prompt_toolkit.layout.screen import Char, WritePosition
@@ -38,7 +45,9 @@ from fledge.cli.term.cells import Theme, columns, columns_of_row, fit
 from fledge.cli.term.here import CommandRan, best_matches, file_word, files_below, run_here, with_output
 from fledge.cli.term.picture import Painter, ScreenCursor
 from fledge.cli.term.scrollback import Scrollback
+from fledge.cli.term.sequences import ESC, PASTE_BEGINS, PASTE_ENDS, TypedSequences
 from fledge.cli.term.shown import (
+    CallEnded,
     CallQuestion,
     ChatItem,
     Leave,
@@ -134,17 +143,16 @@ class TerminalScreen(Screen):
             self._last_output = item
             if not self._shows_output:
                 return
+        if isinstance(item, CallEnded) and self._shows_output:
+            item = replace(item, text="")
         self._scrollback.say(item, self._width)
         self._change()
 
     def ask(self, asked: OpenQuestions) -> None:
         """All open questions, the oldest first. A question that is too long for the region is shown in the
         scrollback."""
-        known = {question.id for question in self._asked}
-        for question in asked:
-            if question.id not in known and self._is_long(question):
-                self._scrollback.say(question, self._width)
         self._asked = asked
+        self._say_long_questions()
         if self._questions.reason_for and not any(one.id == self._questions.reason_for[0] for one in asked):
             self._leave_reason(keeps_words=True)
         self._change()
@@ -161,8 +169,9 @@ class TerminalScreen(Screen):
         self._change()
 
     def clear(self) -> None:
-        """Empty the terminal and its scrollback."""
+        """Empty the terminal and its scrollback. Long questions that are open stand there again."""
         self._scrollback.take()
+        self._scrollback.shown.clear()
         self._painter.forget()
         self._writer.put(_CLEAR_ALL)
         self._change()
@@ -234,6 +243,12 @@ class TerminalScreen(Screen):
             if one.id not in self._questions.answered and (one.id in self._scrollback.shown or not self._is_long(one))
         )
 
+    def _say_long_questions(self) -> None:
+        """Show each open question that is too long for the region, at its present width, in the scrollback, once."""
+        for question in self._asked:
+            if question.id not in self._scrollback.shown and self._is_long(question):
+                self._scrollback.say(question, self._width)
+
     def _is_long(self, question: OpenQuestion) -> bool:
         return isinstance(question, PlanQuestion) or region.is_long(question, self._width)
 
@@ -257,6 +272,7 @@ class TerminalScreen(Screen):
     def draw_region(self, typed: list[str], cursor: ScreenCursor) -> str:
         """The text that draws a picture around these rows of the input; empty if there is nothing to draw."""
         self._changed.clear()
+        self._say_long_questions()
         size, view, width = self._size(), self._view(), self._width
         menu = self._menu(width)
         room = max(0, size.rows - 1 - len(typed) - len(menu))
@@ -305,6 +321,9 @@ class TerminalScreen(Screen):
         )
         app.renderer = _RegionRenderer(self, output)
         app.ttimeoutlen = app.timeoutlen = ESCAPE_S
+        if isinstance(app.input, Vt100Input):
+            bindings = merge_key_bindings([load_key_bindings(), app.key_bindings or KeyBindings()])
+            app.input.vt100_parser = _KeyParser(app.input.vt100_parser.feed_key_callback, bindings, self.now)
         app.key_processor.before_key_press += lambda _: self._key_pressed()
         return app
 
@@ -433,7 +452,7 @@ class TerminalScreen(Screen):
     def _toggle_output(self, _: KeyPressEvent) -> None:
         self._shows_output = not self._shows_output
         if self._shows_output and self._last_output is not None:
-            self.say(self._last_output)
+            self.say(replace(self._last_output, is_asked_for=True))
 
     def _focus_question(self, _: KeyPressEvent) -> None:
         questions = self._open_questions()
@@ -506,9 +525,12 @@ class TerminalScreen(Screen):
             self._answer(plan.id, "edited", buffer.text)
 
     async def _run_here(self, command: str) -> None:
+        self._scrollback.cut(self._width)
         async with in_terminal():
             self._writer.put(self._theme.paint(f"! {command}", "b") + "\r\n")
             ran = await run_here(command, lambda data: self._writer.put(data.decode("utf-8", "replace")))
+            if ran.failure:
+                self._writer.put(self._theme.paint(ran.failure, "r") + "\r\n")
         self._ran.append(ran)
         self._change()
 
@@ -558,6 +580,55 @@ class _Inline(Application[None]):
 
     def _on_resize(self) -> None:
         self.invalidate()
+
+
+class _KeyParser(Vt100Parser):
+    """Reads what the terminal sends. Sequences that are no key here, and Alt keys without a meaning, have no effect:
+    prompt_toolkit alone would read them as Escape and letters."""
+
+    def __init__(
+        self, feed_key: Callable[[KeyPress], None], bindings: KeyBindingsBase, now: Callable[[], float]
+    ) -> None:
+        self._bindings, self._now = bindings, now
+        super().__init__(feed_key)
+
+    def reset(self, request: bool = False) -> None:
+        """Forget what is not complete."""
+        self._sequences = TypedSequences()
+        super().reset(request)
+
+    def feed(self, data: str) -> None:
+        """Characters have come."""
+        for token in self._sequences.feed(data, self._now()):
+            self._take(token)
+
+    def flush(self) -> None:
+        """No more characters have come for `ESCAPE_S`."""
+        for token in self._sequences.flush():
+            self._take(token)
+
+    def _take(self, token: str) -> None:
+        if token.startswith(ESC + ESC) and token[1:] not in ANSI_SEQUENCES:
+            token = ESC  # a report came right behind the key
+        if token.startswith(PASTE_BEGINS):
+            self.feed_key_callback(KeyPress(Keys.BracketedPaste, token[len(PASTE_BEGINS) : -len(PASTE_ENDS)]))
+        elif token[0] != ESC or token == ESC or self._is_key(token):
+            super().feed(token)
+            super().flush()
+
+    def _is_key(self, token: str) -> bool:
+        """True if the sequence is a key; with Alt, only if that has a meaning now."""
+        found: Keys | tuple[Keys | str, ...] | None = ANSI_SEQUENCES.get(token)
+        if found is None and (len(token) == 2 or token.startswith(ESC + ESC)):
+            found = (Keys.Escape, *_keys(token[1:]))
+        if not isinstance(found, tuple) or found[0] is not Keys.Escape:
+            return found is not None
+        return any(one.filter() for one in self._bindings.get_bindings_for_keys(found))
+
+
+def _keys(token: str) -> tuple[Keys | str, ...]:
+    found = ANSI_SEQUENCES.get(token, token)
+    return found if isinstance(found, tuple) else (found,)
 
 
 class _RegionRenderer(Renderer):

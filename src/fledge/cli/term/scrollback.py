@@ -1,19 +1,23 @@
 """The order of the rows that stay: those of an answer as they become certain, and whole items between its blocks.
 
-An item (a card, a notice, the person's words) never splits a sentence: while a block of the answer is open it waits.
-Rows are handed out once and never again. This file draws nothing.
+An item that only informs (a card, a notice, the person's words) never splits a sentence: while a block of the answer
+is open it waits. A question, and what the person asked for, end the open block where it is. Rows are handed out once
+and never again. This file draws nothing.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
-from fledge.cli.term.figures import ended_facts, sign_of
+from wcwidth import clip
+
+from fledge.cli.term.cells import Theme, columns, fit, pieces, plain, wrap
+from fledge.cli.term.figures import call_facts, ended_facts, first_lines, sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import (
     AnswerItem,
     Called,
+    CallEnded,
     CallQuestion,
     ChatItem,
     EndedItem,
@@ -23,11 +27,16 @@ from fledge.cli.term.shown import (
     PlanQuestion,
     SpokenItem,
     Verbatim,
+    may_wait,
 )
 from fledge.core.printable import printable
 
 CARD_ROWS: Final = 3
 """Rows of a result that a card shows."""
+CARD_CHARS: Final = 4000
+"""So much of a result is read for its card."""
+RESULT_ROWS: Final = 3
+"""Rows of a call's result that are shown."""
 SPOKEN_ROWS: Final = 12
 """Rows of the person's own words that are shown; the person knows the rest."""
 
@@ -66,10 +75,19 @@ class Scrollback:
             self._last = "items"  # a blank row stands between two answers
 
     def say(self, item: Whole, width: int) -> None:
-        """An item; placed at once if no block is open."""
+        """An item; placed at once if no block is open, or if it may not wait."""
         self.waiting.append(item)
         if self._markdown.is_at_boundary:
             self._place([Boundary.HERE], width)
+        elif not may_wait(item):
+            self._place(self._markdown.cut(width), width)
+
+    def cut(self, width: int) -> None:
+        """End the open block where it is, because rows of something else follow that are not written by this file."""
+        self._place(self._markdown.cut(width), width)
+        if self._last not in ("nothing", "blank"):
+            self._out.append("")
+        self._last = "items"
 
     def tail(self, width: int) -> list[str]:
         """The rows of the answer that are not certain yet."""
@@ -94,7 +112,7 @@ class Scrollback:
                 self.waiting = []
 
     def _place_item(self, item: Whole, width: int) -> None:
-        follows: Literal["calls", "items"] = "calls" if isinstance(item, Called) else "items"
+        follows: Literal["calls", "items"] = "calls" if isinstance(item, Called | CallEnded) else "items"
         if self._last not in ("nothing", "blank") and not (self._last == follows == "calls"):
             self._out.append("")
         self._out += item_rows(item, width, self._theme, self._opens)
@@ -116,6 +134,15 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHA
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
         case Called(call=call):
             return [theme.line(f"· {call}", width, "d")]
+        case CallEnded(call=call, is_ok=is_ok, text=text):
+            facts = " · ".join(["", *call_facts(item)])
+            sign = theme.paint("✓", "g") if is_ok else theme.paint("✗", "r")
+            head = f"{fit(call, max(1, width - 2 - columns(facts)))}{facts}"
+            lines = first_lines(text, RESULT_ROWS)
+            return [
+                f"{sign} {theme.line(head, width - 2, 'd')}",
+                *(_result_row(line, width, theme) for line in lines),
+            ]
         case EndedItem():
             return _card_rows(item, width, theme, opens)
         case AnswerItem(text=text):
@@ -133,12 +160,18 @@ def item_rows(item: Whole, width: int, theme: Theme, opens: OpensResult = IN_CHA
             return [theme.line(f"? {who} wants to run", width, "y"), *(f"    {row}" for row in rows)]
 
 
+def _result_row(line: str, width: int, theme: Theme) -> str:
+    """A row of a result, with its blanks."""
+    line, room = line.expandtabs(8), width - 2
+    return theme.paint(f"  {line}" if columns(line) <= room else f"  {clip(line, 0, room - 1)}…", "d")
+
+
 def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) -> list[str]:
     sign, style = sign_of(card.status)
     facts = ended_facts(card)
     label = fit(card.label, max(1, width - 2 - columns(" · ".join(["", *facts]))))
     rows = [theme.paint(sign, style) + " " + fit(" · ".join([label, *facts]), width - 2)]
-    lines = [line for line in printable(card.text).splitlines() if line.strip()]
+    lines = _without_marks(card.text)
     rows += [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
     if len(lines) > CARD_ROWS or any(columns(line) > width - 2 for line in lines):
         hint = _open_hint(printable(card.label), width // 2, opens)
@@ -146,6 +179,13 @@ def _card_rows(card: EndedItem, width: int, theme: Theme, opens: OpensResult) ->
         last = fit(rows[-1].removesuffix("…") + " …", room)
         rows[-1] = f"  {last}" + " " * (room + 1 - columns(last)) + theme.paint(hint, "d")
     return rows
+
+
+def _without_marks(text: str) -> list[str]:
+    """The first lines of a text in markdown that have words, without its marks, each whole."""
+    markdown, width = Markdown(Theme(colour=True)), 2**15
+    rows = [*markdown.feed(text[:CARD_CHARS], width), *markdown.end(width)]
+    return [line for row in rows if isinstance(row, str) and (line := plain(row)).strip()]
 
 
 def _open_hint(label: str, room: int, opens: OpensResult) -> str:

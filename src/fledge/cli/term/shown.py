@@ -1,9 +1,9 @@
 """The values that a chat gives its screen to show, and those that the screen gives back; and the base of every screen.
 
 A chat passes the current state (`TurnShown`, `WorkingChild`, `CallQuestion`) again and again, and each item that stays
-once (`SpokenItem`, `NoticeItem`, `ErrorItem`, `EndedItem`, `AnswerItem`, `Verbatim`, `Called`, `OutputItem`). The
-person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAnswered`. Texts may be hostile: the screen
-makes them printable.
+once (`SpokenItem`, `NoticeItem`, `ErrorItem`, `EndedItem`, `AnswerItem`, `Verbatim`, `Called`, `CallEnded`,
+`OutputItem`). The person's wishes come back as `WordsSent`, `StopWanted`, `Leave` and `QuestionAnswered`. Texts may be
+hostile: the screen makes them printable.
 """
 
 import asyncio
@@ -107,6 +107,8 @@ class NoticeItem(Struct, frozen=True):
     """Something the person should know."""
 
     text: str
+    is_asked_for: bool = False
+    """True of an answer to something that the person typed or pressed."""
 
 
 class ErrorItem(Struct, frozen=True):
@@ -133,6 +135,8 @@ class AnswerItem(Struct, frozen=True):
     """A whole answer in markdown, such as one of an earlier sitting."""
 
     text: str
+    is_asked_for: bool = False
+    """True if the person asked for this text."""
 
 
 class Verbatim(Struct, frozen=True):
@@ -148,6 +152,18 @@ class Called(Struct, frozen=True):
     """The tool and its argument that says most, on one line."""
 
 
+class CallEnded(Struct, frozen=True):
+    """A tool call of the agent has ended."""
+
+    call: str
+    """As in `Called`."""
+    is_ok: bool
+    seconds: float | None
+    """How long it took; None if that is not known."""
+    text: str = ""
+    """Its result; the first lines are shown."""
+
+
 class OutputItem(Struct, frozen=True):
     """The output of a tool call. It is shown while the person wants to see outputs."""
 
@@ -157,7 +173,20 @@ class OutputItem(Struct, frozen=True):
     """True if the person asked for this one."""
 
 
-ChatItem = SpokenItem | NoticeItem | ErrorItem | EndedItem | AnswerItem | Verbatim | Called | OutputItem
+ChatItem = SpokenItem | NoticeItem | ErrorItem | EndedItem | AnswerItem | Verbatim | Called | CallEnded | OutputItem
+
+
+def may_wait(item: ChatItem | OpenQuestion) -> bool:
+    """True if the item only informs: it waits for the end of a block of the answer, so that no sentence is torn. A
+    question, an error, and what the person asked for end the block where it is."""
+    match item:
+        case CallQuestion() | PlanQuestion() | ErrorItem():
+            return False
+        case NoticeItem() | AnswerItem() | OutputItem():
+            return not item.is_asked_for
+        case SpokenItem() | EndedItem() | Called() | CallEnded() | Verbatim():
+            return True
+
 
 # ---- wishes of the person
 
@@ -212,7 +241,7 @@ class Screen:
         """The answer is complete."""
 
     def say(self, item: ChatItem) -> None:
-        """An item that stays. It waits for the end of a block of the answer."""
+        """An item that stays. If it only informs (`may_wait`), it waits for the end of a block of the answer."""
 
     def turn(self, turn: TurnShown | None) -> None:
         """The turn under way; None between turns."""
