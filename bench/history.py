@@ -21,9 +21,11 @@ def copy_runs(path: Path, runs: int) -> None:
         (run_id,) = db.execute("SELECT run_id FROM attempts WHERE run = ?", (number,)).fetchone()
         (requester,) = db.execute("SELECT parent FROM runs WHERE id = ?", (number,)).fetchone()
         (last,) = db.execute("SELECT max(id) FROM runs").fetchone()
+        (spawned,) = db.execute("SELECT spawned FROM sessions WHERE key = ?", (requester,)).fetchone()
         named = f"replace(replace({{}}, '{key}', '{key[:-12]}' || printf('%012x', n)), '{run_id}', 'copy-' || n)"
         given = {
             "runs.id": f"{last} + n",
+            "runs.number": f"{spawned} + n",
             "run": f"{last} + n",
             "created_at": "created_at - n",
             "due_at": "due_at + 9e6",

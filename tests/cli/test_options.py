@@ -40,6 +40,7 @@ LINES: dict[str, list[str]] = {
     "kill": ["kill", "nobody"],
     "resume": ["resume", "nobody"],
     "again": ["again", "nobody"],
+    "remove": ["remove", "nobody"],
     "approve": ["approve", "nobody"],
     "reject": ["reject", "nobody", "no"],
     "permissions": ["permissions"],

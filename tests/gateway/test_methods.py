@@ -558,10 +558,10 @@ def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, as
     assert lost["keptUntilAt"] > lost["arrivedAt"]
     announced = ask.call("runs.info", target=key)["announced"]
     assert announced == {"kind": "failed", "retryable": True, "error": lost["reason"]}
-    assert ask.call("undelivered.retry", target=key) == {"key": key, "ok": True}
+    assert ask.call("undelivered.retry", target=key) == {"key": key, "name": "lost", "ok": True}
     assert key not in [one["sessionKey"] for one in ask.call("undelivered.list")]
     server.do(give_up(key))
-    assert ask.call("undelivered.dismiss", target=key) == {"key": key, "ok": True}
+    assert ask.call("undelivered.dismiss", target=key) == {"key": key, "name": "lost", "ok": True}
     with pytest.raises(fledge.Refused):
         ask.call("undelivered.retry", target=key)
 

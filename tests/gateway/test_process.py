@@ -123,7 +123,7 @@ def test_a_conversation_goes_on_in_a_terminal_while_a_gateway_holds_the_folder(f
         told = chat("say this\n/subagents spawn main dig deep\n/nonsense\n/help\n")
         assert "held by another process, which answers" in told
         assert "\nsay this\n" in told
-        assert "started agent:main:subagent:" in told
+        assert "started dig deep · run " in told
         assert "there is no such command" in told
         assert "it leaves, as Ctrl-D does" in told
         assert "\ndig deep · done · " in told
