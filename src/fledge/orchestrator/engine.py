@@ -57,8 +57,14 @@ class Performer(Protocol):
     async def drive(self, engine: "Engine", drive: Drive) -> None:
         """Execute the session's turn and say how it ended, through commits of `turns`. Cancelled when it must stop.
 
-        Returning or raising without an end is itself an end: an error.
+        Returning or raising without an end is itself an end: an error. Its words are those of `Refused`, or they say
+        that it is an internal error.
         """
+        ...
+
+    def failed(self, drive: Drive, error: str, retry_in_s: float) -> None:
+        """Called after a drive has ended with such an error; the turn is tried again in so many seconds, or is over
+        (0)."""
         ...
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
@@ -282,7 +288,7 @@ class Engine:
         if hints.was_missed:
             log.warning("others took this process for dead, which was not seen within its lease, and do its work now")
         self.counters.note(hints)
-        if hints.moves or hints.tries:
+        if hints.moves or hints.tries or hints.failing:
             journal.write(hints)
         if hints.moves or hints.moved or hints.stop:
             self._report(*hints.changed())
@@ -515,10 +521,16 @@ class Engine:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from raised  # it was stopped, whatever it raises on its way out
-            log.exception("driver of %s failed", drive.session)
-            error = f"internal error: {error_message(raised)}"
+            if isinstance(raised, Refused):
+                error = raised.reason
+            else:
+                error = f"internal error: {error_message(raised)}"
+                if drive.failed is None or drive.failed.reason != error:
+                    log.exception("driver of %s failed", drive.session)
         if (drive.session, drive.epoch) not in self._over:
-            await self.commit_with_retry(turns.fail, drive, error)
+            retry_in_s = await self.commit_with_retry(turns.fail, drive, error)
+            if retry_in_s is not None:
+                self.performer.failed(drive, error, retry_in_s)
 
     def _errand(self, name: str, errand: Coroutine[None, None, None]) -> bool:
         """Start something outside, unless it is under way; True if it was started."""

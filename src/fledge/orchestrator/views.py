@@ -15,7 +15,7 @@ from fledge.core.cluster import count_drivers
 from fledge.core.keys import list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
 from fledge.core.run import Instant, Run, Running, Undelivered
-from fledge.core.standing import State, StatusView, UnansweredTurn
+from fledge.core.standing import FailingTurn, State, StatusView, UnansweredTurn
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body, rows_read
 from fledge.errors import NotFound
@@ -133,6 +133,20 @@ def unanswered(tx: Tx, now: Instant) -> list[UnansweredTurn]:
     ]
 
 
+def failing(tx: Tx, session: str) -> FailingTurn | None:
+    """How the open turn of this session fails; None if it does not."""
+    turn = tx.turns.get(session)
+    if turn is None or turn.failed is None:
+        return None
+    place = tx.queue.place(session)
+    return FailingTurn(
+        tries=turn.failures,
+        reason=turn.failed.reason,
+        next_at=None if place is None else place.due_at,
+        ends_at=turn.failed.ends_at,
+    )
+
+
 def unanswered_in(tx: Tx, session: str, now: Instant) -> str:
     """That this session has read something and could not answer it for half an hour or more; empty if it has not."""
     return next((late.words(now) for late in unanswered(tx, now) if late.session == session), "")
@@ -199,7 +213,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
     run, spent, rows = tx.runs.find(key), tx.transcripts.used(key), child_rows(tx, key)
     row = None if run is None else row_of(tx, run, session.facts.label)
     last = _last_reply(tx, key)
-    active = sum(child.is_active for child in rows)
+    active, fails = sum(child.is_active for child in rows), failing(tx, key)
     route = tx.routes.get(key)
     queue = rules.queue if route is None else rules.queues.get(route.address.channel, rules.queue)
     return StatusView(
@@ -225,6 +239,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         questions=sum(asked.state == "waiting" for asked in tx.approvals.of(key)),
         note=CUT if last is not None and last.cut and tx.turns.get(key) is None else "",
         unanswered=unanswered_in(tx, key, now),
+        failing="" if fails is None else fails.words(now),
     )
 
 

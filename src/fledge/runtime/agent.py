@@ -44,7 +44,7 @@ from fledge.core.transcript import (
     last_step,
     open_calls,
 )
-from fledge.errors import Interrupted, NeedsProgram, Refused, StaleWrite, StoreError, StoreLost
+from fledge.errors import Interrupted, NeedsProgram, StaleWrite, StoreError, StoreLost
 from fledge.models.base import (
     Broke,
     Call,
@@ -88,11 +88,9 @@ UNKNOWN_OUTCOME = ToolResult(
 """The result of a call during which the process died, if the call is not repeatable."""
 
 
-def _model_failed(
-    c: Commit, drive: Drive, failure: asking.Failure, patience_s: float, handover: Handover | None
-) -> turns.ModelFailed:
+def _model_failed(c: Commit, drive: Drive, failure: asking.Failure, handover: Handover | None) -> turns.ModelFailed:
     steps.hand_over(c, drive, handover)
-    return turns.model_failed(c, drive, failure, patience_s)
+    return turns.model_failed(c, drive, failure)
 
 
 def _gave_up(c: Commit, drive: Drive, error: str, handover: Handover | None, reply: Replied) -> None:
@@ -147,7 +145,7 @@ class AgentLoop:
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
-        runtime of a program that this process does not have."""
+        runtime of a program that this process does not have. Raises `Refused` if the turn cannot begin."""
         spec = drive.snapshot.spec
         try:
             if spec is not None and spec.needs:
@@ -160,17 +158,15 @@ class AgentLoop:
         if spec is not None and spec.runtime != NATIVE:
             await drive_foreign(self.profiles, self.feed, engine, drive, spec)
             return
-        try:
-            profile = await self.profiles.profile(engine, drive)
-        except Refused as refused:
-            reason = refused.reason
-            await engine.commit(turns.fail, drive, reason)
-            self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
-            return
+        profile = await self.profiles.profile(engine, drive)
         if is_idle_round(drive.heartbeat, profile.checklist):
             await engine.commit(turns.let_go, drive)
             return
         await _Turn(self.feed, engine, drive, profile).run()
+
+    def failed(self, drive: Drive, error: str, retry_in_s: float) -> None:
+        """Tell listeners that a driver has failed."""
+        self.feed.emit(TurnEvent("error", drive.session, error, drive.turn, retry_in_s=retry_in_s))
 
 
 class _Turn:
@@ -221,6 +217,7 @@ class _Turn:
         retry_in_s: float = 0.0,
         cause: str = "",
         is_error: bool = False,
+        may_pass: bool = False,
     ) -> None:
         if self.feed.is_heard:
             event = TurnEvent(
@@ -235,6 +232,7 @@ class _Turn:
                 retry_in_s=retry_in_s,
                 cause=cause,
                 is_error=is_error,
+                may_pass=may_pass,
             )
             self.feed.emit(event)
 
@@ -262,7 +260,7 @@ class _Turn:
         """Wait before the store is tried again. Raises an error that a retry cannot solve."""
         if isinstance(error, StaleWrite | StoreLost):
             raise error
-        self.tell("retry", str(error), cause=str(error), retry_in_s=DISK_S)
+        self.tell("retry", str(error), retry_in_s=DISK_S)
         await pause(self.engine.clock, DISK_S)
 
     def last(self) -> int:
@@ -590,7 +588,7 @@ class _Turn:
             retry_after_s=broke.retry_after_s,
         )
         handover = await self._look_at_handover(finally_=True)
-        failed = await self.commit(_model_failed, failure, self.profile.patience_s, handover)
+        failed = await self.commit(_model_failed, failure, handover)
         if failed.state == "grace":
             self.is_in_grace = True
             words = asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0)
@@ -601,7 +599,14 @@ class _Turn:
             words = asking.retry_text(failed.in_s, broke.message, 0.0)
             self.tell("retry", words, cause=broke.message, retry_in_s=failed.in_s)
         else:
-            self.tell("error", broke.words, remedy=broke.remedy, retry_in_s=failed.in_s)
+            self.tell(
+                "error",
+                broke.words,
+                remedy=broke.remedy,
+                retry_in_s=failed.in_s,
+                cause=broke.message,
+                may_pass=failure.may_pass,
+            )
         return False
 
     def _note_failure(self) -> Instant:

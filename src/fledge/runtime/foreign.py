@@ -40,16 +40,12 @@ log = logging.getLogger("fledge.runtime")
 
 
 async def drive_foreign(profiles: Profiles, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
-    """Run one turn of a session in a foreign runtime to its end."""
+    """Run one turn of a session in a foreign runtime to its end. Raises `Refused` if it cannot begin."""
     runtime = profiles.runtime(spec.runtime)
-    try:
-        if runtime is None:
-            raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
-        session = drive.snapshot.session
-        folder, env = profiles.work_place(session)
-    except Refused as refused:
-        await engine.commit(turns.fail, drive, refused.reason)
-        return
+    if runtime is None:
+        raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
+    session = drive.snapshot.session
+    folder, env = profiles.work_place(session)
     look = profiles.handover(session, drive.run)
     await _Turn(feed, engine, drive, spec, runtime, folder, env, look).run()
 

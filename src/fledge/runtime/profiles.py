@@ -110,6 +110,7 @@ def rules_of(config: Config) -> Rules:
         max_retries=config.announce.max_retries,
         undelivered_s=config.undelivered.retention_days * 86400.0,
         exchanges_s=config.retention.timeline_days * 86400.0,
+        patience_s=config.models.patience_seconds,
         binds=config.session.thread_bindings.enabled,
         binding_idle_s=config.session.thread_bindings.idle_hours * 3600.0,
         binding_max_age_s=config.session.thread_bindings.max_age_hours * 3600.0,
@@ -233,11 +234,16 @@ class ConfiguredProfiles:
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Raise if the agent's conversation (with `spec`: such a child) cannot run: no model is set, its name is wrong,
         its key is unusable, or its workspace needs a person's confirmation."""
-        self._check_place(_real(self.workspace_of(agent_id, "")))
+        self.check_folder(agent_id, "")
         choice, _ = self._choice(agent_id, spec)
         self._registry.choose(choice.name, choice.fallbacks)
         if not choice.fallbacks:
             self._registry.check_key(choice.name)
+
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Raise `Refused` if a conversation that begins in this project folder would work in a folder that needs a
+        person's confirmation."""
+        self._check_place(_real(self.workspace_of(agent_id, "", project)))
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile of this turn. Raises `Refused` if no model is set, or its name or key is wrong."""
@@ -312,7 +318,6 @@ class ConfiguredProfiles:
             most_tokens=0 if known is None else known.max_output,
             window=card.window,
             step_limits=step_limits(config),
-            patience_s=config.models.patience_seconds,
             approval_s=config.plan.approval_hours * 3600.0,
             boxed=box != "plain",
             offline=box == "none",
