@@ -833,14 +833,6 @@ class Fledge:
         """
         self._parts.profiles.check(agent_id, spec)
 
-    def check_folder(self, folder: str, agent_id: str = "main") -> None:
-        """Raise `Refused` if a conversation of this agent that begins in this project folder would work in a folder
-        that contains the home folder, and no person has confirmed that.
-
-        >>> fl.check_folder("/srv/project")
-        """
-        self._parts.profiles.check_folder(agent_id, folder)
-
     def check_model(self, name: str, thinking: str | None = None) -> None:
         """Raise `BadInput` for an unknown model name, a missing key, or a thinking level the model does not have.
 

@@ -447,7 +447,7 @@ async def check_folder(gateway: GatewayState, folder: str, agent_id: str) -> Non
     if folder and not await asyncio.to_thread(_is_real_folder, folder):
         raise BadInput("folder", "must be the real path of a folder here", folder)
     if folder and agent_id:
-        gateway.fl.check_folder(folder, agent_id)
+        gateway.fl.spawner.check_folder(agent_id, folder)
 
 
 def _is_real_folder(path: str) -> bool:

@@ -52,6 +52,11 @@ class Maker(Host, Protocol):
         """
         ...
 
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Raise `Refused` if a conversation that begins in this project folder would work in a folder that needs a
+        person's confirmation."""
+        ...
+
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Bind the child to a thread of its requester's channel. Raises Refused if no channel there can."""
         ...
@@ -82,6 +87,11 @@ class Spawner:
         """The folder that a session works in."""
         facts = session.facts
         return self._host.workspace_of(facts.agent_id, facts.workspace, facts.project)
+
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Raise `Refused` if a conversation of this agent that begins in this project folder would work in a folder
+        that needs a person's confirmation."""
+        self._host.check_folder(agent_id, project)
 
     async def spawn(self, params: SpawnParams, caller: Caller, open_caller: Open | None = None) -> Spawned:
         """A child that was accepted. Raises BadInput or Refused, with nothing left behind, if it was not.

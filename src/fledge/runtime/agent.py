@@ -44,7 +44,7 @@ from fledge.core.transcript import (
     last_step,
     open_calls,
 )
-from fledge.errors import Interrupted, NeedsProgram, StaleWrite, StoreError, StoreLost
+from fledge.errors import Interrupted, NeedsProgram, StoreError
 from fledge.models.base import (
     Broke,
     Call,
@@ -80,8 +80,6 @@ P = ParamSpec("P")
 
 GRACE_PAUSE_S = 4.0
 """Pause before the next request to the model, within the grace period of a provisional error."""
-DISK_S = 1.0
-"""Pause before a commit is tried again."""
 UNKNOWN_OUTCOME = ToolResult(
     "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it.", is_error=True
 )
@@ -152,7 +150,7 @@ class AgentLoop:
                 self.profiles.check_needs(spec)
         except NeedsProgram as needs:
             reason = needs.reason
-            pause_s = await engine.commit(turns.needs_program, drive, reason)
+            pause_s = await engine.until_it_works(lambda: engine.commit(turns.needs_program, drive, reason))
             self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
             return
         if spec is not None and spec.runtime != NATIVE:
@@ -160,7 +158,7 @@ class AgentLoop:
             return
         profile = await self.profiles.profile(engine, drive)
         if is_idle_round(drive.heartbeat, profile.checklist):
-            await engine.commit(turns.let_go, drive)
+            await engine.until_it_works(lambda: engine.commit(turns.let_go, drive))
             return
         await _Turn(self.feed, engine, drive, profile).run()
 
@@ -241,27 +239,15 @@ class _Turn:
 
         The commit uses the lease that this driver holds now, also if it is retried.
         """
-        drive = self.drive
-        while True:
-            try:
-                return await self.engine.commit(act, drive, *args, **kwargs)
-            except StoreError as error:
-                await self._wait_for_disk(error)
+        engine, drive = self.engine, self.drive
+        return await engine.until_it_works(lambda: engine.commit(act, drive, *args, **kwargs), self._tell_store_error)
 
     async def read(self, view: Callable[[Tx], T]) -> T:
         """Read from the store. Retries while the store cannot be read."""
-        while True:
-            try:
-                return await self.engine.store.read(view)
-            except StoreError as error:
-                await self._wait_for_disk(error)
+        return await self.engine.until_it_works(lambda: self.engine.store.read(view), self._tell_store_error)
 
-    async def _wait_for_disk(self, error: StoreError) -> None:
-        """Wait before the store is tried again. Raises an error that a retry cannot solve."""
-        if isinstance(error, StaleWrite | StoreLost):
-            raise error
-        self.tell("retry", str(error), retry_in_s=DISK_S)
-        await pause(self.engine.clock, DISK_S)
+    def _tell_store_error(self, error: StoreError, pause_s: float) -> None:
+        self.tell("retry", str(error), retry_in_s=pause_s)
 
     def last(self) -> int:
         """The number of the newest entry. Often asked for, so no property: those cost more than a call."""

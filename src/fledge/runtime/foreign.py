@@ -7,7 +7,9 @@ outcome was fixed is recorded as late. This file does not know how any runtime w
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
@@ -28,6 +30,9 @@ from fledge.runtime.child_files import look_for_handover
 from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
 from fledge.runtime.profile import Profiles
 from fledge.store.base import Spec
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 RETRY_S = 1.0
 PROGRESS_S = 10.0
@@ -69,6 +74,10 @@ class _Turn(Struct):
     def tell(self, kind: TurnEventKind, text: str = "", entry: int = 0) -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, entry=entry))
 
+    async def _commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Commit what has happened; retries while the disk is full."""
+        return await self.engine.until_it_works(lambda: self.engine.commit(act, self.drive, *args, **kwargs))
+
     async def run(self) -> None:
         session = self.drive.session
         lines = await self.engine.store.read(lambda tx: transcripts.lines(tx, session))
@@ -78,7 +87,7 @@ class _Turn(Struct):
             await self._fail(INTERRUPTED, provisional=False)
             return
         prompt = begun[0].call.arguments if begun else prompt_of(self.spec.task, lines)
-        self.last = await self.engine.commit(_begin, self.drive, self.spec.runtime, prompt, bool(begun))
+        self.last = await self._commit(_begin, self.spec.runtime, prompt, bool(begun))
         try:
             await self._work(prompt)
         finally:
@@ -116,9 +125,9 @@ class _Turn(Struct):
                 await self._fail(error, aborted=aborted)
                 return
             self.tell("retry", error)
-            await self.engine.commit(turns.falter, self.drive, error)
+            await self._commit(turns.falter, error)
             await pause(self.engine.clock, RETRY_S)
-            await self.engine.commit(turns.recovered, self.drive)
+            await self._commit(turns.recovered)
 
     def _say(self, line: str) -> None:
         """Emit a line of progress, and store a sign of life now and then, so that the run does not count as stuck."""
@@ -139,7 +148,7 @@ class _Turn(Struct):
         run = self.drive.run
         handover, last = await look_for_handover(self.look, finally_=True), 0
         try:
-            last = await self.engine.commit(_finish, self.drive, text, handover)
+            last = await self._commit(_finish, text, handover)
         except StaleWrite:
             if run is None:
                 raise
@@ -151,12 +160,12 @@ class _Turn(Struct):
         self.tell("error", error)
         if self.drive.run is None:
             # There is no run whose outcome could be an error: reply with the error to the message.
-            await self.engine.commit(_finish, self.drive, f"[{self.spec.runtime} failed: {error}]")
+            await self._commit(_finish, f"[{self.spec.runtime} failed: {error}]")
             return
         if not provisional:
-            await self.engine.commit(turns.fail, self.drive, error)
+            await self._commit(turns.fail, error)
             return
-        await self.engine.commit(turns.falter, self.drive, error, aborted)
+        await self._commit(turns.falter, error, aborted)
         await pause(self.engine.clock, 2 * GRACE_S)  # the engine stops this driver when the grace period is over
 
 

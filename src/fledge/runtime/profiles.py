@@ -536,7 +536,9 @@ class ConfiguredProfiles:
         known = await engine.store.read(lambda tx: transcripts.known_workspace(tx, place))
         left_out: frozenset[str] = frozenset()
         if any(known.document(name).accepted != version.digest for name, version in versions.items()):
-            left_out = await engine.commit(transcripts.judge_documents, session.key, place, versions)
+            left_out = await engine.until_it_works(
+                lambda: engine.commit(transcripts.judge_documents, session.key, place, versions)
+            )
         names = document_names("main" if run is None else "child")
         return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
 
