@@ -62,9 +62,9 @@ def _carry_out(options: Namespace) -> int:
     except FledgeError as error:
         note(str(error))
         if options.verbose:
-            import traceback
+            from fledge.cancellation import trace
 
-            traceback.print_exc()
+            note(trace(error))
         return 1
     except BrokenPipeError:
         # The reader of the output has gone, as `head` does: that is no error, and nothing more may be written.

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec import inspect as kinds
 from msgspec.inspect import FloatType, IntType, Metadata, StructType, Type
 
+from fledge.core.redact import error_words
 from fledge.errors import BadInput
 
 S = TypeVar("S", bound=Struct)
@@ -112,7 +113,7 @@ def _read_plain(kind: type[S], given: object) -> S | None:
 
 def place_of(error: ValidationError) -> str:
     """Where in a value msgspec found something wrong; empty: it is the value itself."""
-    found = _PLACE.search(str(error))
+    found = _PLACE.search(error_words(error))
     return found[1] if found else ""
 
 

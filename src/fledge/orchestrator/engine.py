@@ -15,7 +15,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from fledge.cancellation import error_message, is_stop
+from fledge.cancellation import error_message, is_stop, trace
 from fledge.clock import Clock, SystemClock, deadline_after
 from fledge.core import events as ev
 from fledge.core.cluster import PATIENCE_S, Member, News, is_alive
@@ -126,7 +126,7 @@ class _StoreTrouble:
         if isinstance(error, StoreError):
             log.error("store error, tried again at least every %.0f s: %s", MOST_TROUBLE_S, words)
         else:
-            log.error("processing a due row failed: %s", words, exc_info=error)
+            log.error("processing a due row failed: %s\n%s", words, trace(error))
 
     def ends(self) -> None:
         """A loop meets no errors any more."""
@@ -595,7 +595,7 @@ class Engine:
             error = raised.reason if isinstance(raised, Refused) else f"internal error: {error_message(raised)}"
             is_new = drive.failed is None or drive.failed.reason != error
             if is_new and not isinstance(raised, Refused | StoreError):
-                log.exception("driver of %s failed", drive.session)
+                log.error("driver of %s failed\n%s", drive.session, trace(raised))
         if (drive.session, drive.epoch) not in self._over:
             retry_in_s = await self.commit_with_retry(turns.fail, drive, error)
             if retry_in_s is not None:

@@ -14,12 +14,14 @@ from typing import Protocol
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from fledge.cancellation import error_message
 from fledge.config import Config
 from fledge.core.attachments import Receipt
 from fledge.core.child_files import ATTACHMENTS, child_file
 from fledge.core.keys import agent_of
 from fledge.core.policy import STEER_CHARS, refuse_resume
 from fledge.core.prompts import accepted_note
+from fledge.core.redact import error_words
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import spawn
@@ -167,7 +169,7 @@ class Spawner:
             await self._prepare(run, request)
             return await self._engine.commit(spawn.prepared, run.key, request.generations)
         except BaseException as error:
-            why = str(error) or type(error).__name__
+            why = error_message(error)
             await asyncio.shield(self._engine.commit_with_retry(_withdraw, reserved, why))
             raise
 
@@ -178,7 +180,9 @@ class Spawner:
             try:
                 await self._host.make(request)
             except OSError as error:
-                raise Refused("error", f"its files could not be made: {error.strerror or error}") from error
+                raise Refused(
+                    "error", f"its files could not be made: {error.strerror or error_words(error)}"
+                ) from error
 
     async def answer(self, params: SpawnParams, caller: Caller) -> dict[str, object]:
         """The answer on the wire: accepted, forbidden or error."""

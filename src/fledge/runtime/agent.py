@@ -28,6 +28,7 @@ from fledge.core.images import ImageEntry
 from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Spent, YieldTerms
 from fledge.core.prompts import READING_TOOLS, FilesShown, inline_files, not_run
+from fledge.core.redact import error_words
 from fledge.core.run import Instant
 from fledge.core.transcript import (
     SPAWN,
@@ -749,7 +750,7 @@ class _Turn:
         try:
             return result.text, await self.hold.keep(result.images)
         except OSError as error:
-            return f"{result.text}\n[its images could not be kept: {error.strerror or error}]", ()
+            return f"{result.text}\n[its images could not be kept: {error.strerror or error_words(error)}]", ()
 
     async def _result(self, call: OpenCall, answer: Approval | None) -> ToolResult:
         state = None if answer is None else answer.state

@@ -13,11 +13,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from fledge.cancellation import describe, is_stop
+from fledge.cancellation import describe, is_stop, trace
 from fledge.clock import pause
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.handover import Handover, HandoverLook
 from fledge.core.reconcile import GRACE_S
+from fledge.core.redact import error_words
 from fledge.core.transcript import CallEntry, Line, Replied, Spoken, open_calls
 from fledge.egress import Environment
 from fledge.errors import Refused, StaleWrite
@@ -116,7 +117,7 @@ class _Turn(Struct):
             except BaseException as raised:
                 if is_stop(raised):
                     raise
-                log.exception("runtime %s of %s failed", self.spec.runtime, self.drive.session)
+                log.error("runtime %s of %s failed\n%s", self.spec.runtime, self.drive.session, trace(raised))
                 error, aborted = describe(raised), False
             else:
                 await self._finish(str(text))
@@ -142,7 +143,7 @@ class _Turn(Struct):
             await self.engine.commit(_at_work, self.drive)
         except Exception as error:
             # The next line of progress, or the end, is stored regardless.
-            log.info("progress of %s was not stored: %s", self.drive.session, error)
+            log.info("progress of %s was not stored: %s", self.drive.session, error_words(error))
 
     async def _finish(self, text: str) -> None:
         run = self.drive.run

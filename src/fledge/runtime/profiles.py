@@ -44,6 +44,7 @@ from fledge.core.prompts import (
     task_head,
 )
 from fledge.core.protected import Protected, is_broad, protected_at
+from fledge.core.redact import error_words
 from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.egress import Environment
@@ -559,7 +560,7 @@ class ConfiguredProfiles:
         try:
             await self.sweep_files()
         except OSError as error:
-            log.warning("leftover files of transcript entries could not be removed: %s", error)
+            log.warning("leftover files of transcript entries could not be removed: %s", error_words(error))
 
     async def sweep_files(self) -> None:
         """Remove the images and attached files that no session holds. Raises `OSError` if one cannot be removed."""

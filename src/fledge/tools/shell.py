@@ -17,6 +17,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from fledge.core.protected import GUARDED_NAMES
+from fledge.core.redact import error_words
 from fledge.errors import BadInput
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
 from fledge.tools.process import run
@@ -101,7 +102,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
             with stand_ins(missing):
                 ended = await run(argv, here, {"PATH": DEFAULT_PATH, **context.env}, timeout_seconds)
         except (OSError, ValueError) as error:
-            raise BadInput("command", f"could not be started ({error})") from None
+            raise BadInput("command", f"could not be started ({error_words(error)})") from None
         hint = f"\n[{READ_ONLY}]" if sandbox is not None and ended.code and _EROFS in ended.output else ""
         end = "" if not ended.output or ended.output.endswith("\n") else "\n"
         return ToolResult(f"{ended.output}{end}[{ended.said}]{hint}", is_error=ended.code != 0)
