@@ -12,9 +12,12 @@ import dis
 import functools
 import logging
 import signal
+import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import CodeType, TracebackType
 from typing import Any
+
+from fledge.core.redact import error_words, redacted
 
 _RAISES = ("RAISE_VARARGS", "RERAISE")
 """The instructions that `raise` is compiled to. A signal, or `close`, interrupts a frame at any other instruction."""
@@ -112,7 +115,7 @@ class BackgroundTasks:
             if is_stop(error):
                 raise
             if self._is_open():
-                self._log.exception("background task failed")
+                self._log.error("background task failed\n%s", trace(error))
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
@@ -136,19 +139,24 @@ def _code_of(handler: object) -> CodeType | None:
 
 
 def describe(error: BaseException) -> str:
-    """The error's name and message. Code of others may raise an exception that cannot even be shown."""
+    """The error's name and message, without secrets. Code of others may raise an exception that cannot be shown."""
     name, message = type(error).__name__, _message(error)
     return f"{name}: {message}" if message else name
 
 
 def error_message(error: BaseException) -> str:
-    """The error's message alone; its name if it has none."""
+    """The error's message alone, without secrets; its name if it has none."""
     return _message(error) or type(error).__name__
+
+
+def trace(error: BaseException) -> str:
+    """Where the error was raised, and its message, without secrets: for logs."""
+    return redacted("".join(traceback.format_exception(error)).rstrip())
 
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return error_words(error)
     except BaseException as worse:
         if is_stop(worse):
             raise

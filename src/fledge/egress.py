@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from fledge.core.redact import error_words
 from fledge.errors import BadInput
 
 CA_FILE_VARIABLE = "SSL_CERT_FILE"
@@ -122,7 +123,7 @@ def _context(instead: str, besides: str) -> ssl.SSLContext:
             try:
                 context.load_verify_locations(path)
             except (OSError, ssl.SSLError) as error:
-                words = error.strerror or str(error)
+                words = error.strerror or error_words(error)
                 raise BadInput(field, f"must be a readable file of certificates in PEM ({words})", path) from None
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.keys import SessionKey, parse_key
+from fledge.core.redact import error_words
 from fledge.core.run import Failed, Instant, Killed, Ok, Outcome, TimedOut, Unknown
 from fledge.core.transcript import CallEntry, Replied, Spoken
 from fledge.errors import BadInput
@@ -302,7 +303,7 @@ def read_transcript(path: Path) -> Transcript:
                 if line is not None:
                     lines.append(line)
     except OSError as failure:
-        error = failure.strerror or str(failure)
+        error = failure.strerror or error_words(failure)
     return Transcript(tuple(lines), unreadable, error)
 
 

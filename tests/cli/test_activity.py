@@ -9,6 +9,7 @@ from fledge.cli.activity import Activity
 from fledge.cli.term.shown import TurnShown, WorkingChild
 from fledge.commands.reading import turn_event
 from fledge.commands.values import Below, ChildAtWork
+from fledge.core.standing import FailingTurn
 
 Move = Callable[[Activity], object]
 
@@ -18,11 +19,17 @@ def event(kind: str, at: float = 0.0, **fields: Any) -> Move:
     return lambda activity: activity.hear(turn_event({"kind": kind, "sessionKey": "main", **fields}), at)
 
 
-def look(at: float, opened_at: float | None = None, heard: int | None = None, waits: bool = False) -> Move:
+def look(
+    at: float,
+    opened_at: float | None = None,
+    heard: int | None = None,
+    waits: bool = False,
+    failing: FailingTurn | None = None,
+) -> Move:
     """A look at this time; the folder's clock is 1000 ahead of the screen's."""
     state: Literal["idle", "busy"] = "idle" if opened_at is None else "busy"
     opened = None if opened_at is None else opened_at + 1000
-    below = Below(now_at=at + 1000, state=state, opened_at=opened, waits=waits)
+    below = Below(now_at=at + 1000, state=state, opened_at=opened, waits=waits, failing=failing)
     return lambda activity: activity.look(below, at, activity.heard if heard is None else heard, is_talked_with=True)
 
 
@@ -66,10 +73,20 @@ CASES: list[tuple[str, list[Move], TurnShown | None]] = [
     ),
     (
         "an error that waiting does not cure",
-        [START, event("error", 5, text="HTTP 401: no such key")],
+        [START, event("error", 5, text="HTTP 401: no such key", cause="HTTP 401: no such key")],
         TurnShown("retrying", 1, "model: HTTP 401: no such key", attempt=2),
     ),
+    (
+        "an error that is not the model's",
+        [START, event("error", 5, text="no workspace", retryInS=2.0)],
+        TurnShown("retrying", 1, "no workspace", attempt=2, retry_at=7),
+    ),
     ("the end", [START, EXEC, event("end", 4)], None),
+    (
+        "joined while it waits for its next try",
+        [look(10, opened_at=1, failing=FailingTurn(tries=3, reason="no workspace", next_at=1012.0, ends_at=None))],
+        TurnShown("retrying", 1, "no workspace", attempt=4, retry_at=12),
+    ),
     ("joined in the middle", [look(10, opened_at=4)], TurnShown("thinking", 4)),
     ("joined in the middle of words", [event("assistant:text", 9, text="four")], TurnShown("answering", 9, tokens=1)),
     ("an end that was missed", [START, look(10)], None),

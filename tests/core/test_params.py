@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fledge.core.params import also_called, as_written, described, formerly, near, read_params
-from fledge.errors import BadInput
+from fledge.errors import BadInput, NotFound, Refused
 from tests.statements import proves
 
 
@@ -288,3 +288,18 @@ def test_every_word_for_a_type_is_ours() -> None:
     """None of them is a name of Python's or of a library's."""
     for one in msgspec.inspect.type_info(Everything).fields:  # type: ignore[attr-defined]
         assert not re.search(r"\b(str|int|float|bool|dict|tuple|None|Struct|array|Expected)\b", described(one.type))
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (Refused("error", "agentId: there is none"), "agent: there is none"),
+        (Refused("error", "agentId is not in the list"), "agentId is not in the list"),
+        (Refused("error", "label: it is taken"), "label: it is taken"),
+        (NotFound("agentId: there is none"), "agentId: there is none"),
+    ],
+)
+def test_a_refusal_that_begins_with_a_field_names_it_as_the_caller_wrote_it(refused: Refused, reason: str) -> None:
+    error = as_written(refused, {"agentId": "agent"})
+    assert isinstance(error, type(refused))
+    assert (error.status, error.reason) == (refused.status, reason)

@@ -40,6 +40,7 @@ from fledge.core.prompts import (
     task_of,
     wake_message,
     with_files,
+    with_piped,
     yield_answer,
 )
 from fledge.core.run import (
@@ -723,3 +724,14 @@ def test_a_message_shows_no_more_of_small_files_than_it_has_room_for() -> None:
     files = [attached_file(str(n), INLINE_FILE_BYTES) for n in range(3)] + [attached_file("small", 0)]
     assert [file.name for file in inline_files(files)] == ["0", "1", "small"]
     assert 2 * INLINE_FILE_BYTES == INLINE_MESSAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut", "whole"),
+    [
+        ("a\nb\n", False, "explain\n\n[System] This is standard input:\n```\na\nb\n```"),
+        ("```\n", True, "explain\n\n[System] This is the beginning of standard input:\n````\n```\n````"),
+    ],
+)
+def test_words_of_standard_input_are_quoted_behind_the_prompt(text: str, is_cut: bool, whole: str) -> None:
+    assert with_piped("explain\n", text, is_cut) == whole

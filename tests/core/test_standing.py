@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fledge.core.policy import Budget
 from fledge.core.run import Queued, Retry, Run, Running
-from fledge.core.standing import Above, Limit, NextDue, UnansweredTurn, limits, next_due
+from fledge.core.standing import Above, FailingTurn, Limit, NextDue, UnansweredTurn, limits, next_due
 from tests.core.samples import AT, KEY, RUNS, TERMS
 from tests.statements import proves
 
@@ -91,3 +91,24 @@ def test_every_phase_has_words_for_its_due_time(name: str) -> None:
 def test_an_unanswered_turn_says_for_how_long_and_how_often_it_was_tried(tries: int, times: str) -> None:
     late = UnansweredTurn(session="s", turn=1, since_at=0.0, tries=tries, rows=())
     assert late.words(1860.0) == f"unanswered for 31 min, tried {times}"
+
+
+@pytest.mark.parametrize(
+    ("failing", "words"),
+    [
+        (
+            FailingTurn(tries=1, reason="no workspace", next_at=1002.0, ends_at=1600.0),
+            "failed once: no workspace; tried again in 2 s, given up in 600 s",
+        ),
+        (
+            FailingTurn(tries=9, reason="HTTP 529:\nslow down", next_at=1060.0, ends_at=None),
+            "failed 9 times: HTTP 529: slow down; tried again in 60 s",
+        ),
+        (
+            FailingTurn(tries=2, reason="no workspace", next_at=None, ends_at=990.0),
+            "failed 2 times: no workspace; tried again now, given up in 0 s",
+        ),
+    ],
+)
+def test_a_failing_turn_says_how_often_and_why_and_when_it_is_tried_again(failing: FailingTurn, words: str) -> None:
+    assert failing.words(1000.0) == words

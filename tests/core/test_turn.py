@@ -6,7 +6,7 @@ each line that some sample of it, with some facts, can lead to.
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -22,12 +22,15 @@ from fledge.core.turn import (
     CutCalls,
     Driven,
     Due,
+    FailedTry,
     Idle,
     IllegalTurn,
     Looked,
     PostWake,
     RowsLeft,
     TellCrashed,
+    TellFailing,
+    TellGivenUp,
     Turn,
     TurnAnswered,
     TurnAsked,
@@ -72,6 +75,8 @@ from tests.core.turn_samples import (
 from tests.statements import proves
 
 EVENTS: Final = get_args(TurnInput)
+OUTAGE: Final = FailedTry("HTTP 529", None)
+GIVEN_UP: Final = opened(9, failed=FailedTry("no workspace", AT))
 ILLEGAL, NOTHING = "illegal", "nothing changes"
 OF_A_DRIVER = "TurnProgressed TurnAsked TurnOver TurnYielded TurnFailed TurnLost"
 OUTSIDE = "Arrived RowsLeft Looked WaitPassed"
@@ -151,8 +156,8 @@ GRID: Final[dict[str, dict[str, str]]] = {
         "driven": "TurnProgressed",
         "asking": "TurnAsked",
         "open and due": "TurnFailed TurnLost",
-        "idle": "TurnOver TurnLost TurnStopped",
-        "due": "TurnOver TurnLost TurnStopped",
+        "idle": "TurnOver TurnFailed TurnLost TurnStopped",
+        "due": "TurnOver TurnFailed TurnLost TurnStopped",
         "idle, waits": "TurnYielded",
         "due, waits": "TurnYielded",
         "due, wait over": "TurnYielded",
@@ -164,9 +169,9 @@ GRID: Final[dict[str, dict[str, str]]] = {
         "driven, wait over": "WaitPassed",
         "asking, waits": "TurnAsked",
         "open and due, waits": "TurnFailed TurnLost",
-        "idle, waits": "TurnOver TurnYielded TurnLost TurnStopped",
-        "due, waits": "TurnOver TurnYielded TurnLost TurnStopped",
-        "due, wait over": "TurnOver TurnYielded TurnLost TurnStopped",
+        "idle, waits": "TurnOver TurnYielded TurnFailed TurnLost TurnStopped",
+        "due, waits": "TurnOver TurnYielded TurnFailed TurnLost TurnStopped",
+        "due, wait over": "TurnOver TurnYielded TurnFailed TurnLost TurnStopped",
         "idle": "TurnStopped",
         "due": "TurnStopped",
         NOTHING: f"{OUTSIDE} TurnProgressed TurnAnswered",
@@ -176,7 +181,7 @@ GRID: Final[dict[str, dict[str, str]]] = {
         "driven, wait over": "TurnProgressed",
         "asking, wait over": "TurnAsked",
         "open and due, wait over": "TurnFailed TurnLost",
-        "due, wait over": "TurnOver TurnYielded TurnLost TurnStopped",
+        "due, wait over": "TurnOver TurnYielded TurnFailed TurnLost TurnStopped",
         "idle, waits": "TurnYielded",
         "due, waits": "TurnYielded",
         "idle": "TurnStopped",
@@ -519,18 +524,101 @@ DRIVEN: Final[list[Case]] = [
         step(Turn(AskingPerson(1500.0, OPEN), ALL), FreeDriver()),
     ),
     (
-        "it failed: tried again, with the wait kept",
+        "no model answers: tried again and told, with the wait kept",
         Turn(Driven(OPEN), ALL),
-        TurnFailed(2.0),
+        TurnFailed("HTTP 529", 2.0),
         WORKING,
-        step(Turn(Due(1002.0, opened(failures=1)), ALL), FreeDriver()),
+        step(Turn(Due(1002.0, opened(1, failed=OUTAGE)), ALL), FreeDriver(), TellFailing("HTTP 529")),
     ),
     (
         "failures are counted, crashes begin anew",
         Turn(Driven(CRASHED)),
-        TurnFailed(4.0),
+        TurnFailed("HTTP 529", 4.0),
         WORKING,
-        step(Turn(Due(1004.0, opened(failures=2))), FreeDriver()),
+        step(Turn(Due(1004.0, opened(2, failed=OUTAGE))), FreeDriver(), TellFailing("HTTP 529")),
+    ),
+    (
+        "an outage of the model is told once, whatever its words, and is waited out",
+        Turn(Driven(opened(99, failed=OUTAGE))),
+        TurnFailed("HTTP 529, request 7", 60.0),
+        WORKING,
+        step(Turn(Due(1060.0, opened(100, failed=FailedTry("HTTP 529, request 7", None)))), FreeDriver()),
+    ),
+    (
+        "another reason: its patience begins",
+        Turn(Driven(opened(3, failed=OUTAGE))),
+        TurnFailed("no workspace", 2.0, 600.0),
+        WORKING,
+        step(
+            Turn(Due(1002.0, opened(4, failed=FailedTry("no workspace", 1600.0)))),
+            FreeDriver(),
+            TellFailing("no workspace"),
+        ),
+    ),
+    (
+        "the same reason: the same patience, and nothing more to tell",
+        Turn(Driven(opened(4, failed=FailedTry("no workspace", 1010.0)))),
+        TurnFailed("no workspace", 2.0, 600.0),
+        WORKING,
+        step(Turn(Due(1002.0, opened(5, failed=FailedTry("no workspace", 1010.0)))), FreeDriver()),
+    ),
+    (
+        "a new reason that is not the model's is told; the patience goes on",
+        Turn(Driven(opened(4, failed=FailedTry("no workspace", 1010.0)))),
+        TurnFailed("no sandbox", 2.0, 600.0),
+        WORKING,
+        step(
+            Turn(Due(1002.0, opened(5, failed=FailedTry("no sandbox", 1010.0)))),
+            FreeDriver(),
+            TellFailing("no sandbox"),
+        ),
+    ),
+    (
+        "the last try comes when the patience is over",
+        Turn(Driven(opened(4, failed=FailedTry("no workspace", 1010.0)))),
+        TurnFailed("no workspace", 60.0, 600.0),
+        WORKING,
+        step(Turn(Due(1010.0, opened(5, failed=FailedTry("no workspace", 1010.0)))), FreeDriver()),
+    ),
+    (
+        "the patience is over: given up",
+        Turn(Driven(GIVEN_UP)),
+        TurnFailed("no workspace", 2.0, 600.0),
+        MESSAGE,
+        step(
+            Turn(Due()),
+            CutCalls("no workspace"),
+            TellGivenUp("no workspace", GIVEN_UP),
+            CloseTurn(TurnEnd("failed", "no workspace"), "nothing"),
+            FreeDriver(),
+        ),
+    ),
+    (
+        "an aside is given up: the wait stands",
+        Turn(Driven(GIVEN_UP), ALL),
+        TurnFailed("no workspace", 2.0, 600.0),
+        WORKING,
+        step(
+            Turn(Idle(), ALL),
+            CutCalls("no workspace"),
+            TellGivenUp("no workspace", GIVEN_UP),
+            CloseTurn(TurnEnd("failed", "no workspace"), "earlier"),
+            FreeDriver(),
+        ),
+    ),
+    (
+        "now no model answers: the patience counts no longer",
+        Turn(Driven(GIVEN_UP)),
+        TurnFailed("HTTP 529", 2.0),
+        WORKING,
+        step(Turn(Due(1002.0, opened(10, failed=OUTAGE))), FreeDriver(), TellFailing("HTTP 529")),
+    ),
+    (
+        "a step is committed: failures that follow are new",
+        Turn(Driven(opened(3, failed=OUTAGE))),
+        TurnProgressed(),
+        WORKING,
+        step(Turn(Driven(opened(3)))),
     ),
     (
         "the driver is gone: due at once",
@@ -808,13 +896,17 @@ def reads_at(turn: Turn, around: TurnFacts) -> float | None:
     return around.rows_at if turn.wait is None else around.messages_at
 
 
+_FARED: Final[dict[str, Any]] = {"failures": 0, "crashes": 0, "failed": None}
+"""How an open turn fares."""
+
+
 def test_a_turn_stays_open_until_an_effect_closes_it() -> None:
     for turn, event, _, after in STEPS:
         closed = any(isinstance(effect, CloseTurn) for effect in after.effects)
         if turn.open is not None:
             assert closed == (after.turn.open is None), event
         if turn.open is not None and after.turn.open is not None:
-            assert replace(after.turn.open, failures=0, crashes=0) == replace(turn.open, failures=0, crashes=0), event
+            assert replace(after.turn.open, **_FARED) == replace(turn.open, **_FARED), event
 
 
 def test_a_turn_opens_only_by_a_claim() -> None:
@@ -913,8 +1005,9 @@ def test_what_is_owed_is_what_a_wait_answers() -> None:
 
 def test_calls_are_cut_before_their_turn_is_closed_by_others() -> None:
     for turn, event, _, after in STEPS:
-        kinds = [type(effect) for effect in after.effects]
-        by_others = turn.open is not None and isinstance(event, TurnStopped | TurnLost) and after.turn.open is None
+        kinds = [type(effect) for effect in after.effects if not isinstance(effect, TellGivenUp)]
+        is_cut = isinstance(event, TurnStopped | TurnLost | TurnFailed)
+        by_others = turn.open is not None and is_cut and after.turn.open is None
         assert (kinds[:2] == [CutCalls, CloseTurn]) == by_others, event
         assert kinds.count(CutCalls) == by_others, event
 
@@ -922,7 +1015,7 @@ def test_calls_are_cut_before_their_turn_is_closed_by_others() -> None:
 def test_failures_are_counted_and_three_crashes_end_the_turn() -> None:
     turn = Turn(Driven(OPEN), ALL)
     for failures in (1, 2, 3):
-        failed = transition_turn(turn, TurnFailed(2.0), WORKING).turn
+        failed = transition_turn(turn, TurnFailed("HTTP 529", 2.0), WORKING).turn
         assert failed.open is not None
         assert (failed.open.failures, failed.open.crashes) == (failures, 0)
         turn = transition_turn(failed, TurnClaimed(NEXT), WORKING).turn

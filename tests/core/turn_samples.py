@@ -13,6 +13,7 @@ from fledge.core.turn import (
     AskingPerson,
     Driven,
     Due,
+    FailedTry,
     Idle,
     Looked,
     OpenTurn,
@@ -40,9 +41,11 @@ STOPPED: Final = TurnEnd("stopped")
 TIMEOUT: Final = TurnEnd("timeout")
 
 
-def opened(failures: int = 0, crashes: int = 0, wakes: int = 0, turn: int = 4) -> OpenTurn:
+def opened(
+    failures: int = 0, crashes: int = 0, wakes: int = 0, turn: int = 4, failed: FailedTry | None = None
+) -> OpenTurn:
     """An open turn of the main conversation."""
-    return OpenTurn(MAIN, turn, {MAIN: 1}, 2, failures, crashes, 900.0, wakes=wakes)
+    return OpenTurn(MAIN, turn, {MAIN: 1}, 2, failures, crashes, 900.0, wakes=wakes, failed=failed)
 
 
 OPEN: Final = opened()
@@ -107,7 +110,9 @@ SAMPLE_TURN_EVENTS: Final[tuple[TurnInput, ...]] = (
     TurnOver(TurnEnd("failed", "the budget is spent")),
     TurnYielded(ALL),
     TurnYielded(TWO),
-    TurnFailed(2.0),
+    TurnFailed("HTTP 529", 2.0),
+    TurnFailed("no workspace", 2.0, 600.0),
+    TurnFailed("no workspace", 2.0, 0.0),
     TurnLost(step_open=True),
     TurnLost(step_open=False),
     TurnStopped(STOPPED),

@@ -286,6 +286,9 @@ class Cast:
     def functions_of(self, agent_id: str) -> frozenset[str] | None:
         return None
 
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Every folder will do."""
+
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         return Path(given or self._folder / ("repo" if self._story.worktrees else ""))
 

@@ -8,10 +8,10 @@ from tests.docs.clone import ROOT
 
 PACKAGE = ROOT / "src" / "fledge"
 LAYERS = (
-    "errors cancellation ids signals",
-    "egress plain_file",
+    "errors ids signals",
+    "plain_file",
     "core",
-    "clock confine context_engine openclaw own_code",
+    "cancellation clock confine context_engine egress openclaw own_code",
     "models store",
     "config",
     "orchestrator",

@@ -65,6 +65,9 @@ class FakeHost:
             raise Refused("error", "thread: no channel here can bind a thread")
         self.bound.append(run.key)
 
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Every folder will do."""
+
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         return Path(given or project or f"/workspace/{agent_id}")
 

@@ -266,11 +266,14 @@ class Office:
         *tools: Tool,
         rules: Rules | None = None,
         ends: Literal["closed", "crashed"] = "closed",
+        patience_s: float = 600.0,
         **settings: Any,
     ) -> T:
         """Run an engine for as long as `body` takes; then close it, or let everything in memory vanish."""
         self._acts += 1
-        return run_virtual(self._act(body, model, tools, rules or Rules(widths=WIDE), ends, settings))
+        return run_virtual(
+            self._act(body, model, tools, rules or Rules(widths=WIDE, patience_s=patience_s), ends, settings)
+        )
 
     async def _act(
         self,

@@ -157,6 +157,9 @@ class Cast:
     def runtimes(self) -> tuple[str, ...]:
         return self._witness.workers.names
 
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Every folder will do."""
+
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         return Path(given or "/nowhere")
 

@@ -19,6 +19,7 @@ from fledge.core.attachments import (
     too_large,
 )
 from fledge.core.images import MAX_BYTES, MAX_IMAGES, Image, ImageEntry, read_images
+from fledge.core.redact import error_words
 from fledge.core.transcript import Carried
 from fledge.errors import BadInput, FledgeError, Refused, StoreError
 from fledge.plain_file import read_plain
@@ -52,7 +53,7 @@ async def kept(files: EntryFiles, given: Sequence[GivenImage]) -> AsyncIterator[
         try:
             entries = await hold.keep(images)
         except OSError as error:
-            raise Refused("error", f"the images could not be kept: {error.strerror or error}") from error
+            raise Refused("error", f"the images could not be kept: {error.strerror or error_words(error)}") from error
         yield entries
 
 
@@ -82,7 +83,9 @@ async def carried(
                 try:
                     attached = await hold.attach(session, files)
                 except OSError as error:
-                    raise Refused("error", f"the attachments could not be kept: {error.strerror or error}") from error
+                    raise Refused(
+                        "error", f"the attachments could not be kept: {error.strerror or error_words(error)}"
+                    ) from error
                 yield Carried(entries, attached)
     except FledgeError:
         await _sweep(profiles)
@@ -96,7 +99,7 @@ async def _sweep(profiles: "ConfiguredProfiles") -> None:
     try:
         await profiles.sweep_files()
     except (OSError, StoreError) as error:
-        log.warning("files of a message that was not stored could not be removed: %s", error)
+        log.warning("files of a message that was not stored could not be removed: %s", error_words(error))
 
 
 def read_attached(given: Sequence[GivenFile], limits: AttachmentLimits) -> tuple[File, ...]:
@@ -140,7 +143,9 @@ def _file_at(given: Path | str, most: int, field: str, expected: str) -> File:
     try:
         return File(path.name, read_plain(path, most + 1))
     except OSError as error:
-        raise BadInput(field, f"must be a file that can be read ({error.strerror or error})", str(path)) from None
+        raise BadInput(
+            field, f"must be a file that can be read ({error.strerror or error_words(error)})", str(path)
+        ) from None
 
 
 def read_files(given: Sequence[GivenImage], field: str = "images") -> list[Image]:

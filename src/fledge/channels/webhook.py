@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from fledge.cancellation import error_message
 from fledge.clock import Clock, SystemClock
 from fledge.core.route import ChannelMessage
 from fledge.core.run import Instant
@@ -140,7 +141,7 @@ class Poster:
         except TimeoutError:
             raise NotArrived(f"no answer within {self._timeout_s:g} s") from None
         except (ClientError, OSError) as error:
-            raise NotArrived(shown(str(error) or type(error).__name__, self._key)) from None
+            raise NotArrived(shown(error_message(error), self._key)) from None
         if 200 <= response.status < 300:
             return raw
         words = f"HTTP {response.status}: {plain(raw)}" if raw else f"HTTP {response.status}"

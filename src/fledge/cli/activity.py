@@ -49,7 +49,7 @@ class _Work(Struct):
                 self.calls.pop(event.call, None)
             case _:
                 self.calls.clear()
-        self.doing = waits_for_model(event) if event.kind in ("retry", "error") else "thinking"
+        self.doing = retrying(event) if event.kind in ("retry", "error") else "thinking"
 
     @property
     def call(self) -> str:
@@ -101,9 +101,9 @@ class Activity:
 
     def _failed(self, event: TurnEvent, turn: TurnShown, now: float) -> TurnShown:
         in_s = event.retry_in_s
-        # After an error that waiting may not cure the model is asked again, too, but the event names no time: 0.
         retry_at = now + in_s if in_s or event.kind == "retry" else 0.0
-        cause = f"model: {one_line(event.cause or event.text, CAUSE_CHARS)}"
+        cause = one_line(event.cause or event.text, CAUSE_CHARS)
+        cause = f"model: {cause}" if event.cause else cause
         return replace(turn, state="retrying", tool=cause, attempt=self._failures + 1, retry_at=retry_at)
 
     def begun_call(self, call: str) -> str:
@@ -151,6 +151,10 @@ class Activity:
         since = now - (below.now_at - below.opened_at)
         if below.waits:
             self.turn = replace(self.turn or TurnShown("waiting", since), state="waiting", tool="")
+        elif below.failing is not None and below.failing.next_at is not None:
+            fails, turn = below.failing, self.turn or TurnShown("thinking", since)
+            cause, retry_at = one_line(fails.reason, CAUSE_CHARS), now + below.failing.next_at - below.now_at
+            self.turn = replace(turn, state="retrying", tool=cause, attempt=fails.tries + 1, retry_at=retry_at)
         elif self.turn is None or self.turn.state == "waiting":
             self.turn = TurnShown("thinking", since)
 
@@ -165,9 +169,9 @@ def begun_call(event: TurnEvent) -> str:
     return call_line(event.text, event.arguments)
 
 
-def waits_for_model(event: TurnEvent) -> str:
-    """The activity of a session whose model could not answer and is asked again."""
-    return f"waits for its model: {one_line(event.cause or event.text, CAUSE_CHARS)}"
+def retrying(event: TurnEvent) -> str:
+    """The activity of a session whose turn has failed."""
+    return ("waits for its model: " if event.cause else "failed: ") + one_line(event.cause or event.text, CAUSE_CHARS)
 
 
 def card_of(story: Story) -> EndedItem:

@@ -754,6 +754,9 @@ class Chat:
         if below.unanswered and not self._late:
             self._error(f"{below.unanswered}; it is tried again by itself, Esc stops that")
         self._late = below.unanswered
+        if below.failing is not None and not self._trouble:
+            self._trouble = below.failing.reason
+            self._error(one_line(self._trouble, ERROR_CHARS))
         return bool(children) or self._activity.turn is not None
 
     async def _tell_news(self) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fledge.cli.where import Where
 
 TALKS_IN = "the conversation, created if it does not exist (default: that of this folder)"
+PIPED = "wait for the end of standard input, however long it gives nothing; its text is added to the prompt"
 RUN = "a run: label, run id or the beginning of one, or session key"
 FILTERS: Final = {
     "active": "only runs that have not ended",
@@ -66,9 +67,9 @@ def _carry_out(options: Namespace) -> int:
     except FledgeError as error:
         note(str(error))
         if options.verbose:
-            import traceback
+            from fledge.cancellation import trace
 
-            traceback.print_exc()
+            note(trace(error))
         return 1
     except BrokenPipeError:
         # The reader of the output has gone, as `head` does: that is no error, and nothing more may be written.
@@ -256,6 +257,7 @@ def _parser() -> ArgumentParser:
         "send a prompt, print the answers, return when all work is done",
         _arg("-q", "--quiet", action="store_true", help="show no progress on standard error"),
         _arg("prompt", nargs="?", help="the prompt; without it, or with -, it is read from standard input"),
+        _arg("piped", nargs="?", choices=["-"], metavar="-", help=PIPED),
         _arg("--image", action="append", default=[], metavar="FILE", help="add an image to the prompt"),
         _arg("--attach", action="append", default=[], metavar="FILE", help="add a file to the prompt"),
         _switch("--continue", "send no prompt; continue unfinished work", dest="go_on"),
@@ -552,9 +554,12 @@ def _run(options: Namespace) -> int:
             if given:
                 raise BadInput("--continue", f"takes no {wanted}: it continues unfinished work")
     else:
-        prompt = _stdin() if prompt in (None, "-") else prompt
+        is_apart = prompt not in (None, "-")
+        prompt = prompt if is_apart else _stdin()
         if not prompt.strip():
             raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
+        if is_apart:
+            prompt = _with_piped(prompt, options)
     images = tuple(read_files(options.image, "--image"))
     attachments = tuple(for_wire(options.attach, "--attach"))
     session = "" if options.session is None else session_key(options.session, "--session")
@@ -569,6 +574,27 @@ def _run(options: Namespace) -> int:
         draws=not options.verbose,
     )
     return asyncio.run(until_ended(run.converse(_where(options), request, options.settings)))
+
+
+def _with_piped(prompt: str, options: Namespace) -> str:
+    """The prompt with the words on standard input, and a note about these."""
+    from fledge.cli.piped import SILENCE_S, quoted, read_piped
+    from fledge.core.attachments import size_words
+
+    piped = read_piped(waits=options.piped == "-")
+    if piped.is_silent:
+        note(
+            f"standard input gave nothing for {SILENCE_S:g} s and is left alone; with - behind the prompt it is awaited"
+        )
+    if not piped.text.strip():
+        return prompt
+    whole, piped = quoted(prompt, piped)
+    size = size_words(len(piped.text.encode()))
+    if piped.is_cut:
+        note(f"only the first {size} of standard input are added to the prompt")
+    elif not options.quiet:
+        note(f"{size} of standard input are added to the prompt")
+    return whole
 
 
 def _runs(options: Namespace) -> CommandAnswer:

@@ -18,7 +18,7 @@ from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question
 from fledge.channels.terminal import HERE
 from fledge.cli import stream
-from fledge.cli.activity import Activity, begun_call, card_of, waits_for_model
+from fledge.cli.activity import Activity, begun_call, card_of, retrying
 from fledge.cli.answers import called_lines, may_be_silence
 from fledge.cli.ending import AWAITS_A_PERSON, FAILED, first_code
 from fledge.cli.opening import conversation_client
@@ -368,7 +368,7 @@ class PromptRun:
             return False  # it ended with this error, or goes on already
         now = asyncio.get_running_loop().time()
         self._failing_since = now if self._failing_since is None else self._failing_since
-        if is_worth_waiting(event.retry_in_s, self._failing_since, now, rest["patienceSeconds"]):
+        if is_worth_waiting(event.may_pass, self._failing_since, now, rest["patienceSeconds"]):
             return False
         await self._print_new()
         self._told.note(event.text)
@@ -432,7 +432,7 @@ class PromptRun:
             case "tool:start":
                 self._progress.tell(f"{who} · {begun_call(event)}")
             case "retry" | "error":
-                self._progress.tell(f"{who} · {waits_for_model(event)}")
+                self._progress.tell(f"{who} · {retrying(event)}")
 
     def _tell_asked(self, questions: Sequence[Question], plans: Sequence[Plan]) -> None:
         """Report questions and plans that wait for a person, each once."""

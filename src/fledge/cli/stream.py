@@ -49,14 +49,14 @@ class UsageLine(SessionLine, frozen=True, kw_only=True, tag="usage"):
 
 
 class FailureLine(SessionLine, frozen=True, kw_only=True, omit_defaults=True, tag="error"):
-    """A model could not answer. It is asked again automatically, unless `settled` follows."""
+    """A try of a turn has failed. It is tried again automatically, unless `settled` follows."""
 
     kind: Literal["retry", "error"]
     text: str
     remedy: str = ""
     """The change that a person must make before another try can help."""
     retry_in_s: float = 0.0
-    """In how many seconds the model is asked again; 0 if that is not known."""
+    """In how many seconds the turn is tried again; 0 if it is not."""
 
 
 class ResultLine(SessionLine, frozen=True, kw_only=True, tag="result"):

@@ -17,6 +17,7 @@ from fledge.client.connection import WireEvent
 from fledge.client.folder import Client
 from fledge.clock import deadline_after, wait_for_event
 from fledge.commands.reading import turn_event
+from fledge.core.policy import doubled_s
 from fledge.errors import FledgeError, Refused
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 SLICE_MS = 60_000
 """One request waits no longer than this; a longer wait sends several requests."""
-TROUBLE_S = 1.0
+TROUBLE_S, MOST_TROUBLE_S = 1.0, 30.0
 """The pause before a feed that failed is opened again."""
 
 log = logging.getLogger("fledge.client")
@@ -137,22 +138,27 @@ class VerbCaller:
     async def _follow(self, live: bool, hears: asyncio.Event, take: Callable[[WireEvent], None]) -> None:
         """Follow a feed for ever. While it fails, callers that wait get its error."""
         cursor: int | None = None
+        failures, told = 0, ""
         while True:
             try:
                 async for event in self._client.events(cursor, live=live):
                     cursor = event.get("cursor", cursor)
                     self._trouble = None
+                    failures, told = 0, ""
                     if event["type"] == "closing":
                         hears.clear()  # until the feed of the next holder has begun
                     else:
                         hears.set()
                     take(event)
             except FledgeError as error:
-                log.warning("no events from the state folder for now: %s", error)
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("no events from the state folder for now: %s", told)
                 self._trouble = error
                 self._wake(None)
                 hears.set()
-                await asyncio.sleep(TROUBLE_S)
+                await asyncio.sleep(doubled_s(TROUBLE_S, failures, MOST_TROUBLE_S))
+                failures += 1
 
     def _ran(self, event: WireEvent) -> None:
         self._wake(event["sessionKey"] if event["type"] == "run" else None)

@@ -17,6 +17,7 @@ import msgspec
 
 from fledge.cancellation import end_tasks
 from fledge.commands.line_pipe import LinePipe
+from fledge.core.redact import error_words
 from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
 from fledge.store.lock import holder_of
 from fledge.store.ways import CONTROL_SOCKET, reached, read_token
@@ -344,7 +345,7 @@ class Gateway:
                 told: WireEvent = msgspec.json.decode(await answer.read())
         except aiohttp.ClientError as error:
             acted = not isinstance(error, aiohttp.ClientConnectorError)
-            raise HolderLeft(f"{self.left} ({error})", acted) from None
+            raise HolderLeft(f"{self.left} ({error_words(error)})", acted) from None
         except msgspec.DecodeError:
             raise Refused("error", f"{self}: it is not a fledge gateway") from None
         if answer.status == 503:
@@ -366,7 +367,7 @@ class Gateway:
             case WSServerHandshakeError(status=status):
                 return Refused("error", f"{self} answered {status}: {_MEANT.get(status, 'it is not a fledge gateway')}")
             case ClientError() | OSError():
-                return HolderLeft(f"{self} does not answer ({error})", acted=False)
+                return HolderLeft(f"{self} does not answer ({error_words(error)})", acted=False)
             case _:
                 return error
 

@@ -22,10 +22,11 @@ from fledge.client.folder import PAUSE_S, Folder, moves
 from fledge.client.guest import Guest
 from fledge.commands.control_socket import control_socket
 from fledge.commands.reading import from_wire
+from fledge.core.policy import doubled_s
 from fledge.errors import FledgeError, HolderLeft, Refused, StoreLocked
 from fledge.store.lock import holder_of
 
-TROUBLE_S = 1.0
+TROUBLE_S, MOST_TROUBLE_S = 1.0, 30.0
 """How long a process that cannot take over waits before it tries again."""
 
 log = logging.getLogger("fledge.client")
@@ -106,13 +107,18 @@ class SharedFolder(Folder):
             await end_tasks([keeping])
 
     async def _keep(self) -> None:
+        failures, told = 0, ""
         while not self._driving.is_open:
             try:
                 if await self.reach() is self._driving:
                     await self._driving.opened()
                 await self.left()
+                failures, told = 0, ""
             except (StoreLocked, HolderLeft):
                 await asyncio.sleep(PAUSE_S)
             except FledgeError as error:
-                log.warning("%s has no holder, and this process cannot take over: %s", self._state, error)
-                await asyncio.sleep(TROUBLE_S)
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("%s has no holder, and this process cannot take over: %s", self._state, told)
+                await asyncio.sleep(doubled_s(TROUBLE_S, failures, MOST_TROUBLE_S))
+                failures += 1

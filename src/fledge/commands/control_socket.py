@@ -22,6 +22,7 @@ from fledge.commands import rpc
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.line_pipe import LinePipe
 from fledge.commands.talk import talk
+from fledge.core.redact import error_words
 from fledge.store.unforked import forget, keep_from_children
 from fledge.store.ways import CONTROL_SOCKET, reached
 
@@ -39,7 +40,11 @@ async def control_socket(fl: Fledge, gateway: GatewayState | None = None) -> Asy
     try:
         listening = _bind(fl.state)
     except OSError as error:
-        log.warning("%s: cannot be made (%s); other commands cannot ask this process", fl.state / CONTROL_SOCKET, error)
+        log.warning(
+            "%s: cannot be made (%s); other commands cannot ask this process",
+            fl.state / CONTROL_SOCKET,
+            error_words(error),
+        )
         yield
         return
     gateway = gateway or GatewayState(fl)

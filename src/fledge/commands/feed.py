@@ -74,6 +74,7 @@ class Live(NamedValue, omit_defaults=True, tag_field="type", tag="turn"):
     tokens_out: int = 0
     cost_usd: float | None = None
     is_error: bool = False
+    may_pass: bool = False
 
 
 class NewEntry(NamedValue, tag_field="type", tag="entry"):

@@ -188,6 +188,7 @@ def story(told: Story) -> list[str]:
         lines.append(f"tokens    {stats.tokens_in} in, {stats.tokens_out} out{cached}{cost}")
     lines += [f"asked     {decided(one)}" for one in told.questions]
     lines += [f"read      {late.words(told.now_at)}, by {late.session}" for late in told.unanswered]
+    lines += [f"turn      {one.words(told.now_at)}" for one in told.failing]
     lines += [f"tried     {_try(one, run)}" for one in told.tries]
     return [*lines, "", *timeline(told.timeline)]
 
@@ -288,6 +289,8 @@ def standing(view: StatusView, left_out: Sequence[str], now: Instant) -> list[st
         lines.insert(3, f"context   {view.context_tokens} tokens in the last request")
     if view.unanswered:
         lines.append(f"turn      {view.unanswered}")
+    if view.failing:
+        lines.append(f"turn      {view.failing}")
     if view.note:
         lines.append(f"note      the last reply was {view.note}")
     if view.questions:

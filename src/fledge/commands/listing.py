@@ -429,6 +429,7 @@ class SessionReader:
             waits_for=views.waits_for(tx, key, self._now),
             status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
             unanswered=self._late.get(key, ""),
+            failing=views.failing(tx, key),
             first_words=first_words(tx, key),
             project=session.facts.project,
             workspace=session.facts.workspace or ("" if ran is None else ran.workspace),

@@ -38,8 +38,9 @@ from fledge.core.params import formerly
 from fledge.core.prompts import flattened, in_list_order
 from fledge.core.run import Instant, Run
 from fledge.core.spans import Spans
-from fledge.core.standing import Above, Limit, limits, next_due
+from fledge.core.standing import Above, FailingTurn, Limit, limits, next_due
 from fledge.core.targets import is_everybody
+from fledge.core.transcript import rows_read
 from fledge.core.value import Value
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import transcripts, views
@@ -117,6 +118,7 @@ def subagents_info(at: Moment, params: One) -> Story:
         budget=budget_of(tx, key),
         spawned=tx.sessions.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
+        failing=tuple(_failing(tx, key, run.terms.parent, told)),
         questions=questions,
         question=next((one for one in questions if one.state == "waiting"), None),
         limits=_limits(tx, run),
@@ -125,6 +127,15 @@ def subagents_info(at: Moment, params: One) -> Story:
         more_artifacts=handover.more,
         due=next_due(run),
     )
+
+
+def _failing(tx: Tx, key: str, parent: str, row: str) -> Iterator[FailingTurn]:
+    """The failing turns of a run's session and of the session above it, if that turn has read this row."""
+    own, above, turn = views.failing(tx, key), views.failing(tx, parent), tx.turns.get(parent)
+    if own is not None:
+        yield own
+    if above is not None and turn is not None and row in rows_read(transcripts.of_turn(tx, turn)):
+        yield above
 
 
 def _limits(tx: Tx, run: Run) -> tuple[Limit, ...]:
@@ -287,6 +298,7 @@ def sessions_below(at: Moment, params: InSession) -> Below:
         opened_at=None if turn is None else turn.opened_at,
         waits=session in asking,
         unanswered=views.unanswered_in(tx, session, now),
+        failing=views.failing(tx, session),
         tokens_in=used.tokens_in or 0,
         tokens_out=used.tokens_out or 0,
         cost_usd=used.cost_usd,
@@ -339,10 +351,10 @@ def overview(at: Moment, params: OverviewOf) -> Overview:
     waits for a person."""
     tx, now = at.tx, at.now
     shown = looking.begun_or_main(tx, params.key)
-    turn = tx.turns.get(shown)
+    fails = views.failing(tx, shown)
     state = views.waits_for(tx, shown, now) or "idle"
-    if turn is not None:
-        state = "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
+    if tx.turns.get(shown) is not None:
+        state = "a turn is open" + ("" if fails is None else f", {fails.words(now)}")
     below, unfinished = api.forest(tx, [shown], params.limit), looking.unfinished_roots(tx)
     return Overview(
         now_at=now,

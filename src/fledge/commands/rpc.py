@@ -11,7 +11,9 @@ from typing import Final
 
 import msgspec
 
+from fledge.cancellation import trace
 from fledge.commands.wire import WireObject, camel
+from fledge.core.redact import error_words
 from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError
 
 PARSE: Final = -32700
@@ -48,19 +50,19 @@ def fault_of(error: Exception) -> RpcFault:
             return error
         case BadInput():
             field = ".".join(camel(part) for part in error.field.split("."))
-            words = str(error).replace(error.field, field, 1)
+            words = error_words(error).replace(error.field, field, 1)
             return RpcFault(BAD_PARAMS, words, field=field, expected=error.expected)
         case NotFound():
-            return RpcFault(NOT_FOUND, str(error), status=error.status)
+            return RpcFault(NOT_FOUND, error_words(error), status=error.status)
         case Refused():
-            return RpcFault(REFUSED, str(error), status=error.status)
+            return RpcFault(REFUSED, error_words(error), status=error.status)
         case StoreError():
-            log.error("store error: %s", error)
+            log.error("store error: %s", error_words(error))
             return RpcFault(UNAVAILABLE, "the store cannot take it now: try again")
         case FledgeError():
-            return RpcFault(REFUSED, str(error), status="error")
+            return RpcFault(REFUSED, error_words(error), status="error")
         case _:
-            log.error("a method failed", exc_info=error)
+            log.error("a method failed\n%s", trace(error))
             return RpcFault(INTERNAL, "internal error: see the gateway's log")
 
 

@@ -27,7 +27,7 @@ from fledge.commands.sessions import StopsWait, check_folder, replied, stopped, 
 from fledge.commands.table import Params, method
 from fledge.commands.wire import WireObject
 from fledge.core.exchange import plan_words
-from fledge.core.keys import main_key
+from fledge.core.keys import agent_of, main_key
 from fledge.core.params import formerly
 from fledge.core.policy import STEER_CHARS
 from fledge.core.run import Run
@@ -79,7 +79,7 @@ async def subagents_spawn(gateway: GatewayState, params: Spawn) -> WireObject:
             spawn.open_conversation(c, session)
 
     if params.program:
-        await check_folder(params.folder)
+        await check_folder(gateway, params.folder, params.agent_id or agent_of(session))
         caller = gateway.fl.spawner.program_in(session, params.folder)
     else:
         caller = await gateway.fl.spawner.caller_for(session)

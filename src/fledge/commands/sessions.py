@@ -418,7 +418,7 @@ async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
     yet. Answers the session that gets messages from that address: this one, unless `/focus` has bound the address to
     one below it. A conversation that begins in a project folder works there from then on."""
     key, address = conversation(gateway, params.session).key, _checked(params.address)
-    await check_folder(params.folder)
+    await check_folder(gateway, params.folder, "" if key == main_key(agent_of(key)) else agent_of(key))
     if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in gateway.fl.config.agents.list)}:
         raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
 
@@ -441,10 +441,13 @@ async def sessions_open(gateway: GatewayState, params: SessionsOpen) -> Begun:
     return await gateway.commit(begin)
 
 
-async def check_folder(folder: str) -> None:
-    """Raise BadInput unless this is the real path of a folder here, or empty."""
+async def check_folder(gateway: GatewayState, folder: str, agent_id: str) -> None:
+    """Raise BadInput unless this is the real path of a folder here, or empty; Refused if this agent would work there,
+    and it contains the home folder, and no person has confirmed that. Without an agent nothing works there."""
     if folder and not await asyncio.to_thread(_is_real_folder, folder):
         raise BadInput("folder", "must be the real path of a folder here", folder)
+    if folder and agent_id:
+        gateway.fl.spawner.check_folder(agent_id, folder)
 
 
 def _is_real_folder(path: str) -> bool:

@@ -9,7 +9,7 @@ from fledge.core.freeze import Stats
 from fledge.core.handover import Artifact
 from fledge.core.run import EndedReason, Instant
 from fledge.core.spans import Mark
-from fledge.core.standing import Limit, NextDue, UnansweredTurn
+from fledge.core.standing import FailingTurn, Limit, NextDue, UnansweredTurn
 from fledge.core.value import NamedValue
 
 
@@ -73,6 +73,8 @@ class Story(NamedValue):
     """The number of children it ever had."""
     unanswered: tuple[UnansweredTurn, ...] = ()
     """Turns that have read its result and could not answer for half an hour."""
+    failing: tuple[FailingTurn, ...] = ()
+    """Its own turn, and the one that has read its result, if these fail and are tried again."""
     questions: tuple[Question, ...] = ()
     """Its tool calls that a person was asked about, or that a rule of a person allowed; at most the newest 300."""
     question: Question | None = None
@@ -109,6 +111,8 @@ class SessionRow(NamedValue):
     unanswered: str = ""
     """For how long its turn has been without an answer, and how often an answer was tried, in words; empty: for less
     than half an hour."""
+    failing: FailingTurn | None = None
+    """How its open turn fails; None if it does not."""
     project: str = ""
     """Of a conversation: the project folder in which it began."""
     first_words: str = ""
@@ -303,6 +307,8 @@ class Below(NamedValue):
     unanswered: str = ""
     """For how long its turn has been without an answer, and how often an answer was tried, in words; empty: for less
     than half an hour."""
+    failing: FailingTurn | None = None
+    """How its open turn fails; None if it does not."""
     tokens_in: int = 0
     """The input tokens that the conversation itself has used so far; the next two are its output tokens and its
     cost."""

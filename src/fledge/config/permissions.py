@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from fledge.confine import FOLDER_FLAGS, read_plain
 from fledge.core.keys import is_called
 from fledge.core.permission import Permission, counts, is_sound
+from fledge.core.redact import error_words
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.plain_file import kept_open, write_private
 
@@ -52,7 +53,7 @@ def read_rules(user: Path, own: Collection[str] = ()) -> PermissionRules:
                     rule = _read(folder, name)
                     found.append(replace(rule, counts=counts(rule, own)))
                 except (OSError, ValueError) as error:
-                    broken.append(BadInput(str(place / name), f"{error}; it does not count: remove it"))
+                    broken.append(BadInput(str(place / name), f"{error_words(error)}; it does not count: remove it"))
             if len(names) > MOST_RULES:
                 broken.append(
                     BadInput(str(place), f"must hold at most {MOST_RULES} rules: more do not count", len(names))
@@ -60,7 +61,7 @@ def read_rules(user: Path, own: Collection[str] = ()) -> PermissionRules:
     except FileNotFoundError:
         return PermissionRules()
     except (OSError, ValueError) as error:
-        return PermissionRules((), (BadInput(str(place), f"{error}; no rule in it counts"),))
+        return PermissionRules((), (BadInput(str(place), f"{error_words(error)}; no rule in it counts"),))
     return PermissionRules(tuple(sorted(found, key=lambda rule: (rule.made_at, rule.id))), tuple(broken))
 
 
@@ -82,7 +83,9 @@ def keep(user: Path, rule: Permission) -> bool:
     try:
         write_private(_path(user, rule), msgspec.json.encode(rule).decode())
     except OSError as error:
-        raise Refused("error", f"the rule cannot be kept in {user / FOLDER}: {error.strerror or error}") from None
+        raise Refused(
+            "error", f"the rule cannot be kept in {user / FOLDER}: {error.strerror or error_words(error)}"
+        ) from None
     return True
 
 
@@ -119,7 +122,7 @@ def _read(folder: int, name: str) -> Permission:
     try:
         rule = _rule(raw)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"must be a rule in JSON ({error})") from None
+        raise ValueError(f"must be a rule in JSON ({error_words(error)})") from None
     if name != f"{rule.id}{_ENDING}" or not is_sound(rule):
         raise ValueError("must be a rule as fledge wrote it")
     return rule

@@ -22,6 +22,7 @@ from fledge.config.layers import layer_of, merge, with_settings
 from fledge.config.load import contents, document_of
 from fledge.config.profiles_md import SettingsFile, profile_files, profiles_of
 from fledge.config.untrusted_settings import tightened
+from fledge.core.redact import error_words
 from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.plain_file import read_plain, write_private
@@ -63,7 +64,7 @@ def read_memory(path: Path, kind: type[Memory], expected: str, most: int = -1) -
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise BadInput(str(path), f"must be {expected}", str(error)) from None
+        raise BadInput(str(path), f"must be {expected}", error_words(error)) from None
 
 
 class Written(Value):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from fledge.core.redact import error_words
 from fledge.errors import BadInput
 
 MAX_CHARS = 256 * 1024
@@ -44,7 +45,7 @@ def decoded(text: str, source: str) -> object:
     except RecursionError:
         raise BadInput(source, "is nested too deep to be read") from None
     except ValueError as error:
-        raise _syntax_error(str(error), source) from None
+        raise _syntax_error(error_words(error), source) from None
     return value
 
 

@@ -236,10 +236,10 @@ def _share(session: str, pauses: int) -> float:
     return int(hashlib.sha256(f"{session} {pauses}".encode()).hexdigest()[:8], 16) / 2**32
 
 
-def is_worth_waiting(retry_in_s: float, since_at: Instant, now: Instant, patience_s: float) -> bool:
+def is_worth_waiting(may_pass: bool, since_at: Instant, now: Instant, patience_s: float) -> bool:
     """True while a caller that waits for a conversation's answer should go on waiting: its turn is tried again because
     the error may pass, and has not failed for longer than a run would be patient."""
-    return retry_in_s > 0 and now - since_at < patience_s
+    return may_pass and now - since_at < patience_s
 
 
 def retry_text(at: Instant, reason: str, now: Instant) -> str:

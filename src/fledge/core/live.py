@@ -61,7 +61,9 @@ class TurnEvent(Value, omit_defaults=True):
     remedy: str = ""
     """For `error`: what the user must change; empty if trying again may help."""
     retry_in_s: float = 0.0
-    """For `error` and `retry`: in how many seconds the model is asked again; 0 if it is not."""
+    """For `error` and `retry`: in how many seconds the turn is tried again; 0 if it is not."""
+    may_pass: bool = False
+    """For `error`: trying again may help, without a change by the user."""
     entry: int = 0
     """For `start`, `model:start`, `assistant:text`, `tool:start` and `end`: the newest entry of the transcript; text
     belongs to a later one. For `tool:end`: the entry of the result, once it is stored. For `message`: the entry whose
@@ -69,7 +71,7 @@ class TurnEvent(Value, omit_defaults=True):
     arguments: str = ""
     """For `tool:start`: the arguments of the call, as the model wrote them."""
     cause: str = ""
-    """For `retry`: what went wrong."""
+    """For `retry` and `error`: what went wrong with the model; empty if the reason is another."""
     tokens_in: int = 0
     """For `usage`, with the next two fields: what one reply used."""
     tokens_out: int = 0

@@ -11,12 +11,13 @@ import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, Generic, TypeGuard, TypeVar
+from typing import Any, Final, Generic, TypeGuard, TypeVar, overload
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec import inspect as kinds
 from msgspec.inspect import FloatType, IntType, Metadata, StructType, Type
 
+from fledge.core.redact import error_words
 from fledge.errors import BadInput, FledgeError, Refused
 
 S = TypeVar("S", bound=Struct)
@@ -112,8 +113,16 @@ def _read_plain(kind: type[S], given: object) -> S | None:
 
 def place_of(error: ValidationError) -> str:
     """Where in a value msgspec found something wrong; empty: it is the value itself."""
-    found = _PLACE.search(str(error))
+    found = _PLACE.search(error_words(error))
     return found[1] if found else ""
+
+
+@overload
+def as_written(error: BadInput, written: Mapping[str, str]) -> BadInput: ...
+
+
+@overload
+def as_written(error: FledgeError, written: Mapping[str, str]) -> FledgeError: ...
 
 
 def as_written(error: FledgeError, written: Mapping[str, str]) -> FledgeError:

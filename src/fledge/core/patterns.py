@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from fledge.core.redact import error_words
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -85,7 +86,7 @@ def _part(found: re.Match[str], field: str) -> Part:
     try:
         re.compile(one)
     except re.error as error:
-        raise BadInput(field, f"has a class that cannot be read ({error})", one) from None
+        raise BadInput(field, f"has a class that cannot be read ({error_words(error)})", one) from None
     if times in _TIMES:
         return Part(one, *_TIMES[times])
     low, comma, high = times[1:-1].partition(",")

@@ -210,6 +210,12 @@ def _parent_word(depth: int) -> str:
     return "main agent" if depth <= 1 else "parent orchestrator"
 
 
+def with_piped(prompt: str, text: str, is_cut: bool) -> str:
+    """A prompt with words of standard input, quoted. `is_cut`: there are more."""
+    fence, beginning = _fence(text), "the beginning of " if is_cut else ""
+    return f"{prompt.rstrip()}\n\n[System] This is {beginning}standard input:\n{fence}\n{text.rstrip()}\n{fence}"
+
+
 def _fence(text: str) -> str:
     # Longer than any run of backticks inside, so that the task cannot close it.
     return "`" * max([3, *[len(run) + 1 for run in _FENCES.findall(text)]])

@@ -27,7 +27,7 @@ _NAMED: Final = re.compile(
     ( (?<=["'\\=]) [^\s"'\\,;&]{4,} | [^\s"'\\,;&]{8,} )
     """
 )
-_ADDRESS: Final = re.compile(r"(?<=://)[^\s/@:\"']{0,200}:[^\s/@\"']{1,200}(?=@)")
+_ADDRESS: Final = re.compile(r"(?<=://)(?:[^\s/@:\"']{0,200}:[^\s/\"']{1,1000}|[^\s/@:\"']{16,1000})(?=@)")
 _SHAPES: Final = re.compile(
     r"""(?x)
     \b (?: (?i:sk|pk|gsk|xai) - [\w*.-]{6,200}+
@@ -66,6 +66,12 @@ def secrets(text: str) -> list[TextSpan]:
 def redacted(text: str, mark: str = REDACTED) -> str:
     """The text with `mark` for everything in it that looks like a secret."""
     return hidden(text, secrets(text), mark)
+
+
+def error_words(error: BaseException) -> str:
+    """The words of an exception, without secrets. The exceptions of libraries quote what they were given, such as the
+    address of a proxy with its password: no words of them reach a model, a log or a transcript but through this."""
+    return redacted(str(error))
 
 
 def hidden(text: str, spans: Iterable[TextSpan], mark: str = REDACTED) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from fledge.core.freeze import one_line
 from fledge.core.patterns import Pattern
+from fledge.core.redact import error_words
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -151,7 +152,10 @@ def fit(schema: Schema, answer: str) -> Fit:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return Fit(answer, f"it is not JSON: {error if isinstance(error, msgspec.DecodeError) else 'not readable'}")
+        return Fit(
+            answer,
+            f"it is not JSON: {error_words(error) if isinstance(error, msgspec.DecodeError) else 'not readable'}",
+        )
     return Fit(text, misfit(schema, value))
 
 

@@ -7,6 +7,7 @@ Nothing here reads rows, so a program that only shows these values imports no st
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
+from fledge.core.freeze import one_line
 from fledge.core.keys import ListKind
 from fledge.core.policy import Budget
 from fledge.core.run import (
@@ -27,7 +28,7 @@ from fledge.core.run import (
     Spawning,
     Waiting,
 )
-from fledge.core.value import Value
+from fledge.core.value import NamedValue, Value
 
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
@@ -124,6 +125,7 @@ def next_due(run: Run) -> NextDue | None:
 # ---- a session -------------------------------------------------------------------------------------------------------
 
 State = Literal["idle", "working", "queued", "waiting", "deleted"]
+FAILING_CHARS: Final = 300
 
 
 class UnansweredTurn(Value, kw_only=True):
@@ -140,6 +142,24 @@ class UnansweredTurn(Value, kw_only=True):
         """For how long, and how often an answer was tried."""
         times = "once" if self.tries == 1 else f"{self.tries} times"
         return f"unanswered for {(now - self.since_at) / 60:.0f} min, tried {times}"
+
+
+class FailingTurn(NamedValue):
+    """A turn whose newest try has failed; it is tried again."""
+
+    tries: int
+    reason: str
+    next_at: Instant | None
+    """When it is tried again; None: now."""
+    ends_at: Instant | None
+    """When it is given up, if it still fails; None: no model could answer, and it is waited for."""
+
+    def words(self, now: Instant) -> str:
+        """How often it failed and why, and when it is tried again."""
+        times = "once" if self.tries == 1 else f"{self.tries} times"
+        again = "tried again now" if self.next_at is None else f"tried again in {max(0.0, self.next_at - now):.0f} s"
+        ends = "" if self.ends_at is None else f", given up in {max(0.0, self.ends_at - now):.0f} s"
+        return f"failed {times}: {one_line(self.reason, FAILING_CHARS)}; {again}{ends}"
 
 
 class StatusView(Value, rename="camel", omit_defaults=True):
@@ -181,3 +201,5 @@ class StatusView(Value, rename="camel", omit_defaults=True):
     """The fault of the last reply: that the token limit cut it."""
     unanswered: str = ""
     """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""
+    failing: str = ""
+    """Why its turn fails, how often it did, and when it is tried again; empty if it does not."""

@@ -14,6 +14,7 @@ from fledge.core.attachments import FileEntry
 from fledge.core.freeze import Stats, classify_reply
 from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
+from fledge.core.redact import error_words
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -147,7 +148,7 @@ def from_body(text: str) -> Body:
     try:
         return _decoder.decode(text)
     except msgspec.DecodeError as error:
-        raise BadInput("entry", f"is not a transcript entry ({error})", text) from error
+        raise BadInput("entry", f"is not a transcript entry ({error_words(error)})", text) from error
 
 
 def carried_body(carried: Carried) -> str:

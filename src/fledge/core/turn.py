@@ -67,6 +67,15 @@ class TurnEnd(Value, omit_defaults=True):
 REPLIED, FORWARDED, YIELDED, OVER = TurnEnd("replied"), TurnEnd("forwarded"), TurnEnd("yielded"), TurnEnd("over")
 
 
+class FailedTry(Value):
+    """The newest try of an open turn, if it failed and no step was committed since."""
+
+    reason: str
+    ends_at: Instant | None
+    """When the turn is given up, if it still fails for reasons that are not the model's. None: no model could answer,
+    which is waited out."""
+
+
 class OpenTurn(Value, omit_defaults=True):
     """An open turn: how much it has read, and how it fares. Attempts have one too."""
 
@@ -95,6 +104,7 @@ class OpenTurn(Value, omit_defaults=True):
     """Its steps so far."""
     wakes: int = 0
     """How many waits in a row, without a message in between, ended with this turn."""
+    failed: FailedTry | None = None
 
 
 class Wait(Value, omit_defaults=True):
@@ -237,9 +247,12 @@ class TurnYielded(Value):
 
 
 class TurnFailed(Value):
-    """No model could answer: it is tried again."""
+    """A try has failed. It is tried again after `after_s`, until its patience is over."""
 
+    reason: str
     after_s: float
+    patience_s: float | None = None
+    """For how long such failures are tried again; None: always, because no model could answer."""
 
 
 class TurnLost(Value):
@@ -322,7 +335,31 @@ class TellCrashed(Value):
     turn: OpenTurn
 
 
-TurnEffect = FreeDriver | SupersedeDriver | CloseTurn | CutCalls | PostWake | WishHeartbeat | TellCrashed
+class TellFailing(Value):
+    """The turn begins to fail, or fails for another reason."""
+
+    reason: str
+
+
+class TellGivenUp(Value):
+    """The turn is given up for this reason: post the completions that it read, as after a turn without words, and tell
+    people and the conversation."""
+
+    reason: str
+    turn: OpenTurn
+
+
+TurnEffect = (
+    FreeDriver
+    | SupersedeDriver
+    | CloseTurn
+    | CutCalls
+    | PostWake
+    | WishHeartbeat
+    | TellCrashed
+    | TellFailing
+    | TellGivenUp
+)
 
 
 class TurnStep(Value):
@@ -424,20 +461,37 @@ def _driven(
     opened, wait = turn.at.open, turn.wait
     match event:
         case TurnProgressed():
-            return TurnStep(replace(turn, at=Driven(replace(opened, crashes=0))))
+            return TurnStep(replace(turn, at=Driven(replace(opened, crashes=0, failed=None))))
         case TurnAsked(due_at=due_at):
             return TurnStep(replace(turn, at=AskingPerson(due_at, opened)), (FreeDriver(),))
         case TurnOver(end=end):
             return _over(wait, facts, CloseTurn(end, "nothing" if wait is None else "earlier"), FreeDriver())
         case TurnYielded(wait=after):
             return _over(after, facts, CloseTurn(YIELDED, "all"), FreeDriver())
-        case TurnFailed(after_s=after_s):
-            opened = replace(opened, failures=opened.failures + 1, crashes=0)
-            return TurnStep(replace(turn, at=Due(facts.at + after_s, opened)), (FreeDriver(),))
+        case TurnFailed():
+            return _failed(turn, opened, event, facts)
         case TurnLost(step_open=step_open):
             return _lost(turn, opened, step_open, facts)
         case _:
             assert_never(event)
+
+
+def _failed(turn: Turn, opened: OpenTurn, event: TurnFailed, facts: TurnFacts) -> TurnStep:
+    """The turn is tried again. What is not the model's is given up when its patience is over, at a last try then."""
+    before, ends_at, next_at = opened.failed, None, facts.at + event.after_s
+    if event.patience_s is not None:
+        ends_at = facts.at + event.patience_s if before is None or before.ends_at is None else before.ends_at
+        if facts.at >= ends_at:
+            told = TellGivenUp(event.reason, opened)
+            close = CloseTurn(TurnEnd("failed", event.reason), "nothing" if turn.wait is None else "earlier")
+            return _over(turn.wait, facts, CutCalls(event.reason), told, close, FreeDriver())
+        next_at = min(next_at, ends_at)
+    failed = FailedTry(event.reason, ends_at)
+    # A provider's words differ from try to try: its trouble is told once.
+    is_known = before is not None and (before == failed or before.ends_at is ends_at is None)
+    opened = replace(opened, failures=opened.failures + 1, crashes=0, failed=failed)
+    effects = (FreeDriver(),) if is_known else (FreeDriver(), TellFailing(event.reason))
+    return TurnStep(replace(turn, at=Due(next_at, opened)), effects)
 
 
 def _lost(turn: Turn, opened: OpenTurn, step_open: bool, facts: TurnFacts) -> TurnStep:

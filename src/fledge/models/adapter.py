@@ -19,7 +19,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from fledge.cancellation import error_message
 from fledge.clock import Clock, SystemClock
+from fledge.core.redact import error_words
 from fledge.core.schema import JsonObject
 from fledge.egress import Headers, proxy_for, tls_context
 from fledge.errors import BadInput
@@ -195,11 +197,11 @@ class HttpModel(ABC):
             change = remedy(told, self._provider.name, key_place(self._provider), self._base)
             yield msgspec.structs.replace(told, message=shown(told.message, key), remedy=change)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            yield Broke("interrupted", shown(f"malformed chunk: {error}", key))
+            yield Broke("interrupted", shown(f"malformed chunk: {error_words(error)}", key))
         except BadInput as error:
             yield Broke("bad_request", shown(str(error), key))
         except OSError as error:
-            words = str(error) or type(error).__name__
+            words = error_message(error)
             if isinstance(error, TimeoutError):
                 words = f"no answer in time ({words})"
             elif not begun and (why := _unreachable(error)):
@@ -282,7 +284,7 @@ def overlaid(headers: Headers, over: Headers) -> dict[str, str]:
 def _unreachable(error: OSError) -> str:
     """Why the service cannot be reached, in the system's words; empty for every other error."""
     if isinstance(error, socket.gaierror):
-        return error.strerror or str(error)
+        return error.strerror or error_words(error)
     # The text of asyncio's error is not the system's, so it is looked up by number.
     return os.strerror(error.errno) if error.errno in _NOBODY_THERE else ""
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from fledge.core.redact import error_words
 from fledge.core.value import Value
 from fledge.errors import BadInput
 from fledge.models.base import Thinking, Usage
@@ -114,7 +115,7 @@ class Catalog:
         try:
             self._cards = msgspec.convert(merged, dict[str, Card])
         except msgspec.ValidationError as error:
-            raise BadInput("catalog", str(error)) from None
+            raise BadInput("catalog", error_words(error)) from None
         self._found = lru_cache(REMEMBERED)(self._find)
         """Cards by name, cached: each step looks one up."""
         self._bare: dict[str, list[str]] = {}

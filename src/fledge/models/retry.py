@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from fledge.cancellation import is_stop
+from fledge.cancellation import is_stop, trace
 from fledge.core.asking import FallBack, Report, Retries, RetryNow, after_try
 from fledge.core.value import Value
 from fledge.models.base import Broke, Model, ModelEvent, Request
@@ -101,7 +101,7 @@ async def close_stream(events: AsyncIterator[ModelEvent]) -> None:
     except BaseException as error:
         if is_stop(error):
             raise
-        log.exception("closing a model's stream failed")
+        log.error("closing a model's stream failed\n%s", trace(error))
 
 
 def _line(broke: Broke, name: str, tries: int) -> str:

@@ -12,6 +12,7 @@ from functools import lru_cache
 import aiohttp
 from yarl import URL
 
+from fledge.cancellation import error_message
 from fledge.egress import Environment, Headers, Proxy, proxy_for, tls_context
 from fledge.errors import BadInput
 from fledge.models.http import HttpLimits
@@ -155,7 +156,7 @@ def _told(error: Exception, proxy: Proxy | None) -> OSError:
         case aiohttp.ClientResponseError():
             return ConnectionError("the answer is not HTTP/1.1")
         case _:
-            return ConnectionError(str(error) or type(error).__name__)
+            return ConnectionError(error_message(error))
 
 
 def credentials_wanted(proxy: Proxy | None) -> str:

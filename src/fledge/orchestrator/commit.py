@@ -70,6 +70,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     """How long it is kept then."""
     exchanges_s: float = 30 * 86400.0
     """How long a finished exchange of messages between sessions is kept."""
+    patience_s: float = 600.0
+    """For how long a turn, or a model's step of a run, is tried again."""
     widths: dict[str, int] = field(default_factory=lambda: {"main": 4, "subagent": 8, "nested": 1})
     """Lane widths; a lane that is not named here is 1 wide."""
 
@@ -109,6 +111,8 @@ class Hints(Struct, gc=False):
     """Tries at a delivery, with their results."""
     was_missed: bool = False
     """The others had counted this engine as dead. It is one of them again."""
+    failing: Sequence[tuple[Instant, str, str]] = ()
+    """Since when, which session's turn fails, and why: once for each reason."""
     replied_at: Instant | None = None
     """When a model's reply was appended; None if none was."""
 

@@ -24,7 +24,7 @@ from fledge.core.images import with_names
 from fledge.core.lifecycle import transition
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
 from fledge.core.run import CleanupPending, Ending, Gone, Instant, Queued, Run, Waiting
-from fledge.core.transcript import Carried, carried_body
+from fledge.core.transcript import Carried, Noted, carried_body
 from fledge.core.turn import (
     OVER,
     YIELDED,
@@ -38,10 +38,13 @@ from fledge.core.turn import (
     Looked,
     PostWake,
     TellCrashed,
+    TellFailing,
+    TellGivenUp,
     Turn,
     TurnEffect,
     TurnEnd,
     TurnFacts,
+    TurnFailed,
     TurnInput,
     TurnLost,
     TurnOver,
@@ -146,7 +149,7 @@ def order_turn(c: Commit, session: str, event: TurnInput, before: Turn | None = 
     return after
 
 
-_ENDS: Final = frozenset([TurnOver, TurnYielded, TurnLost, TurnStopped])
+_ENDS: Final = frozenset([TurnOver, TurnYielded, TurnFailed, TurnLost, TurnStopped])
 
 
 def _turn_facts(c: Commit, session: str, turn: Turn, event: TurnInput) -> TurnFacts:
@@ -193,6 +196,13 @@ def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
             if not turn.heartbeat:  # a notice would open the next heartbeat turn, which would crash too
                 inbox.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")
             outbox.tell(c, session, key, f"a turn crashed {crashes} times: given up")
+        case TellFailing(reason=reason):
+            c.hints.failing = added(c.hints.failing, (c.at, session, reason))
+        case TellGivenUp(reason=reason, turn=turn):
+            inbox.forward_read(c, turn, transcripts.of_turn(c.tx, turn))
+            words = f"the turn ended: {reason}"
+            transcripts.write(c, session, Noted(words))
+            outbox.tell(c, session, f"failed:{session}:{turn.turn}", words)
 
 
 # ---- effects ---------------------------------------------------------------------------------------------------------

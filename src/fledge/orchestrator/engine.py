@@ -9,16 +9,17 @@ rows say something; `kill_outcome` waits until a kill is decided.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from fledge.cancellation import error_message, is_stop
+from fledge.cancellation import error_message, is_stop, trace
 from fledge.clock import Clock, SystemClock, deadline_after
 from fledge.core import events as ev
 from fledge.core.cluster import PATIENCE_S, Member, News, is_alive
+from fledge.core.policy import doubled_s
 from fledge.core.reconcile import STOP_S
 from fledge.core.route import Address
 from fledge.core.run import Ending, Instant, Killed
@@ -37,7 +38,13 @@ P = ParamSpec("P")
 CLAIMS_A_PASS = 64
 DUE_A_PASS = 256
 TROUBLE_S = 1.0
-"""How soon a row that could not be taken up is tried again."""
+"""How soon a row that could not be taken up is tried again; each further pause is twice as long."""
+RETRY_S = 0.1
+"""The same for a commit of something that has happened."""
+MOST_TROUBLE_S = 30.0
+"""The longest of these pauses."""
+MOST_TOLD = 100
+"""So many different errors of a store that fails are logged."""
 EARLY_S = 0.05
 """How soon a row is tried again that was due by the clock here and not by that of the database."""
 DEATH_S = 1.0
@@ -57,8 +64,14 @@ class Performer(Protocol):
     async def drive(self, engine: "Engine", drive: Drive) -> None:
         """Execute the session's turn and say how it ended, through commits of `turns`. Cancelled when it must stop.
 
-        Returning or raising without an end is itself an end: an error.
+        Returning or raising without an end is itself an end: an error. Its words are those of `Refused`, or they say
+        that it is an internal error.
         """
+        ...
+
+    def failed(self, drive: Drive, error: str, retry_in_s: float) -> None:
+        """Called after a drive has ended with such an error; the turn is tried again in so many seconds, or is over
+        (0)."""
         ...
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
@@ -91,6 +104,36 @@ class _Interruptible:
 
     def __exit__(self, *error: object) -> None:
         del self._interrupts[self._lease]
+
+
+class _StoreTrouble:
+    """The loops that meet a store that fails: each error is logged once, and once that the store works again."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._loops = 0
+
+    def begins(self) -> None:
+        """One more loop meets errors."""
+        self._loops += 1
+
+    def met(self, error: BaseException) -> None:
+        """A loop has met this error, and waits before it tries again."""
+        words = error_message(error)
+        if words in self._told or len(self._told) == MOST_TOLD:
+            return
+        self._told.add(words)
+        if isinstance(error, StoreError):
+            log.error("store error, tried again at least every %.0f s: %s", MOST_TROUBLE_S, words)
+        else:
+            log.error("processing a due row failed: %s\n%s", words, trace(error))
+
+    def ends(self) -> None:
+        """A loop meets no errors any more."""
+        self._loops -= 1
+        if not self._loops:
+            self._told.clear()
+            log.warning("the store works again")
 
 
 class _Decision(Generic[P, T]):
@@ -160,8 +203,11 @@ class Engine:
         self._missed: set[str] = set()
         """Sessions that were to stop while no driver of theirs was known here: one may just have been claimed."""
         self._errands: dict[str, asyncio.Task[None]] = {}
+        self._trouble = _StoreTrouble()
         self._troubled = False
         """Some due row could not be taken up in the last pass."""
+        self._failed_passes = 0
+        """In how many passes in a row that was so."""
         self._is_early = False
         """Some row was due in the last pass by the clock here alone."""
         self._dead: frozenset[str] = frozenset()
@@ -282,7 +328,7 @@ class Engine:
         if hints.was_missed:
             log.warning("others took this process for dead, which was not seen within its lease, and do its work now")
         self.counters.note(hints)
-        if hints.moves or hints.tries:
+        if hints.moves or hints.tries or hints.failing:
             journal.write(hints)
         if hints.moves or hints.moved or hints.stop:
             self._report(*hints.changed())
@@ -336,20 +382,39 @@ class Engine:
 
         None if a newer driver has taken over, so that it does not count any more. Raises `StoreLost`.
         """
-        delay_s = 0.1
-        while True:
-            try:
-                return await self.commit(act, *args, **kwargs)
-            except StaleWrite:
-                return None
-            except StoreLost:
-                raise
-            except StoreError as error:
-                log.error("store error: %s", error)
-                if self._closing:
-                    return None
-                await self.clock.wait_until(self.clock.now() + delay_s, asyncio.Event())
-                delay_s = min(5.0, delay_s * 2)
+        try:
+            return await self.until_it_works(lambda: self.commit(act, *args, **kwargs))
+        except StoreLost:
+            raise
+        except StoreError:
+            return None
+
+    async def until_it_works(
+        self, access: Callable[[], Awaitable[T]], told: Callable[[StoreError, float], None] | None = None
+    ) -> T:
+        """Repeat an access to the store until the store takes it. `told` is called with each error and the pause after
+        it. Raises errors that a retry cannot solve, and any error once the engine closes."""
+        tries = 0
+        try:
+            while True:
+                try:
+                    return await access()
+                except (StaleWrite, StoreLost):
+                    raise
+                except StoreError as error:
+                    if self._closing:
+                        raise
+                    if not tries:
+                        self._trouble.begins()
+                    self._trouble.met(error)
+                    pause_s = doubled_s(RETRY_S, tries, MOST_TROUBLE_S)
+                    tries += 1
+                    if told is not None:
+                        told(error, pause_s)
+                    await self.clock.wait_until(self.clock.now() + pause_s, self._closes)
+        finally:
+            if tries:
+                self._trouble.ends()
 
     # ---- the loop
 
@@ -363,14 +428,23 @@ class Engine:
                 if not worked:
                     next_at = await self._next_due(now)
             except StoreError as error:
-                log.error("store error: %s", error)
-                worked, next_at = False, now + TROUBLE_S
+                worked = False
+                self._note_trouble(error)
+            self._count_failed_passes()
             if not worked:
                 again_at = [] if next_at is None else [next_at]
-                again_at += [now + TROUBLE_S] if self._troubled else []
+                if self._troubled:
+                    again_at.append(now + doubled_s(TROUBLE_S, self._failed_passes - 1, MOST_TROUBLE_S))
                 again_at += [now + EARLY_S] if self._is_early else []
                 again_at += [] if self._left_at is None else [self._left_at + PATIENCE_S]
                 await self.clock.wait_until(min(again_at, default=None), self._poked)
+
+    def _count_failed_passes(self) -> None:
+        if self._troubled and not self._failed_passes:
+            self._trouble.begins()
+        elif self._failed_passes and not self._troubled:
+            self._trouble.ends()
+        self._failed_passes = self._failed_passes + 1 if self._troubled else 0
 
     async def _next_due(self, now: Instant) -> Instant | None:
         return await self.store.read(lambda tx: tx.next_due(now))
@@ -416,7 +490,7 @@ class Engine:
     def _note_trouble(self, error: BaseException) -> None:
         """A row that cannot be taken up must not keep the others waiting; it is tried again soon."""
         self._troubled = True
-        log.error("processing a due row failed: %s", error, exc_info=error)
+        self._trouble.met(error)
 
     async def _claim(self, places: list[QueuePlace]) -> bool:
         """Claim these, all in one commit if that works, else each in its own. Where others claim too, that commit looks
@@ -429,10 +503,13 @@ class Engine:
         except Exception:
             if len(places) == 1:
                 raise
+            claimed = False
             for outcome in await asyncio.gather(*(self._claim([one]) for one in places), return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     self._note_trouble(outcome)
-            return True
+                else:
+                    claimed = True
+            return claimed
         for drive in drives:
             self._start(self._drive(drive), f"drive {drive.session}")
         return self._member is None or bool(drives)
@@ -505,7 +582,7 @@ class Engine:
         try:
             more = drive.more
             while more:
-                more = await self.commit(turns.read_more, drive)
+                more = await self.until_it_works(lambda: self.commit(turns.read_more, drive))
             await self.performer.drive(self, drive)
         except (StaleWrite, Stopped, StoreLost):
             return  # the new driver, or the kill, decides
@@ -515,10 +592,14 @@ class Engine:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from raised  # it was stopped, whatever it raises on its way out
-            log.exception("driver of %s failed", drive.session)
-            error = f"internal error: {error_message(raised)}"
+            error = raised.reason if isinstance(raised, Refused) else f"internal error: {error_message(raised)}"
+            is_new = drive.failed is None or drive.failed.reason != error
+            if is_new and not isinstance(raised, Refused | StoreError):
+                log.error("driver of %s failed\n%s", drive.session, trace(raised))
         if (drive.session, drive.epoch) not in self._over:
-            await self.commit_with_retry(turns.fail, drive, error)
+            retry_in_s = await self.commit_with_retry(turns.fail, drive, error)
+            if retry_in_s is not None:
+                self.performer.failed(drive, error, retry_in_s)
 
     def _errand(self, name: str, errand: Coroutine[None, None, None]) -> bool:
         """Start something outside, unless it is under way; True if it was started."""
@@ -561,11 +642,10 @@ class Engine:
         await self.commit_with_retry(cleaned)
 
     async def _is_waiting(self, post: OutboxPost) -> bool:
-        """False if the post was sent between looking and acting, or if that cannot be read now: it is tried again."""
+        """False if the post was sent between looking and acting, or the engine closes while that cannot be read."""
         try:
-            return await self.store.read(lambda tx: tx.outbox.is_waiting(post.key))
-        except StoreError as error:
-            log.error("store error: %s", error)
+            return await self.until_it_works(lambda: self.store.read(lambda tx: tx.outbox.is_waiting(post.key)))
+        except StoreError:
             return False
 
     async def _send(self, post: OutboxPost) -> None:
@@ -653,6 +733,7 @@ class Engine:
         machine."""
         assert self._cluster is not None
         assert self._member is not None
+        has_failed = False
         while not self._closing:
             now, up_at = self.clock.now(), self._cluster.up_at
             next_at = now + self._cluster.lease_s / 2
@@ -663,10 +744,14 @@ class Engine:
                     await self._take_over()
                 ends = (max(one.until_at, up_at + one.lease_s) + EARLY_S for one in others)
                 next_at = min([next_at, *(at for at in ends if at > now)])
-            except StoreError as error:
-                log.error("store error: %s", error)
-            except Exception as error:
-                self._note_trouble(error)  # a row that cannot be handled does not stop the others
+                if has_failed:
+                    has_failed = False
+                    self._trouble.ends()
+            except Exception as error:  # a row that cannot be handled does not stop the others
+                if not has_failed:
+                    has_failed = True
+                    self._trouble.begins()
+                self._trouble.met(error)
             await self._wait_for_death(self._member, others, next_at)
 
     async def _wait_for_death(self, own: Member, others: list[Member], until_at: Instant) -> None:

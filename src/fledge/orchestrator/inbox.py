@@ -28,6 +28,7 @@ from fledge.core.announce import (
     Tried,
     announce_key,
     collect,
+    forwarded,
     room_beside,
     whole_bytes,
 )
@@ -43,6 +44,7 @@ from fledge.core.transcript import (
     Body,
     Carried,
     CompletionRead,
+    Replied,
     Spoken,
     Told,
     carried_body,
@@ -713,6 +715,18 @@ def completions_read(c: Commit, session: str, bodies: Sequence[Body]) -> list[Co
     read = [c.tx.inbox.get(key) for key in transcript.completions_read(bodies)]
     rows = [row for row in read if row is not None and row.origin != INTERNAL]
     return [_whole(c, session, row) for row in rows if c.tx.outbox.get(f"result:{row.key}") is None]
+
+
+def forward_read(c: Commit, turn: OpenTurn, bodies: Sequence[Body]) -> str:
+    """Post the completions in these entries of a turn as they are, because it has no words for them, and append them to
+    the transcript. Answers the text; empty if there are none."""
+    completions = completions_read(c, turn.session, bodies)
+    if not completions:
+        return ""
+    text = forwarded(completions, c.rules.style, c.rules.inline_chars)
+    entry = transcripts.write(c, turn.session, Replied(text))
+    outbox.forward(c, turn, entry, text, completions)
+    return text
 
 
 def _left_out(c: Commit, session: str, messages: list[InboxRow]) -> list[Body]:

@@ -1,8 +1,9 @@
 """Counts and log lines of commits, once they are durable: one line for each change of phase and each try at a delivery,
 with the reason.
 
-Lines are `key=value` on the loggers `fledge.run` and `fledge.delivery`; nothing is formatted unless the logger is
-enabled. The counts are of this process, for `health` and metrics. This file decides nothing and touches no row.
+Lines are `key=value` on the loggers `fledge.run`, `fledge.turn` and `fledge.delivery`; nothing is formatted unless the
+logger is enabled. The counts are of this process, for `health` and metrics. This file decides nothing and touches no
+row.
 """
 
 import logging
@@ -47,9 +48,10 @@ K = TypeVar("K")
 
 _runs = logging.getLogger("fledge.run")
 _deliveries = logging.getLogger("fledge.delivery")
+_turns = logging.getLogger("fledge.turn")
 
 
-WrongKind = Literal["failed", "undelivered", "crashed", "stuck", "model"]
+WrongKind = Literal["failed", "undelivered", "crashed", "stuck", "model", "turn"]
 _FAILED: Final = ("error", "timeout", "unknown")
 
 
@@ -58,7 +60,8 @@ class Wrong(Struct, frozen=True, kw_only=True):
 
     at: Instant
     kind: WrongKind
-    """`failed`: a run ended so. `model`: no model could answer, and the run pauses."""
+    """`failed`: a run ended so. `model`: no model could answer, and the run pauses. `turn`: a turn of a conversation
+    fails, and is tried again."""
     session_key: str
     words: str
 
@@ -94,6 +97,8 @@ class Counters:
                 _count(self.phases, phase.name)
             if was is not None and phase.ended is not None:
                 self._decided(was, phase)
+        for at, session, why in hints.failing:
+            self.wrong.append(Wrong(at=at, kind="turn", session_key=session, words=one_line(why, VALUE_CHARS)))
         self.interrupts += len(hints.interrupted)
 
     def _step(self, at: Instant) -> None:
@@ -173,6 +178,8 @@ def _fault(run: Run, event: Event, kind: WrongKind, words: str) -> Wrong:
 
 def write(hints: Hints) -> None:
     """Log the changes of one commit."""
+    for _, session, why in hints.failing:
+        _turns.warning("%s", _line({"turn": session, "event": "failed", "reason": why}))
     if _runs.isEnabledFor(logging.INFO):
         for before, after, event in hints.moves:
             if before is None or before.phase.name != after.phase.name or before.attempt != after.attempt:

@@ -14,12 +14,14 @@ from typing import Protocol
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from fledge.cancellation import error_message
 from fledge.config import Config
 from fledge.core.attachments import Receipt
 from fledge.core.child_files import ATTACHMENTS, child_file
 from fledge.core.keys import agent_of
 from fledge.core.policy import STEER_CHARS, refuse_resume
 from fledge.core.prompts import accepted_note
+from fledge.core.redact import error_words
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import spawn, views
@@ -52,6 +54,11 @@ class Maker(Host, Protocol):
         """
         ...
 
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Raise `Refused` if a conversation that begins in this project folder would work in a folder that needs a
+        person's confirmation."""
+        ...
+
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Bind the child to a thread of its requester's channel. Raises Refused if no channel there can."""
         ...
@@ -82,6 +89,11 @@ class Spawner:
         """The folder that a session works in."""
         facts = session.facts
         return self._host.workspace_of(facts.agent_id, facts.workspace, facts.project)
+
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Raise `Refused` if a conversation of this agent that begins in this project folder would work in a folder
+        that needs a person's confirmation."""
+        self._host.check_folder(agent_id, project)
 
     async def spawn(self, params: SpawnParams, caller: Caller, open_caller: Open | None = None) -> Spawned:
         """A child that was accepted. Raises BadInput or Refused, with nothing left behind, if it was not.
@@ -159,7 +171,7 @@ class Spawner:
             await self._prepare(run, request)
             return await self._engine.commit(spawn.prepared, run.key, request.generations)
         except BaseException as error:
-            why = str(error) or type(error).__name__
+            why = error_message(error)
             await asyncio.shield(self._engine.commit_with_retry(_withdraw, reserved, why))
             raise
 
@@ -170,7 +182,9 @@ class Spawner:
             try:
                 await self._host.make(request)
             except OSError as error:
-                raise Refused("error", f"its files could not be made: {error.strerror or error}") from error
+                raise Refused(
+                    "error", f"its files could not be made: {error.strerror or error_words(error)}"
+                ) from error
 
     async def answer(self, params: SpawnParams, caller: Caller) -> dict[str, object]:
         """The answer on the wire: accepted, forbidden or error."""

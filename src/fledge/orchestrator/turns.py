@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import inbox as inbox_rules
 from fledge.core import policy, transcript
-from fledge.core.announce import forwarded
 from fledge.core.asking import CUT, Fail, Failure, Falter, Pause, after_failure, program_pause_s
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, classify_reply, freeze, one_line, to_valid_utf8
@@ -38,6 +37,8 @@ from fledge.core.transcript import (
 from fledge.core.turn import (
     FORWARDED,
     REPLIED,
+    Due,
+    FailedTry,
     OpenTurn,
     TurnAnswered,
     TurnAsked,
@@ -123,6 +124,8 @@ class Drive(Value):
     """How many of its steps were cancelled, as far as it knows: a write for an older step is refused."""
     heartbeat: str = ""
     """Heartbeat cause of the turn when it was claimed; empty for a normal turn."""
+    failed: FailedTry | None = None
+    """The try before this one, if it failed."""
 
     @property
     def lease(self) -> Lease:
@@ -178,7 +181,15 @@ def claim(c: Commit, place: QueuePlace, owner: str) -> Drive | None:
     snapshot = snapshot_of(c.tx, session, exchanges.owed(c, session) == "nothing", known)
     turn = taken.turn
     return Drive(
-        session, taken.epoch, turn.turn, taken.run, turn.generations, snapshot, more, heartbeat=taken.heartbeat
+        session,
+        taken.epoch,
+        turn.turn,
+        taken.run,
+        turn.generations,
+        snapshot,
+        more,
+        heartbeat=taken.heartbeat,
+        failed=turn.failed,
     )
 
 
@@ -234,20 +245,20 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     return kind_of(c, drive.session).finish(c, drive, reply, result, begun)
 
 
-def fail(c: Commit, drive: Drive, error: str, cause: FailureCause = "error", wait_s: float = 0.0) -> float:
-    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff, or after `wait_s`
-    if its provider asks for that. Answers in how many seconds; 0: it is over.
+def fail(c: Commit, drive: Drive, error: str, cause: FailureCause = "error") -> float:
+    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff, until its patience
+    is over. Answers in how many seconds; 0: it is over.
 
     At the end of a budget or limit a run hands over partial work, and a conversation's turn is closed with a notice.
     """
     check_driver(c, drive.session, drive.epoch, drive.interrupts)
-    return kind_of(c, drive.session).fail(c, drive, error, cause, wait_s)
+    return kind_of(c, drive.session).fail(c, drive, to_valid_utf8(error), cause)
 
 
-def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
+def model_failed(c: Commit, drive: Drive, failure: Failure) -> ModelFailed:
     """No model could answer. A run pauses, or ends with a provisional error when its patience is over, or fails at once
-    where waiting is useless; a conversation's turn is due again."""
-    return kind_of(c, drive.session).model_failed(c, drive, failure, patience_s)
+    where waiting is useless; a conversation's turn is due again, or after the pause that its provider asks for."""
+    return kind_of(c, drive.session).model_failed(c, drive, failure)
 
 
 def needs_program(c: Commit, drive: Drive, reason: str) -> float:
@@ -384,18 +395,18 @@ class Attempt:
         return "on" if isinstance(run.phase, Running) else "over"
 
     @staticmethod
-    def fail(c: Commit, drive: Drive, error: str, cause: FailureCause, wait_s: float) -> float:
+    def fail(c: Commit, drive: Drive, error: str, cause: FailureCause) -> float:
         partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
-        _signal(c, drive.session, c.run(drive.session).attempt, ev.Errored(to_valid_utf8(error), cause, partial))
+        _signal(c, drive.session, c.run(drive.session).attempt, ev.Errored(error, cause, partial))
         return 0.0
 
     @staticmethod
-    def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
+    def model_failed(c: Commit, drive: Drive, failure: Failure) -> ModelFailed:
         run = c.run(drive.session)
         fence(c, drive)
         if isinstance(run.phase, Ending) and failure.may_pass:
             return ModelFailed("grace")
-        match after_failure(failure, run.failing, c.at, patience_s, drive.session):
+        match after_failure(failure, run.failing, c.at, c.rules.patience_s, drive.session):
             case Pause(until_at=until_at, since_at=since_at, reason=reason):
                 _pause(c, run, until_at, since_at, reason)
                 return ModelFailed("later", until_at - c.at)
@@ -583,7 +594,7 @@ class Talk:
     @staticmethod
     def progressed(c: Commit, session: str) -> None:
         turn = c.tx.turns.get(session)
-        if turn is not None and turn.crashes:
+        if turn is not None and (turn.crashes or turn.failed is not None):
             effects.move_turn(c, session, TurnProgressed())
 
     @staticmethod
@@ -604,24 +615,19 @@ class Talk:
         return _close(c, drive, REPLIED)
 
     @staticmethod
-    def fail(c: Commit, drive: Drive, error: str, cause: FailureCause, wait_s: float) -> float:
-        turn = c.tx.turns.get(drive.session)
+    def fail(c: Commit, drive: Drive, error: str, cause: FailureCause) -> float:
         if cause != "error":
             # Trying again could not end otherwise: the next message finds out whether there is more to spend.
             _close(c, drive, TurnEnd("failed", error))
             outbox.tell(c, drive.session, f"{cause}:{drive.session}:{drive.turn}", f"the turn ended: {error}")
             return 0.0
-        if turn is not None and turn.drained:
-            _tell_unanswered(c, turn, error)
-        failures = 1 if turn is None else turn.failures + 1
-        delay_s = max(inbox_rules.backoff_s(failures), min(wait_s, inbox_rules.BACKOFF_MAX_S))
-        effects.move_turn(c, drive.session, TurnFailed(delay_s))
-        return delay_s
+        return _try_again(c, drive, error, 0.0, c.rules.patience_s)
 
     @staticmethod
-    def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
-        delay_s = fail(c, drive, failure.error, wait_s=failure.retry_after_s or 0.0)
-        return ModelFailed("later", delay_s) if failure.may_pass else ModelFailed("over")
+    def model_failed(c: Commit, drive: Drive, failure: Failure) -> ModelFailed:
+        check_driver(c, drive.session, drive.epoch, drive.interrupts)
+        reason = to_valid_utf8(failure.message)
+        return ModelFailed("later", _try_again(c, drive, reason, failure.retry_after_s or 0.0, None))
 
     @staticmethod
     def needs_program(c: Commit, drive: Drive, reason: str) -> float:
@@ -676,6 +682,22 @@ def kind_of(c: Commit, session: str) -> type[Attempt] | type[Talk]:
     return Talk if c.live_run(session) is None else Attempt
 
 
+def _try_again(c: Commit, drive: Drive, reason: str, wait_s: float, patience_s: float | None) -> float:
+    """A conversation's turn has failed for this reason. Answers in how many seconds it is tried again; 0: it is given
+    up."""
+    session, turn = drive.session, c.tx.turns.get(drive.session)
+    if turn is not None and turn.drained:
+        _tell_unanswered(c, turn, reason)
+    failures = 1 if turn is None else turn.failures + 1
+    pause_s = max(inbox_rules.backoff_s(failures), min(wait_s, inbox_rules.BACKOFF_MAX_S))
+    after = effects.move_turn(c, session, TurnFailed(reason, pause_s, patience_s))
+    match None if after is None else after.at:
+        case Due(from_at=float() as next_at, open=OpenTurn()):
+            return next_at - c.at
+        case _:
+            return 0.0
+
+
 def _close(c: Commit, drive: Drive, end: TurnEnd) -> TurnContinues:
     """A conversation's turn is over."""
     effects.move_turn(c, drive.session, TurnOver(end))
@@ -686,11 +708,8 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Bo
     """The turn ends without words. The completions that it read are forwarded as they are, and a sender gets a
     notice that there was no answer."""
     session = drive.session
-    completions = inbox.completions_read(c, session, bodies)
-    if completions:
-        text = forwarded(completions, c.rules.style, c.rules.inline_chars)
-        entry = transcripts.write(c, session, Replied(text))
-        outbox.forward(c, turn, entry, text, completions)
+    text = inbox.forward_read(c, turn, bodies)
+    if text:
         messages.exchanges_answered(c, session, text)
         for owed in c.tx.requests.of(session):
             if owed.turn != turn.turn:
@@ -704,10 +723,10 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: OpenTurn, bodies: Sequence[Bo
     return _close(c, drive, TurnEnd("no-answer", NO_ANSWER))
 
 
-def _tell_unanswered(c: Commit, turn: OpenTurn, error: str) -> None:
+def _tell_unanswered(c: Commit, turn: OpenTurn, reason: str) -> None:
     """After half an hour of failed tries, tell people once that something was read and not answered."""
     if inbox_rules.is_unanswered(turn.opened_at, c.at):
         key = f"unanswered:{turn.session}:{turn.turn}"
-        words = f"{turn.session} has read something and could not answer it for half an hour: {one_line(error, 200)}"
+        words = f"{turn.session} has read something and could not answer it for half an hour: {one_line(reason, 200)}"
         inbox.notice(c, turn.session, key, words)
         outbox.tell(c, turn.session, key, words)

@@ -16,7 +16,7 @@ from fledge.core.doing import awaited_children
 from fledge.core.keys import list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
 from fledge.core.run import Instant, Run, Running, Undelivered, Waiting
-from fledge.core.standing import State, StatusView, UnansweredTurn
+from fledge.core.standing import FailingTurn, State, StatusView, UnansweredTurn
 from fledge.core.targets import NAME_CHARS, number_in, pick, unknown_number
 from fledge.core.transcript import Replied, from_body, rows_read
 from fledge.core.turn import Wait
@@ -166,6 +166,20 @@ def unanswered(tx: Tx, now: Instant) -> list[UnansweredTurn]:
     ]
 
 
+def failing(tx: Tx, session: str) -> FailingTurn | None:
+    """How the open turn of this session fails; None if it does not."""
+    turn = tx.turns.get(session)
+    if turn is None or turn.failed is None:
+        return None
+    place = tx.queue.place(session)
+    return FailingTurn(
+        tries=turn.failures,
+        reason=turn.failed.reason,
+        next_at=None if place is None else place.due_at,
+        ends_at=turn.failed.ends_at,
+    )
+
+
 def unanswered_in(tx: Tx, session: str, now: Instant) -> str:
     """That this session has read something and could not answer it for half an hour or more; empty if it has not."""
     return next((late.words(now) for late in unanswered(tx, now) if late.session == session), "")
@@ -237,6 +251,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         wait = run.phase
     counts, state = tx.sessions.counts(key), _state(tx, session)
     active = sum(child.is_active for child in rows)
+    fails = failing(tx, key)
     route = tx.routes.get(key)
     queue = rules.queue if route is None else rules.queues.get(route.address.channel, rules.queue)
     return StatusView(
@@ -264,6 +279,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         waits_until=None if wait is None or wait.due_at is None else int(wait.due_at * 1000),
         note=CUT if last is not None and last.cut and tx.turns.get(key) is None else "",
         unanswered=unanswered_in(tx, key, now),
+        failing="" if fails is None else fails.words(now),
     )
 
 

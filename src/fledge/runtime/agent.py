@@ -28,6 +28,7 @@ from fledge.core.images import ImageEntry
 from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Spent, YieldTerms
 from fledge.core.prompts import READING_TOOLS, FilesShown, inline_files, not_run
+from fledge.core.redact import error_words
 from fledge.core.run import Instant
 from fledge.core.transcript import (
     SPAWN,
@@ -44,7 +45,7 @@ from fledge.core.transcript import (
     last_step,
     open_calls,
 )
-from fledge.errors import Interrupted, NeedsProgram, Refused, StaleWrite, StoreError, StoreLost
+from fledge.errors import Interrupted, NeedsProgram, StoreError
 from fledge.models.base import (
     Broke,
     Call,
@@ -80,19 +81,15 @@ P = ParamSpec("P")
 
 GRACE_PAUSE_S = 4.0
 """Pause before the next request to the model, within the grace period of a provisional error."""
-DISK_S = 1.0
-"""Pause before a commit is tried again."""
 UNKNOWN_OUTCOME = ToolResult(
     "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it.", is_error=True
 )
 """The result of a call during which the process died, if the call is not repeatable."""
 
 
-def _model_failed(
-    c: Commit, drive: Drive, failure: asking.Failure, patience_s: float, handover: Handover | None
-) -> turns.ModelFailed:
+def _model_failed(c: Commit, drive: Drive, failure: asking.Failure, handover: Handover | None) -> turns.ModelFailed:
     steps.hand_over(c, drive, handover)
-    return turns.model_failed(c, drive, failure, patience_s)
+    return turns.model_failed(c, drive, failure)
 
 
 def _gave_up(c: Commit, drive: Drive, error: str, handover: Handover | None, reply: Replied) -> None:
@@ -147,30 +144,28 @@ class AgentLoop:
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Run one turn to its end, with the model or with the child's runtime. A run pauses if it needs a function or
-        runtime of a program that this process does not have."""
+        runtime of a program that this process does not have. Raises `Refused` if the turn cannot begin."""
         spec = drive.snapshot.spec
         try:
             if spec is not None and spec.needs:
                 self.profiles.check_needs(spec)
         except NeedsProgram as needs:
             reason = needs.reason
-            pause_s = await engine.commit(turns.needs_program, drive, reason)
+            pause_s = await engine.until_it_works(lambda: engine.commit(turns.needs_program, drive, reason))
             self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
             return
         if spec is not None and spec.runtime != NATIVE:
             await drive_foreign(self.profiles, self.feed, engine, drive, spec)
             return
-        try:
-            profile = await self.profiles.profile(engine, drive)
-        except Refused as refused:
-            reason = refused.reason
-            await engine.commit(turns.fail, drive, reason)
-            self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
-            return
+        profile = await self.profiles.profile(engine, drive)
         if is_idle_round(drive.heartbeat, profile.checklist):
-            await engine.commit(turns.let_go, drive)
+            await engine.until_it_works(lambda: engine.commit(turns.let_go, drive))
             return
         await _Turn(self.feed, engine, drive, profile).run()
+
+    def failed(self, drive: Drive, error: str, retry_in_s: float) -> None:
+        """Tell listeners that a driver has failed."""
+        self.feed.emit(TurnEvent("error", drive.session, error, drive.turn, retry_in_s=retry_in_s))
 
 
 class _Turn:
@@ -221,6 +216,7 @@ class _Turn:
         retry_in_s: float = 0.0,
         cause: str = "",
         is_error: bool = False,
+        may_pass: bool = False,
     ) -> None:
         if self.feed.is_heard:
             event = TurnEvent(
@@ -235,6 +231,7 @@ class _Turn:
                 retry_in_s=retry_in_s,
                 cause=cause,
                 is_error=is_error,
+                may_pass=may_pass,
             )
             self.feed.emit(event)
 
@@ -243,27 +240,15 @@ class _Turn:
 
         The commit uses the lease that this driver holds now, also if it is retried.
         """
-        drive = self.drive
-        while True:
-            try:
-                return await self.engine.commit(act, drive, *args, **kwargs)
-            except StoreError as error:
-                await self._wait_for_disk(error)
+        engine, drive = self.engine, self.drive
+        return await engine.until_it_works(lambda: engine.commit(act, drive, *args, **kwargs), self._tell_store_error)
 
     async def read(self, view: Callable[[Tx], T]) -> T:
         """Read from the store. Retries while the store cannot be read."""
-        while True:
-            try:
-                return await self.engine.store.read(view)
-            except StoreError as error:
-                await self._wait_for_disk(error)
+        return await self.engine.until_it_works(lambda: self.engine.store.read(view), self._tell_store_error)
 
-    async def _wait_for_disk(self, error: StoreError) -> None:
-        """Wait before the store is tried again. Raises an error that a retry cannot solve."""
-        if isinstance(error, StaleWrite | StoreLost):
-            raise error
-        self.tell("retry", str(error), cause=str(error), retry_in_s=DISK_S)
-        await pause(self.engine.clock, DISK_S)
+    def _tell_store_error(self, error: StoreError, pause_s: float) -> None:
+        self.tell("retry", str(error), retry_in_s=pause_s)
 
     def last(self) -> int:
         """The number of the newest entry. Often asked for, so no property: those cost more than a call."""
@@ -590,7 +575,7 @@ class _Turn:
             retry_after_s=broke.retry_after_s,
         )
         handover = await self._look_at_handover(finally_=True)
-        failed = await self.commit(_model_failed, failure, self.profile.patience_s, handover)
+        failed = await self.commit(_model_failed, failure, handover)
         if failed.state == "grace":
             self.is_in_grace = True
             words = asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0)
@@ -601,7 +586,14 @@ class _Turn:
             words = asking.retry_text(failed.in_s, broke.message, 0.0)
             self.tell("retry", words, cause=broke.message, retry_in_s=failed.in_s)
         else:
-            self.tell("error", broke.words, remedy=broke.remedy, retry_in_s=failed.in_s)
+            self.tell(
+                "error",
+                broke.words,
+                remedy=broke.remedy,
+                retry_in_s=failed.in_s,
+                cause=broke.message,
+                may_pass=failure.may_pass,
+            )
         return False
 
     def _note_failure(self) -> Instant:
@@ -761,7 +753,7 @@ class _Turn:
         try:
             return result.text, await self.hold.keep(result.images)
         except OSError as error:
-            return f"{result.text}\n[its images could not be kept: {error.strerror or error}]", ()
+            return f"{result.text}\n[its images could not be kept: {error.strerror or error_words(error)}]", ()
 
     async def _result(self, call: OpenCall, answer: Approval | None) -> ToolResult:
         state = None if answer is None else answer.state

@@ -12,6 +12,7 @@ import msgspec
 from fledge.core.child_files import ATTACHMENTS, child_file, readable_child_files
 from fledge.core.handover import Handover, HandoverLook
 from fledge.core.protected import UNPROTECTED, Protected
+from fledge.core.redact import error_words
 from fledge.core.run import Run
 from fledge.errors import NotArrived
 from fledge.orchestrator.engine import Engine
@@ -57,7 +58,7 @@ class ChildFiles:
         try:
             await self.remove(msgspec.json.decode(post.body, type=tuple[str, ...]))
         except OSError as error:
-            raise NotArrived(f"could not be removed: {error}", wait_s=REMOVE_AGAIN_S) from error
+            raise NotArrived(f"could not be removed: {error_words(error)}", wait_s=REMOVE_AGAIN_S) from error
 
     async def readable(self, engine: Engine, snapshot: TurnSnapshot) -> tuple[Path, ...]:
         """The folders that a session may read besides its own: its attachments, and those of its children."""

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from fledge.core.freeze import one_line
+from fledge.core.redact import error_words
 from fledge.runtime.base import Faltered, Work
 from fledge.tools.process import TAIL_BYTES, HeadTail, run
 
@@ -52,7 +53,7 @@ class CommandRuntime(Struct, frozen=True, kw_only=True):
         try:
             ended = await run(argv, work.workspace, env, self.timeout_s, given=given, kept=kept, heard=lines.add)
         except (OSError, ValueError) as error:
-            raise Faltered(f"{self.command[0]} could not be started ({error})") from None
+            raise Faltered(f"{self.command[0]} could not be started ({error_words(error)})") from None
         lines.end()
         if ended.code != 0:
             # "killed": one of our limits ended it; anything else is its own failure.

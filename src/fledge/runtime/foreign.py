@@ -7,15 +7,18 @@ outcome was fixed is recorded as late. This file does not know how any runtime w
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from fledge.cancellation import describe, is_stop
+from fledge.cancellation import describe, is_stop, trace
 from fledge.clock import pause
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.handover import Handover, HandoverLook
 from fledge.core.reconcile import GRACE_S
+from fledge.core.redact import error_words
 from fledge.core.transcript import CallEntry, Line, Replied, Spoken, open_calls
 from fledge.egress import Environment
 from fledge.errors import Refused, StaleWrite
@@ -29,6 +32,9 @@ from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
 from fledge.runtime.profile import Profiles
 from fledge.store.base import Spec
 
+T = TypeVar("T")
+P = ParamSpec("P")
+
 RETRY_S = 1.0
 PROGRESS_S = 10.0
 """The least time between two commits of progress."""
@@ -40,16 +46,12 @@ log = logging.getLogger("fledge.runtime")
 
 
 async def drive_foreign(profiles: Profiles, feed: Feed, engine: Engine, drive: Drive, spec: Spec) -> None:
-    """Run one turn of a session in a foreign runtime to its end."""
+    """Run one turn of a session in a foreign runtime to its end. Raises `Refused` if it cannot begin."""
     runtime = profiles.runtime(spec.runtime)
-    try:
-        if runtime is None:
-            raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
-        session = drive.snapshot.session
-        folder, env = profiles.work_place(session)
-    except Refused as refused:
-        await engine.commit(turns.fail, drive, refused.reason)
-        return
+    if runtime is None:
+        raise Refused("error", f'runtime "{spec.runtime}" is not configured any more: runtimes')
+    session = drive.snapshot.session
+    folder, env = profiles.work_place(session)
     look = profiles.handover(session, drive.run)
     await _Turn(feed, engine, drive, spec, runtime, folder, env, look).run()
 
@@ -73,6 +75,10 @@ class _Turn(Struct):
     def tell(self, kind: TurnEventKind, text: str = "", entry: int = 0) -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, entry=entry))
 
+    async def _commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Commit what has happened; retries while the disk is full."""
+        return await self.engine.until_it_works(lambda: self.engine.commit(act, self.drive, *args, **kwargs))
+
     async def run(self) -> None:
         session = self.drive.session
         lines = await self.engine.store.read(lambda tx: transcripts.lines(tx, session))
@@ -82,7 +88,7 @@ class _Turn(Struct):
             await self._fail(INTERRUPTED, provisional=False)
             return
         prompt = begun[0].call.arguments if begun else prompt_of(self.spec.task, lines)
-        self.last = await self.engine.commit(_begin, self.drive, self.spec.runtime, prompt, bool(begun))
+        self.last = await self._commit(_begin, self.spec.runtime, prompt, bool(begun))
         try:
             await self._work(prompt)
         finally:
@@ -111,7 +117,7 @@ class _Turn(Struct):
             except BaseException as raised:
                 if is_stop(raised):
                     raise
-                log.exception("runtime %s of %s failed", self.spec.runtime, self.drive.session)
+                log.error("runtime %s of %s failed\n%s", self.spec.runtime, self.drive.session, trace(raised))
                 error, aborted = describe(raised), False
             else:
                 await self._finish(str(text))
@@ -120,9 +126,9 @@ class _Turn(Struct):
                 await self._fail(error, aborted=aborted)
                 return
             self.tell("retry", error)
-            await self.engine.commit(turns.falter, self.drive, error)
+            await self._commit(turns.falter, error)
             await pause(self.engine.clock, RETRY_S)
-            await self.engine.commit(turns.recovered, self.drive)
+            await self._commit(turns.recovered)
 
     def _say(self, line: str) -> None:
         """Emit a line of progress, and store a sign of life now and then, so that the run does not count as stuck."""
@@ -137,13 +143,13 @@ class _Turn(Struct):
             await self.engine.commit(_at_work, self.drive)
         except Exception as error:
             # The next line of progress, or the end, is stored regardless.
-            log.info("progress of %s was not stored: %s", self.drive.session, error)
+            log.info("progress of %s was not stored: %s", self.drive.session, error_words(error))
 
     async def _finish(self, text: str) -> None:
         run = self.drive.run
         handover, last = await look_for_handover(self.look, finally_=True), 0
         try:
-            last = await self.engine.commit(_finish, self.drive, text, handover)
+            last = await self._commit(_finish, text, handover)
         except StaleWrite:
             if run is None:
                 raise
@@ -155,12 +161,12 @@ class _Turn(Struct):
         self.tell("error", error)
         if self.drive.run is None:
             # There is no run whose outcome could be an error: reply with the error to the message.
-            await self.engine.commit(_finish, self.drive, f"[{self.spec.runtime} failed: {error}]")
+            await self._commit(_finish, f"[{self.spec.runtime} failed: {error}]")
             return
         if not provisional:
-            await self.engine.commit(turns.fail, self.drive, error)
+            await self._commit(turns.fail, error)
             return
-        await self.engine.commit(turns.falter, self.drive, error, aborted)
+        await self._commit(turns.falter, error, aborted)
         await pause(self.engine.clock, 2 * GRACE_S)  # the engine stops this driver when the grace period is over
 
 

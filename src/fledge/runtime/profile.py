@@ -58,8 +58,6 @@ class Profile(Struct, frozen=True, kw_only=True):
     rule_for: Callable[[str], Permission | Offer | None] = _no_rules
     """For a command that needs approval: the rule that covers it, else the rule that *always* would add."""
     step_limits: StepLimits = StepLimits()
-    patience_s: float = 600.0
-    """How long a run keeps trying a model that fails."""
     approval_s: float = 24 * 3600.0
     compacts: bool = False
     """Summarise the transcript before the first step."""

@@ -44,6 +44,7 @@ from fledge.core.prompts import (
     task_head,
 )
 from fledge.core.protected import Protected, is_broad, protected_at
+from fledge.core.redact import error_words
 from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.egress import Environment
@@ -112,6 +113,7 @@ def rules_of(config: Config) -> Rules:
         max_retries=config.announce.max_retries,
         undelivered_s=config.undelivered.retention_days * 86400.0,
         exchanges_s=config.retention.timeline_days * 86400.0,
+        patience_s=config.models.patience_seconds,
         binds=config.session.thread_bindings.enabled,
         binding_idle_s=config.session.thread_bindings.idle_hours * 3600.0,
         binding_max_age_s=config.session.thread_bindings.max_age_hours * 3600.0,
@@ -242,11 +244,16 @@ class ConfiguredProfiles:
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Raise if the agent's conversation (with `spec`: such a child) cannot run: no model is set, its name is wrong,
         its key is unusable, or its workspace needs a person's confirmation."""
-        self._check_place(_real(self.workspace_of(agent_id, "")))
+        self.check_folder(agent_id, "")
         choice, _ = self._choice(agent_id, spec)
         self._registry.choose(choice.name, choice.fallbacks)
         if not choice.fallbacks:
             self._registry.check_key(choice.name)
+
+    def check_folder(self, agent_id: str, project: str) -> None:
+        """Raise `Refused` if a conversation that begins in this project folder would work in a folder that needs a
+        person's confirmation."""
+        self._check_place(_real(self.workspace_of(agent_id, "", project)))
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile of this turn. Raises `Refused` if no model is set, or its name or key is wrong."""
@@ -321,7 +328,6 @@ class ConfiguredProfiles:
             most_tokens=0 if known is None else known.max_output,
             window=card.window,
             step_limits=step_limits(config),
-            patience_s=config.models.patience_seconds,
             approval_s=config.plan.approval_hours * 3600.0,
             boxed=box != "plain",
             offline=box == "none",
@@ -556,7 +562,9 @@ class ConfiguredProfiles:
         known = await engine.store.read(lambda tx: transcripts.known_workspace(tx, place))
         left_out: frozenset[str] = frozenset()
         if any(known.document(name).accepted != version.digest for name, version in versions.items()):
-            left_out = await engine.commit(transcripts.judge_documents, session.key, place, versions)
+            left_out = await engine.until_it_works(
+                lambda: engine.commit(transcripts.judge_documents, session.key, place, versions)
+            )
         names = document_names("main" if run is None else "child")
         return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
 
@@ -582,7 +590,7 @@ class ConfiguredProfiles:
         try:
             await self.sweep_files()
         except OSError as error:
-            log.warning("leftover files of transcript entries could not be removed: %s", error)
+            log.warning("leftover files of transcript entries could not be removed: %s", error_words(error))
 
     async def sweep_files(self) -> None:
         """Remove the images and attached files that no session holds. Raises `OSError` if one cannot be removed."""

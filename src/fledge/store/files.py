@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from fledge.core.redact import error_words
 from fledge.errors import StoreError
 from fledge.plain_file import ANY_FOLDER_FLAGS, kept_open, open_plain, read_plain, write_private
 from fledge.store.lock import StoreLock
@@ -201,4 +202,6 @@ def _bound_to(folder: Path) -> _Bound | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise StoreError(f"{folder / SERVER} cannot be read ({error}); restore it, or name another folder") from error
+        raise StoreError(
+            f"{folder / SERVER} cannot be read ({error_words(error)}); restore it, or name another folder"
+        ) from error

@@ -13,6 +13,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
+from fledge.core.redact import error_words
 from fledge.errors import StoreError
 
 APPLICATION = 0x666C6467
@@ -93,7 +94,9 @@ def migrate(db: sqlite3.Connection, path: Path, steps: Steps | None = None) -> i
     except sqlite3.Error as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
-        raise StoreError(f"{path}: cannot be brought to schema {last} ({error}); it was not changed") from error
+        raise StoreError(
+            f"{path}: cannot be brought to schema {last} ({error_words(error)}); it was not changed"
+        ) from error
     return last
 
 

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import adapt, errors, pq
 from psycopg.types.numeric import IntLoader
 
+from fledge.core.redact import error_words
 from fledge.store.dialect import MARK, from_stored, to_stored, translate
 from fledge.store.threads import ConnectionLost
 from fledge.store.unforked import forget, keep_from_children
@@ -240,7 +241,7 @@ class Pipe:
 
 def one_line(error: BaseException) -> str:
     """The error in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(error_words(error).split()) or type(error).__name__
 
 
 def _encoded(value: Any) -> bytes | None:

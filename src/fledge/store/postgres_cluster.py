@@ -26,6 +26,7 @@ import psycopg
 
 from fledge.clock import SystemClock
 from fledge.core.cluster import BEATS_A_LEASE, News, from_message, to_messages
+from fledge.core.redact import error_words
 from fledge.core.run import Instant
 from fledge.errors import StoreError
 from fledge.store.postgres_server import ServerAddress, connect
@@ -164,12 +165,16 @@ class PostgresCluster:
                 self._ends.wait(wait_s)
                 wait_s = min(2 * wait_s, MOST_WAIT_S)
                 continue
-            wait_s, descriptor = FIRST_WAIT_S, connection.fileno()
+            descriptor, attended_at = connection.fileno(), time.monotonic()
             try:
                 self._attend(connection, engine, hear)
             except (psycopg.Error, OSError) as error:
-                log.debug("the connection that listens was lost: %s", error)
+                log.debug("the connection that listens was lost: %s", error_words(error))
                 self.up_at = math.inf
+                # A server that takes connections and refuses writes must not be asked without a pause.
+                wait_s = FIRST_WAIT_S if time.monotonic() - attended_at > MOST_WAIT_S else wait_s
+                self._ends.wait(wait_s)
+                wait_s = min(2 * wait_s, MOST_WAIT_S)
             finally:
                 forget(descriptor)
                 connection.close()

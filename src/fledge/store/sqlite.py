@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar, cast
 
+from fledge.core.redact import error_words
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
 from fledge.store.files import (
@@ -113,7 +114,7 @@ class SqliteStore(ThreadedStore):
                 tx.unit.forget()
                 db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            job.error = caused_by(error, f"{self.folder / DATABASE}: {error}")
+            job.error = caused_by(error, f"{self.folder / DATABASE}: {error_words(error)}")
         except BaseException as error:  # an exception of a job goes to its caller
             job.error = error
 
@@ -164,7 +165,9 @@ class SqliteStore(ThreadedStore):
 
     def _failed(self, error: Exception) -> StoreError:
         path = self.folder / DATABASE
-        return caused_by(error, f"{path}: nothing was written ({error}); free some space or check the disk")
+        return caused_by(
+            error, f"{path}: nothing was written ({error_words(error)}); free some space or check the disk"
+        )
 
 
 def _connect(path: Path, checked_bytes: int) -> sqlite3.Connection:
@@ -234,9 +237,9 @@ def _reading(path: Path) -> "closing[sqlite3.Connection]":
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
-    if "full" in str(error) or "disk I/O" in str(error):
-        return StoreError(f"{path}: cannot be opened ({error}); free some space or check the disk")
+    if "full" in error_words(error) or "disk I/O" in error_words(error):
+        return StoreError(f"{path}: cannot be opened ({error_words(error)}); free some space or check the disk")
     return StoreError(
-        f"{path} is damaged or not a fledge database ({error}). It was not changed: restore a copy "
+        f"{path} is damaged or not a fledge database ({error_words(error)}). It was not changed: restore a copy "
         f"(look for {path.name}.*.backup beside it), or move it away to start empty."
     )

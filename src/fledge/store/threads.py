@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from fledge.clock import hold_time
+from fledge.core.redact import error_words
 from fledge.errors import StoreError
 from fledge.store.base import Cluster, Tx
 from fledge.store.unit import Database
@@ -263,7 +264,7 @@ class ThreadedStore(ABC):
             raise
         except BaseException as error:
             if not db.in_transaction:
-                raise ConnectionLost(str(error)) from error
+                raise ConnectionLost(error_words(error)) from error
             job.error = self._told(error)
             self._undo("ROLLBACK TO job")
         db.execute("RELEASE job")
@@ -276,7 +277,7 @@ class ThreadedStore(ABC):
 
 def store_error(error: Exception) -> StoreError:
     """A `StoreError` for an error of the database."""
-    return caused_by(error, f"the store refused this: {error}")
+    return caused_by(error, f"the store refused this: {error_words(error)}")
 
 
 def caused_by(error: Exception, words: str) -> StoreError:

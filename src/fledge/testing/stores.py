@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from fledge.core.redact import error_words
 from fledge.errors import StoreError
 from fledge.store.base import Cluster, Store, Tx
 from fledge.store.files import DATABASE, log_of, unmark
@@ -84,7 +85,7 @@ class InlineStore:
             self._view.unit.flush()
             return result
         except sqlite3.OperationalError as error:
-            raise StoreError(str(error)) from error
+            raise StoreError(error_words(error)) from error
         finally:
             self._view.unit.forget()
             self._db.execute("PRAGMA query_only = OFF")

@@ -134,6 +134,9 @@ class ScriptedPerformer:
         while not stage.over:
             await stage.say("done")
 
+    def failed(self, drive: Drive, error: str, retry_in_s: float) -> None:
+        """Do nothing: the rows say it."""
+
     async def remove(self, leaves: tuple[str, ...]) -> None:
         """Record the files that would be removed."""
         self.removed.extend(leaves)

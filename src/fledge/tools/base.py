@@ -22,6 +22,7 @@ from fledge.cancellation import describe, is_stop
 from fledge.core.images import Image, read_images, with_names
 from fledge.core.params import described, read_params, struct_type
 from fledge.core.protected import UNPROTECTED, Protected
+from fledge.core.redact import error_words
 from fledge.errors import BadInput, FledgeError
 from fledge.tools.signature import ToolFunction, arguments_of, is_async, name_of, read_docstring, schema_of
 
@@ -200,7 +201,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             if is_stop(error):
                 raise
             if isinstance(error, BadInput):
-                return self.refused("error", str(error))
+                return self.refused("error", error_words(error))
             return self._failed(self._why(error, clock))
 
     def refused(self, status: str, why: str) -> ToolResult:
@@ -247,8 +248,8 @@ class Tool(Struct, frozen=True, kw_only=True):
                 return "it was cancelled from inside"
             case TimeoutError() if clock.expired():
                 return f"stopped after {self.timeout_s:g} s: it reached its timeout; its effects are unknown"
-            case FledgeError() if str(error):
-                return str(error)
+            case FledgeError() if error_words(error):
+                return error_words(error)
             case _:
                 return describe(error)
 
@@ -423,8 +424,9 @@ def _json_value(raw: str) -> object:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        at = _BYTE.search(str(error))
-        why = f"malformed at byte {at[1]}" if at else "cut off" if "truncated" in str(error) else "not readable as JSON"
+        words = error_words(error)
+        at = _BYTE.search(words)
+        why = f"malformed at byte {at[1]}" if at else "cut off" if "truncated" in words else "not readable as JSON"
         raise BadInput("arguments", f"must be one JSON object; this is {why}") from None
 
 

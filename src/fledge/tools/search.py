@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 from fledge.config.schema import SearchService, WebSearch
 from fledge.core.access import tool_name
 from fledge.core.freeze import one_line
+from fledge.core.redact import error_words
 from fledge.egress import Environment, Headers
 from fledge.errors import BadInput, Refused
 from fledge.models.http import checked_url, no_key
@@ -144,7 +145,7 @@ class ConfiguredSearch(Struct, frozen=True, kw_only=True):
                 "timeout", f"{self.name} gave no whole answer within {self.seconds:g} s: search again later"
             ) from None
         except OSError as error:
-            raise Refused("error", shown(f"{self.name} could not be asked: {error}", key)) from None
+            raise Refused("error", shown(f"{self.name} could not be asked: {error_words(error)}", key)) from None
         try:
             found = _READ[self.name].decode(raw).results
         except (msgspec.MsgspecError, UnicodeError):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from fledge.confine import RUNS_FROM
 from fledge.core.protected import GUARDED_NAMES, is_within
+from fledge.core.redact import error_words
 from fledge.errors import BadInput
 from fledge.own_code import SYSTEM_PATH, program
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
@@ -110,7 +111,7 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
                 earlier = await asyncio.to_thread(_settle_earlier, sandbox.aside, context.workspace)
                 over, moved = await _run_sandboxed(sandbox, argv, context, env, timeout_seconds, writable)
         except (OSError, ValueError) as error:
-            raise BadInput("command", f"could not be started ({error})") from None
+            raise BadInput("command", f"could not be started ({error_words(error)})") from None
         hint = _hint(context) if moved or (sandbox is not None and over.code and _EROFS in over.output) else ""
         end = "" if not over.output or over.output.endswith("\n") else "\n"
         notes = "".join(f"\n[{one.words}]" for one in (*earlier, *moved))

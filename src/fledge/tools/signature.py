@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 import msgspec
 from msgspec import Struct, field
 
+from fledge.core.redact import error_words
 from fledge.core.schema import JsonObject
 from fledge.errors import BadInput
 
@@ -94,7 +95,7 @@ def arguments_of(name: str, function: ToolFunction, context: type) -> tuple[type
     try:
         made = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True, rename="camel")
     except ValueError as error:
-        raise BadInput(name, f"its parameters must differ in camelCase ({error})") from None
+        raise BadInput(name, f"its parameters must differ in camelCase ({error_words(error)})") from None
     return made, context_parameter
 
 
@@ -102,7 +103,7 @@ def _parameters(name: str, function: ToolFunction) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
-        raise BadInput(name, f"must be a function whose parameters can be read ({error})") from None
+        raise BadInput(name, f"must be a function whose parameters can be read ({error_words(error)})") from None
 
 
 def _type_of(called: ToolFunction, parameter: inspect.Parameter, where: str) -> Any:
@@ -114,9 +115,11 @@ def _type_of(called: ToolFunction, parameter: inspect.Parameter, where: str) -> 
     try:
         return get_type_hints(alone, names, include_extras=True)[parameter.name]
     except NameError as error:
-        raise BadInput(where, f"must have a type that is known where the function is defined ({error})") from None
+        raise BadInput(
+            where, f"must have a type that is known where the function is defined ({error_words(error)})"
+        ) from None
     except (SyntaxError, TypeError) as error:
-        raise BadInput(where, f"must have a type ({error})", given) from None
+        raise BadInput(where, f"must have a type ({error_words(error)})", given) from None
 
 
 def _is_context(kind: Any, context: type) -> bool:
@@ -132,7 +135,7 @@ def _check_type(kind: Any, where: str) -> None:
     try:
         msgspec.json.schema(kind)
     except (TypeError, ValueError) as error:
-        raise BadInput(where, f"must have a type that can be read from JSON ({error})") from None
+        raise BadInput(where, f"must have a type that can be read from JSON ({error_words(error)})") from None
 
 
 def _default(parameter: inspect.Parameter) -> Any:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from fledge.core.redact import error_words
 from fledge.egress import Environment, Proxy, proxy_for, tls_context
 from fledge.errors import BadInput, Refused
 from fledge.tools.base import Tool, ToolResult, capped, tool
@@ -155,7 +156,7 @@ class Fetcher(Struct, frozen=True, kw_only=True):
             raise Refused("error", f"url: the proxy did not connect to {url.raw_host} ({error.status})") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Refused(
-                "error", f"url: {url.raw_host} could not be reached ({type(error).__name__}: {error})"
+                "error", f"url: {url.raw_host} could not be reached ({type(error).__name__}: {error_words(error)})"
             ) from None
         raise Refused("error", f"url: more than {MAX_REDIRECTS} redirects, the last to {_short(str(url))}")
 
@@ -278,7 +279,7 @@ def _url(text: str, base: "URL | None" = None) -> "URL":
         url = URL(text.strip()) if base is None else base.join(URL(text.strip()))
         host, port = url.raw_host, url.port
     except (ValueError, UnicodeError) as error:
-        raise BadInput("url", f"must be a URL ({error})", text) from None
+        raise BadInput("url", f"must be a URL ({error_words(error)})", text) from None
     if url.scheme not in ("http", "https") or not host or not port:
         raise BadInput("url", "must begin with http:// or https:// and name a host", str(url))
     if url.raw_user is not None or url.raw_password is not None:

@@ -15,6 +15,7 @@ import { markdown } from "./markdown.js";
 import { chooseModel } from "./models.js";
 import { conversationName } from "./names.js";
 import { panel } from "./panel.js";
+import { present } from "./time.js";
 import { transcriptOf } from "./transcript.js";
 
 const NEAR_PX = 80;
@@ -166,15 +167,21 @@ class Chat {
     this.composer.add(message.text, message.files);
   }
 
+  /** @param {import("./shapes.js").FailingTurn} failing */
+  #failingWords(failing) {
+    const nextS = failing.nextAt ? Math.ceil((failing.nextAt - present()) / 1000) : 0;
+    return `failed ${plural(failing.tries, "time")}: ${failing.reason}; tried again ${nextS > 0 ? `in ${nextS} s` : "now"}`;
+  }
+
   #drawActivity(conversation) {
     const below = this.store.below(this.key);
     const active = below.filter((row) => row.isActive && row.now?.kind !== "you").length;
     const isBusy = (conversation?.state ?? "idle") !== "idle";
     const waits = this.waiting.querySelectorAll(".ask:not(.answered)").length;
     const lost = below.filter((row) => row.phase === "completed_giveup").length;
-    const late = conversation?.unanswered ?? "";
-    this.late.hidden = late === "";
-    write(this.late, late && `${late}: it is tried again by itself`);
+    const failing = conversation?.failing, late = conversation?.unanswered ?? "";
+    this.late.hidden = late === "" && !failing;
+    write(this.late, [late, failing && this.#failingWords(failing)].filter(Boolean).join("; "));
     const tokens = below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0);
     const waitsFor = isBusy ? "" : conversation?.waitsFor ?? "";
     const is = JSON.stringify([active, isBusy, waits, waitsFor, lost, tokens, conversation?.costBelowUsd]);

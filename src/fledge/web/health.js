@@ -15,7 +15,7 @@ const MINUTES = 30;
 
 const OUTCOMES = { ok: "ok", error: "error", timeout: "timeout", killed: "killed", unknown: "waiting" };
 const DELIVERIES = { delivered: "announcing", deferred: "waiting", skipped: "killed", undelivered: "giveup" };
-const WRONG = { failed: ["error", "run failed"], undelivered: ["giveup", "delivery given up"], crashed: ["error", "crash"], stuck: ["stuck", "stuck"], model: ["timeout", "no model answers"] };
+const WRONG = { failed: ["error", "run failed"], undelivered: ["giveup", "delivery given up"], crashed: ["error", "crash"], stuck: ["stuck", "stuck"], model: ["timeout", "no model answers"], turn: ["error", "turn fails"] };
 const ENGINES = { alive: "ok", closing: "waiting", dead: "error" };
 /** By lane: the setting for the number of its slots. */
 const WIDENS = { main: "agents.defaults.maxConcurrent", subagent: "agents.defaults.subagents.maxConcurrent" };

@@ -82,6 +82,7 @@
  * @property {number|null} [openedAt]
  * @property {boolean} [waits]
  * @property {string} [unanswered]
+ * @property {FailingTurn|null} [failing]
  * @property {number} [tokensIn]
  * @property {number} [tokensOut]
  * @property {number|null} [costUsd]
@@ -266,6 +267,14 @@
  * @property {string} error
  */
 
+/** A turn whose newest try has failed; it is tried again.
+ * @typedef {object} FailingTurn
+ * @property {number} tries
+ * @property {string} reason
+ * @property {number|null} nextAt
+ * @property {number|null} endsAt
+ */
+
 /** The feed ends here; a new feed from this cursor continues it.
  * @typedef {object} FeedClosing
  * @property {"closing"} type
@@ -412,6 +421,7 @@
  * @property {number} [tokensOut]
  * @property {number|null} [costUsd]
  * @property {boolean} [isError]
+ * @property {boolean} [mayPass]
  */
 
 /** At least `count` live events are missing, because this watcher is slow, or messages between processes that share a store were lost.
@@ -823,6 +833,7 @@
  * @property {string} [waitsFor]
  * @property {string} [status]
  * @property {string} [unanswered]
+ * @property {FailingTurn|null} [failing]
  * @property {string} [project]
  * @property {string} [firstWords]
  * @property {string} [workspace]
@@ -931,6 +942,7 @@
  * @property {(BudgetUse)[]} [budget]
  * @property {number} [spawned]
  * @property {(UnansweredTurn)[]} [unanswered]
+ * @property {(FailingTurn)[]} [failing]
  * @property {(Question)[]} [questions]
  * @property {Question|null} [question]
  * @property {(Limit)[]} [limits]
@@ -1027,7 +1039,7 @@
 /** Something that went wrong.
  * @typedef {object} Wrong
  * @property {number} at
- * @property {"crashed"|"failed"|"model"|"stuck"|"undelivered"} kind
+ * @property {"crashed"|"failed"|"model"|"stuck"|"turn"|"undelivered"} kind
  * @property {string} sessionKey
  * @property {string} words
  */

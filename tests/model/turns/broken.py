@@ -16,6 +16,7 @@ from fledge.core.turn import (
     Looked,
     PostWake,
     TellCrashed,
+    TellGivenUp,
     Turn,
     TurnAnswered,
     TurnAsked,
@@ -147,6 +148,29 @@ def a_failed_turn_is_not_kept_open(turn: Turn, event: TurnInput, facts: TurnFact
     return replace(step, turn=Turn(Idle(), turn.wait)) if isinstance(event, TurnFailed) else step
 
 
+def patience_begins_anew_with_each_try(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
+    opened = turn.open
+    if isinstance(event, TurnFailed) and isinstance(turn.at, Driven) and opened is not None:
+        turn = replace(turn, at=Driven(replace(opened, failed=None)))
+    step = transition_turn(turn, event, facts)
+    # Failures are counted without end; here that would be a new state each time.
+    if isinstance(step.turn.at, Due) and step.turn.at.open is not None:
+        step = replace(
+            step, turn=replace(step.turn, at=replace(step.turn.at, open=replace(step.turn.at.open, failures=1)))
+        )
+    return step
+
+
+def a_turn_that_fails_is_given_up_in_silence(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
+    return _without(transition_turn(turn, event, facts), TellGivenUp)
+
+
+def completions_are_posted_once_the_turn_is_closed(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
+    step = transition_turn(turn, event, facts)
+    late = tuple(effect for effect in step.effects if isinstance(effect, TellGivenUp))
+    return replace(step, effects=(*_without(step, TellGivenUp).effects, *late))
+
+
 def crashes_are_not_counted(turn: Turn, event: TurnInput, facts: TurnFacts) -> TurnStep:
     return transition_turn(turn, TurnLost(step_open=False) if isinstance(event, TurnLost) else event, facts)
 
@@ -231,6 +255,9 @@ BROKEN: Final[dict[Transition, tuple[str, str]]] = {
     a_failed_aside_drops_the_wait: ("fail", "P5: a wait did not survive"),
     a_crashed_aside_drops_the_wait: ("wait for all", "P5: a wait did not survive"),
     a_failed_turn_is_not_kept_open: ("fail", "P2: what was read has no turn"),
+    patience_begins_anew_with_each_try: ("break for ever", "P3: system steps can go round"),
+    a_turn_that_fails_is_given_up_in_silence: ("break for ever", "P2: a turn was given up in silence"),
+    completions_are_posted_once_the_turn_is_closed: ("break for ever", "P2: a turn was given up in silence"),
     crashes_are_not_counted: ("crash for ever", "P3: system steps can go round"),
     wakes_are_not_counted: ("yield for ever", "P3: system steps can go round"),
     a_wake_is_not_posted: ("wait for all", "P6: a turn opened with nothing to read"),

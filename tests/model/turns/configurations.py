@@ -17,6 +17,7 @@ CONFIGURATIONS: Final = {
     "interrupt": Configuration(2, {"message": 2, "yield": 1, "ask": 1}, people="interrupt", completions="interrupt"),
     "ask": Configuration(1, {"message": 2, "yield": 1, "ask": 2, "stop": 1, "crash": 1}),
     "fail": Configuration(1, {"message": 2, "yield": 1, "fail": 2, "limit": 1}),
+    "break for ever": Configuration(1, {"message": 2, "yield": 1, "fail": 1, "step": 1}, for_ever=("break",)),
     "stop": Configuration(2, {"message": 1, "yield": 1, "stop": 1, "interrupt": 1, "ask": 1}),
     "timeout": Configuration(1, {"message": 2, "yield": 1, "timeout": 1, "step": 1, "crash": 1}),
     "withdraw": Configuration(1, {"message": 2, "yield": 1, "withdraw": 2, "fail": 1}),

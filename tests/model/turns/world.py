@@ -32,6 +32,7 @@ from fledge.core.turn import (
     OpenTurn,
     PostWake,
     TellCrashed,
+    TellGivenUp,
     Turn,
     TurnAnswered,
     TurnAsked,
@@ -60,8 +61,8 @@ Child = Literal["at work", "aiming", "silent", "over"]
 """`aiming`: it has settled, and a hook is asked where its answer should go; `silent`: it has settled without a row, and
 its parent has not heard of that."""
 Whim = Literal[
-    "message", "notice", "beat", "step", "ask", "yield", "fail", "limit", "crash", "exit", "kill", "stop", "interrupt",
-    "timeout", "withdraw",
+    "message", "notice", "beat", "step", "ask", "yield", "fail", "break", "limit", "crash", "exit", "kill", "stop",
+    "interrupt", "timeout", "withdraw",
 ]  # fmt: skip
 
 
@@ -132,13 +133,14 @@ class Commit:
         self.queue: deque[TurnInput] = deque()
         self.changes_wait = False
         """The step may drop the wait, or begin one."""
-        self.untold = False
-        """A turn was given up, and nobody has heard of that."""
+        self.is_failure = self.is_posted = self.untold = False
+        """A try has failed; what the turn read was posted; a turn was given up, and nobody has heard of that."""
         self.broken = ""
 
     # ---- as the orchestrator does ------------------------------------------------------------------------------------
 
     def take_up(self, event: TurnInput) -> None:
+        self.is_failure = isinstance(event, TurnFailed)
         try:
             step = self.model.transition(self.turn, event, self._facts(event))
         except IllegalTurn as illegal:
@@ -150,7 +152,9 @@ class Commit:
 
     def _facts(self, event: TurnInput) -> TurnFacts:
         turn = self.turn
-        if turn.open is not None and not isinstance(event, TurnOver | TurnYielded | TurnLost | TurnStopped):
+        if turn.open is not None and not isinstance(
+            event, TurnOver | TurnYielded | TurnFailed | TurnLost | TurnStopped
+        ):
             return TurnFacts(at=self.at)
         if isinstance(event, Arrived) and turn.wait is None and (isinstance(turn.at, Idle) or turn.at == Due()):
             return TurnFacts(at=self.at, rows_at=self.at)
@@ -198,6 +202,8 @@ class Commit:
                 self.untold = False
                 if not turn.heartbeat:
                     self.arrives(Row("notice", quiet=True))
+            case TellGivenUp():
+                self.is_posted = True
 
     def _close(self, close: CloseTurn) -> None:
         """What was read has ended like this, but for what is still owed."""
@@ -205,7 +211,7 @@ class Commit:
             self.rows = [replace(row, state="owed") if row.state == "read" else row for row in self.rows]
             return
         ended = ("read",) if close.owes == "earlier" else ("read", "owed")
-        self.untold = close.end.kind == "crashed"
+        self.untold = close.end.kind == "crashed" or (self.is_failure and not self.is_posted)
         gone = [row for row in self.rows if row.state in ended]
         self.rows = [row for row in self.rows if row.state not in ended]
         if gone and close.end.kind == "yielded":
@@ -544,7 +550,11 @@ class Model:
             case "ask":
                 commit.ask()
             case "fail":
-                commit.take_up(TurnFailed(1.0))
+                commit.take_up(TurnFailed("no model answers", 1.0))
+            case "break":
+                failed = None if state.turn.open is None else state.turn.open.failed
+                commit.at = NOW if failed is None or failed.ends_at is None else LATER
+                commit.take_up(TurnFailed("no workspace", 1.0, LATER))
             case "limit":
                 commit.take_up(TurnOver(TurnEnd("failed", "the budget is spent")))
             case "crash" | "exit":
