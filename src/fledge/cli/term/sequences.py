@@ -15,8 +15,8 @@ GIVE_UP_S: Final = 0.5
 _CSI: Final = re.compile(r"\x1b\[(?:\[.|M.{3}|(?![\[M])[0-?]*[ -/]*[@-~])", re.DOTALL)
 """Also the function keys of the Linux console (`[[A`) and old mouse reports (`[M` and three characters)."""
 _CSI_BEGUN: Final = re.compile(r"\x1b\[(?:\[|M.{0,2}|[0-?]*[ -/]*)", re.DOTALL)
-_SS3: Final = re.compile(r"\x1bO[0-9;]*[@-~]")
-_SS3_BEGUN: Final = re.compile(r"\x1bO[0-9;]*")
+_ESC_O: Final = re.compile(r"\x1bO[0-9;]*[@-~]")
+_ESC_O_BEGUN: Final = re.compile(r"\x1bO[0-9;]*")
 _STRING_BEGUN: Final = re.compile(r"\x1b(?:\](?![^0-9lLI])|P(?![^0-9;<=>?!])|[_^X])[^\x00-\x1f\x7f\x9c]*")
 """OSC, DCS, APC, PM and SOS: text up to BEL or ST. The first character of the two whose letters are also typed with Alt
 is one that terminals send there."""
@@ -26,7 +26,7 @@ _NO_PAUSE: Final = re.compile(r"(\x1b*)(\x1b[_^X]?)")
 
 class TypedSequences:
     """Gives what came as whole tokens: text, `ESC` alone, `ESC` with the character of an Alt key, key sequences and
-    reports (CSI, SS3), and pastes with their marks. Strings (OSC, DCS, APC, PM, SOS) are left out."""
+    reports (CSI, `ESC O`), and pastes with their marks. Strings (OSC, DCS, APC, PM, SOS) are left out."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -71,7 +71,7 @@ def _length(text: str) -> int | None:
         case "[":
             return _matched(text, _CSI, _CSI_BEGUN)
         case "O":
-            return _matched(text, _SS3, _SS3_BEGUN)
+            return _matched(text, _ESC_O, _ESC_O_BEGUN)
         case "\x1b":
             return _length_after_escape(text)
         case "]" | "P" | "_" | "^" | "X":
