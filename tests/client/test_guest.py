@@ -76,6 +76,7 @@ SHARED: dict[type, dict[str, set[str]]] = {
     },
     GuestHandle: {"events": {"_feed", "_moves", "_look"}},
     GuestConversation: {
+        "follow": {"_last_entry", "_feed", "_moves"},
         "send": {"_deadline", "_say", "_answer"},
         "post": {"_say"},
         "stream": {"_last_entry", "_feed", "_say", "_answer", "_entries"},

@@ -5,8 +5,9 @@ import http.client
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.gateway.serving import OverSocket, Server, opened_watch, serving
+from tests.scale.test_live import Speaker
 from tests.statements import proves
+
+SO_FAR = "Once upon \N{BIRD} "
 
 
 @pytest.fixture
@@ -321,6 +325,41 @@ def test_words_of_an_answer_are_told_as_they_come(tmp_path: Path) -> None:
             "ther",
             "e",
         ]
+
+
+@proves(
+    "7.live.7",
+    "A client that comes in the middle of a reply gets its text so far first: nothing is missing and nothing doubled",
+)
+def test_every_feed_that_begins_in_the_middle_of_a_reply_begins_with_its_text_so_far(tmp_path: Path) -> None:
+    speaker = Speaker()
+
+    def texts(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
+        return [(one["text"], one.get("offset", 0)) for one in events if one.get("kind") == "assistant:text"]
+
+    with serving(tmp_path / "state", speaker) as server, watching(server) as early:
+        client = server.client()
+        say: Callable[[str | None], object] = partial(server.loop.call_soon_threadsafe, speaker.pieces.put_nowait)
+        client.call("agent", session="main", message="Tell me a story")
+        say("Once ")
+        say("upon \N{BIRD} ")
+        begun = texts(early.until(kind="assistant:text", text="upon \N{BIRD} "))
+        shown = client.call("events.watch", session="main")["soFar"]
+        assert (shown["kind"], shown["text"], shown["sessionKey"]) == ("assistant:text", SO_FAR, "agent:main:main")
+        assert client.call("events.watch", session="other")["soFar"] is None
+        with watching(server, "?session=main") as one, watching(server) as of_all, server.socket() as connection:
+            over = OverSocket(connection)
+            over.call("events.subscribe", session="main")
+            say("a time")
+            say(None)
+            assert begun + texts(early.until(kind="end")) == [("Once ", 0), ("upon \N{BIRD} ", 5), ("a time", 12)]
+            for feed in (one, of_all):
+                assert texts(feed.until(kind="end")) == [(SO_FAR, 0), ("a time", 12)]
+            told = [over.event()]
+            while told[-1].get("kind") != "end":
+                told.append(over.event())
+            assert texts(told) == [(SO_FAR, 0), ("a time", 12)]
+        assert client.call("events.watch", session="main")["soFar"] is None, "the reply is an entry now"
 
 
 def test_entries_of_any_session_that_fill_more_than_a_page_are_all_sent(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fledge.config.layers import Layers
 from fledge.core.run import Instant
 from fledge.core.value import NamedValue
 from fledge.orchestrator.commit import Commit
-from fledge.runtime.feed import Subscription
+from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Tx
 
 if TYPE_CHECKING:
@@ -107,6 +107,12 @@ class GatewayState:
             watch = self.fl.listen(1, session=session)
         self._shown[session] = watch, asyncio.get_running_loop().call_later(SHOWN_S, self._unwatch, session)
         return SHOWN_S / 2
+
+    def text_so_far(self, session: str) -> TurnEvent | None:
+        """The text so far of the open reply of this session, as one piece; None if there is none."""
+        heard = self.fl.listen()
+        heard.close()
+        return next((event for event in heard.waiting() if event.session == session), None)
 
     def _unwatch(self, session: str) -> None:
         watch, timer = self._shown.pop(session)
