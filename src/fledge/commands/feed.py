@@ -161,6 +161,7 @@ class Watch:
         last = await self._store.read(lambda tx: tx.events.last())
         if wanted is not None and not 0 <= wanted <= last:
             raise BadInput("cursor", f"must be the cursor of an event, 0 to {last}", wanted)
+        self.last = last
         self.cursor = self._looked_at = last if wanted is None else wanted
         if self._wanted.rows and wanted is not None:
             await self._store.read(self._all_driven)
@@ -189,6 +190,11 @@ class Watch:
             return events
         await self.wait(quiet_s)
         return await self.take()
+
+    @property
+    def is_far_behind(self) -> bool:
+        """True if more than a page of numbered events comes before the present ones."""
+        return self.last - self._looked_at > PAGE
 
     async def take(self) -> list[FeedEvent]:
         """The numbered events after the cursor, a page at most, and the live events since the last look; moves the

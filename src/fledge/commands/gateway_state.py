@@ -1,7 +1,8 @@
 """The state that the gateway's methods work with: the open folder, the limits, and whether it is about to close."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from fledge.api.fledge import Fledge
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 
+RESTS: Final = 4.0
+"""How much longer than their work feeds that are far behind rest."""
 SHOWN_S: Final = 20.0
 """How long a session counts as shown after a client said so."""
 
@@ -53,6 +56,7 @@ class GatewayState:
         self.closing = asyncio.Event()
         """Set when it takes no more requests; those that wait are then answered at once, with the present state."""
         self.watches: set[Watch] = set()
+        self._catching_up = asyncio.Lock()
         self._shown: dict[str, tuple[Subscription, asyncio.TimerHandle]] = {}
         """By session that a client shows: the subscription to its live events, and the timer that ends it."""
         self.old_names: set[tuple[str, str]] = set()
@@ -92,6 +96,19 @@ class GatewayState:
         """Close a feed; it no longer counts towards the limit."""
         self.watches.discard(watch)
         watch.close()
+
+    @asynccontextmanager
+    async def slice_for(self, watch: Watch) -> AsyncIterator[None]:
+        """Read and encode one page of a feed in this block. Feeds that are far behind take turns, and after each page
+        they rest: all of them together take a bounded share of the store, the event loop and the processor."""
+        if not watch.is_far_behind:
+            yield
+            return
+        async with self._catching_up:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            yield
+            await asyncio.sleep(RESTS * (loop.time() - began))
 
     def watch_session(self, session: str) -> float:
         """Get the live events of this session from other processes, for a while; answers after how many seconds to call

@@ -31,7 +31,7 @@ CUTS: Final = (2000, 200)
 
 EVENT_BYTES: Final = 256
 """The memory of an event without its texts, about."""
-MOST_SO_FAR: Final = 128 * 1024
+MOST_SO_FAR: Final = 64 * 1024
 """The most characters of an open reply that a listener gets when it comes."""
 MOST_HEARD: Final = 100
 """The most open replies of other processes whose text is kept."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from fledge.core.live import OpenReplies, TurnEvent, TurnEventKind, held_bytes
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 512 * 1024
 """The most memory of events that wait for a slow listener."""
 
 __all__ = ["Feed", "Subscription", "TurnEvent", "TurnEventKind"]
