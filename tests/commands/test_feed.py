@@ -16,7 +16,18 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 import fledge
-from fledge.commands.feed import LIVE, PAGE, FeedClosing, FeedEvent, Live, NewEntry, RunHappened, Subscribe, Watch
+from fledge.commands.feed import (
+    FAR_BEHIND,
+    LIVE,
+    PAGE,
+    FeedClosing,
+    FeedEvent,
+    Live,
+    NewEntry,
+    RunHappened,
+    Subscribe,
+    Watch,
+)
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.talk import Telling, watched
 from fledge.errors import HolderLeft
@@ -370,8 +381,8 @@ def test_every_feed_that_begins_in_the_middle_of_a_reply_begins_with_its_text_so
 )
 def test_feeds_that_are_far_behind_take_turns_and_others_do_not_wait_for_them(tmp_path: Path) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        while await fl.engine.store.read(lambda tx: tx.events.last()) <= 2 * PAGE:
-            await (await fl.spawn("Say hello"))
+        while await fl.engine.store.read(lambda tx: tx.events.last()) <= FAR_BEHIND:
+            await asyncio.gather(*[await fl.spawn("Say hello") for _ in range(5)])
         gateway = GatewayState(fl)
         far, other, near = [await watched(gateway, Subscribe(cursor=cursor)) for cursor in (0, 0, None)]
         order: list[str] = []

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from fledge.cli.printing import note
 from fledge.client.connection import Gateway
 from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
 from fledge.commands.wire import WireObject
@@ -40,6 +41,11 @@ class Where(NamedTuple):
 
     def client(self, local: Local, settings: tuple[str, ...] = ()) -> Client:
         """A client for this target; `local` does the work in the folder that no other process does."""
+        client = self._client(local, settings)
+        client.on_silence = note
+        return client
+
+    def _client(self, local: Local, settings: tuple[str, ...]) -> Client:
         if self.gateway is not None:
             return Elsewhere(self.gateway, RESTART_S)
         if self.store:

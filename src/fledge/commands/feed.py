@@ -32,6 +32,7 @@ from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Happened, Tx
 
 PAGE: Final = 200
+FAR_BEHIND: Final = 3 * PAGE
 LIVE: Final = 1000
 """The most live events that wait for a slow watcher."""
 EVERY_S: Final = 1.0
@@ -193,8 +194,8 @@ class Watch:
 
     @property
     def is_far_behind(self) -> bool:
-        """True if more than a page of numbered events comes before the present ones."""
-        return self.last - self._looked_at > PAGE
+        """True if many numbered events come before the present ones."""
+        return self.last - self._looked_at > FAR_BEHIND
 
     async def take(self) -> list[FeedEvent]:
         """The numbered events after the cursor, a page at most, and the live events since the last look; moves the

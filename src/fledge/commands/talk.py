@@ -202,7 +202,7 @@ class Telling(Generic[T]):
 
     @property
     def is_far_behind(self) -> bool:
-        """True if the events before the present ones take more than a page."""
+        """True if many events come before the present ones."""
         return self._watch.is_far_behind
 
     async def end(self) -> None:
