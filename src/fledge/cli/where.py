@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fledge.cli.printing import note
-from fledge.client.connection import Gateway
+from fledge.client.connection import Gateway, checked_address
 from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
 from fledge.commands.wire import WireObject
 from fledge.core.keys import main_key, project_key
@@ -122,6 +122,7 @@ def where(
         if token_file is not None:
             raise BadInput("--token-file", "needs --gateway URL", token_file)
         return folder_or_store(state, store, env)
+    checked_address(address)
     if state is not None:
         raise BadInput("--gateway", "cannot stand beside --state: name a folder or a gateway", address)
     if store is not None:

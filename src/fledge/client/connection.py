@@ -20,7 +20,7 @@ from fledge.cancellation import end_tasks
 from fledge.commands.line_pipe import LinePipe
 from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
 from fledge.store.lock import holder_of, silence_of
-from fledge.store.ways import CONTROL_SOCKET, reached, read_token
+from fledge.store.ways import CONTROL_SOCKET, check_folder, reached, read_token
 
 if TYPE_CHECKING:
     import aiohttp
@@ -329,24 +329,37 @@ class ControlSocket:
             await own.close()
 
 
+def checked_address(address: str) -> str:
+    """The address of a gateway. Raises BadInput, without repeating a password, for one that cannot be right."""
+    from urllib.parse import urlsplit  # needed only for gateways
+
+    try:
+        parts = urlsplit(address)
+        has_secret = "@" in parts.netloc
+        is_right = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and not (parts.query or parts.fragment)
+            and address.isprintable()
+        )
+    except ValueError:
+        is_right = has_secret = False
+    if has_secret:  # the error does not repeat it
+        raise BadInput("gateway", "must be an address without a name and password: the gateway asks for its token")
+    if not is_right:
+        raise BadInput("gateway", "must be like http://127.0.0.1:18789 or https://example.org", address)
+    return address.rstrip("/")
+
+
 class Gateway:
     """A gateway, by its address and token."""
 
     def __init__(self, address: str, token: str) -> None:
-        from urllib.parse import urlsplit  # needed only for gateways
-
-        try:
-            parts = urlsplit(address)
-            is_right = (
-                parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
-            )
-        except ValueError:
-            is_right = False
-        if not is_right:
-            raise BadInput("gateway", "must be like http://127.0.0.1:18789 or https://example.org", address)
+        address = checked_address(address)
         if not token or not token.isascii() or not token.isprintable():
             raise BadInput("token", "must be the gateway's token: the file gateway.token of its state folder has it")
-        self.address = address.rstrip("/")
+        self.address = address
         self.on_silence: Callable[[str], None] = log.warning
         self._headers = {"authorization": f"Bearer {token}"}
 
@@ -455,6 +468,7 @@ async def find(state: Path, on_silence: Callable[[str], None] = log.warning) -> 
 
     The lock file may still name a process that is dead, so only a connection that is accepted counts.
     """
+    check_folder(state)
     holder = holder_of(state / "lock")
     if holder is None or not holder.address:
         return None

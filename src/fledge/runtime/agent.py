@@ -42,8 +42,10 @@ from fledge.core.transcript import (
     files_of,
     follows_cut,
     is_in_doubt,
+    kept_arguments,
     last_step,
     open_calls,
+    why_left_out,
 )
 from fledge.errors import Interrupted, NeedsProgram, Refused, StaleWrite, StoreError, StoreLost
 from fledge.models.base import (
@@ -548,6 +550,9 @@ class _Turn:
 
     def _entry(self, call: Call) -> CallEntry:
         """A call as it is stored. A call that is not repeatable is stored as started before it runs."""
+        kept = kept_arguments(tool_name(call.name), call.arguments)
+        if kept != call.arguments:
+            return CallEntry(call.id, call.name, kept)
         if self._asks_because(call.name, call.arguments) is not None:
             return CallEntry(call.id, call.name, call.arguments, "asked")
         tool = self.profile.tools.get(call.name)
@@ -782,6 +787,8 @@ class _Turn:
         if answer is not None and state in ("denied", "expired"):
             return ToolResult(not_run(call.call.name, state == "expired", answer.words), is_error=True)
         profile = self.profile
+        if told := why_left_out(call.call.arguments):
+            return ToolResult(told, is_error=True)
         tool = profile.tools.get(call.call.name)
         if tool is None:
             return profile.tools.unknown(call.call.name)
