@@ -59,7 +59,7 @@ def _made(state: Path) -> None:
     run_sync(work, state, model=ScriptedModel(lambda request: "hello " * 500), config={}, workspace=state.parent)
 
 
-@proves("8.files.30", "A state folder that others may write is refused, with the command that mends it")
+@proves("8.files.14", "A state folder that others may write is refused, with the command that mends it")
 @pytest.mark.parametrize(
     ("mode", "fits"), [(0o777, False), (0o770, False), (0o702, False), (0o755, True), (0o700, True)]
 )

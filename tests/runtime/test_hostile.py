@@ -193,7 +193,7 @@ def test_each_of_a_crowd_of_long_answers_arrives_whole_or_as_its_line_once(offic
     assert all(text.count(f"w{number}-END") == 0 for number in lines)
 
 
-@proves("7.input.21", "Arguments of a call above 1 MiB, of a spawn above 8 MiB, are not stored; the model is told")
+@proves("7.input.36", "Arguments of a call above 1 MiB, of a spawn above 8 MiB, are not stored; the model is told")
 @pytest.mark.parametrize(
     ("name", "size", "runs"),
     [
