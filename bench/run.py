@@ -18,6 +18,7 @@ import fledge
 from bench import (
     children,
     crowd,
+    feeds,
     growth,
     imports,
     lives,
@@ -78,6 +79,10 @@ FIRST_SHOWN = Bar("at most", 1000, "ms")
 OPENED = Bar("at most", 500, "ms")
 FEW_NODES = Bar("at most", 3000, "elements")
 FILTERED = Bar("at most", 100, "ms")
+BESIDE_FEEDS = Bar("at most", 5)
+TURN_BESIDE_FEEDS = Bar("at most", 2)
+FEEDS_HOLD = Bar("at most", feeds.SILENT + 100, "MB")
+"""A MiB for each silent reader, and the page caches of the store's connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,8 @@ class Sizes:
     """How long a terminal is watched while an answer streams into it, and then stalled."""
     listed: int
     """Runs in the table of the web page."""
+    events: int
+    """Of runs, which a feed reads from the first one on."""
     entries: int
     """In the conversation that it shows."""
 
@@ -157,6 +164,7 @@ FULL = Sizes(
     peers=100,
     terminal_s=10.0,
     listed=10_000,
+    events=1_000_000,
     entries=5000,
 )
 QUICK = Sizes(
@@ -187,6 +195,7 @@ QUICK = Sizes(
     peers=100,
     terminal_s=4.0,
     listed=2000,
+    events=200_000,
     entries=1000,
 )
 
@@ -543,6 +552,17 @@ def on_the_page(sizes: Sizes) -> Iterator[Line]:
     yield Line("  elements", f"{cost.chat_nodes:,}", "", cost.chat_nodes, FEW_NODES, "elements")
 
 
+def fed(sizes: Sizes) -> Iterator[Line]:
+    """`/health` and a turn beside readers of feeds."""
+    cost = feeds.measured(sizes.events, sizes.rounds)
+    what = f"/health beside {feeds.SILENT} silent feeds and one of {sizes.events:,} events / alone"
+    shown = f"{cost.health_ms:.1f} ms", f"{cost.health_alone_ms:.1f} ms"
+    yield Line(what, *shown, cost.health_ms / cost.health_alone_ms, BESIDE_FEEDS)
+    shown = f"{cost.turn_ms:.1f} ms", f"{cost.turn_alone_ms:.1f} ms"
+    yield Line("  a turn", *shown, cost.turn_ms / cost.turn_alone_ms, TURN_BESIDE_FEEDS)
+    yield Line("  memory of the gateway", f"{cost.grown_mb:.0f} MB more", "", cost.grown_mb, FEEDS_HOLD, "MB")
+
+
 def with_history(sizes: Sizes) -> Iterator[Line]:
     """Looking and talking in a folder with many finished runs, beside one with few."""
     many, few = growth.measured(sizes.existing, sizes.rounds)
@@ -578,6 +598,7 @@ PARTS = {
     "growth": with_history,
     "terminal": in_a_terminal,
     "page": on_the_page,
+    "feeds": fed,
     "peers": compared_with_peers,
 }
 

@@ -40,6 +40,7 @@ TINY = run.Sizes(
     peers=0,
     terminal_s=0.5,
     listed=20,
+    events=600,
     entries=20,
 )
 
@@ -93,6 +94,9 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "  CPU of a filter",
         "web page, 20 entries: CPU until the newest are shown",
         "  elements",
+        "/health beside 30 silent feeds and one of 600 events / alone",
+        "  a turn",
+        "  memory of the gateway",
     ]
     assert failed == sum(line["verdict"] == "FAIL" for line in lines)
     assert all(line["what"] in printed for line in lines)

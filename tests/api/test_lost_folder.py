@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import fledge
+from fledge.client.sharing import Shared
 from fledge.errors import StoreLost
 from fledge.models.base import Request
 from fledge.models.scripted import ScriptedModel
@@ -49,5 +50,27 @@ def test_a_program_whose_lock_was_removed_stops_with_the_reason_at_its_next_comm
         (other,) = others
         assert await other.read(look) == [("running", 1)]
         await other.close()
+
+    asyncio.run(main())
+
+
+@proves("0.crash.15")
+def test_a_program_that_learns_while_it_leaves_that_its_lock_was_removed_ends_with_the_reason(tmp_path: Path) -> None:
+    async def program() -> None:
+        async with fledge.open(tmp_path, model=ScriptedModel(lambda request: "x"), config={}, workspace=tmp_path) as fl:
+            assert isinstance(fl, Shared)
+
+            async def leave() -> None:
+                with pytest.raises(StoreLost):
+                    await fl.spawn("more")
+                await asyncio.Event().wait()
+
+            fl._around.push_async_callback(leave)
+            (tmp_path / "lock").unlink()
+
+    async def main() -> None:
+        with pytest.raises(StoreLost, match="lock was removed or replaced"):
+            await asyncio.wait_for(program(), 30)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())

@@ -12,10 +12,11 @@ import fledge
 from fledge.api.streams import RunEvent, RunLook, SessionWords, own, run_events
 from fledge.api.values import Message, TimelineEvent
 from fledge.models.base import Model, ModelEvent, Request, Text, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, CutReply, ScriptedReply, use
+from fledge.models.scripted import Answer, CutReply, ScriptedReply, last_text, use
 from fledge.runtime.feed import Feed, TurnEvent
 from fledge.testing import ScriptedModel, run_virtual
 from tests.api.scene import Place, obedient
+from tests.scale.test_live import Speaker
 from tests.statements import proves
 
 T = TypeVar("T")
@@ -308,6 +309,66 @@ def test_whoever_watches_a_run_is_told_when_the_folder_is_closed(tmp_path: Path)
     run_virtual(acting())
 
 
+async def first_text(events: AsyncGenerator[Any, None], told: list[str]) -> None:
+    """Take events up to the first text, and add it."""
+    async for event in events:
+        if event.kind == "assistant:text":
+            told.append(event.text)
+            return
+
+
+@DOORS
+@proves("7.live.7")
+def test_a_reader_who_comes_in_the_middle_of_a_reply_gets_its_text_so_far(door: str, tmp_path: Path) -> None:
+    speaker = Speaker()
+
+    async def body(fl: fledge.Fledge) -> list[list[str]]:
+        early = fl.listen()
+        run = await fl.spawn("Tell me a story")
+        for piece in ("Once ", "upon "):
+            speaker.pieces.put_nowait(piece)
+        while (await anext(early)).text != "upon ":
+            pass
+        readers = [run.events(), run.events(), fl.session(run.session_key).follow(), run.events()]
+        told: list[list[str]] = [[] for _ in readers]
+        for reader, texts in zip(readers, told, strict=True):
+            await first_text(reader, texts)
+        late = fl.listen()
+        told.append([event.text for event in late.waiting() if event.kind == "assistant:text"])
+        speaker.pieces.put_nowait("a time")
+        for reader, texts in zip(readers, told, strict=False):
+            await first_text(reader, texts)
+        speaker.pieces.put_nowait(None)
+        assert (await run.result()).text == "Once upon a time"
+        rest = [
+            [event.kind async for event in reader if event.kind == "message"] for reader in (*readers[:2], readers[3])
+        ]
+        assert rest == [[], [], []]
+        await readers[2].aclose()
+        return told
+
+    assert as_either(door, tmp_path, body, speaker) == [["Once upon ", "a time"]] * 4 + [["Once upon "]]
+
+
+@DOORS
+def test_a_conversation_is_followed_from_any_entry_over_all_its_turns(door: str, tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> list[str]:
+        chat = fl.session("main")
+        first = await chat.send("one")
+        events = chat.follow(after=0)
+        told = [shown([event]) for event in [await anext(events)]]
+        for text in ("two", "three"):
+            assert (await chat.send(text)).ok
+        while len(told) < 3:
+            told += [words for event in [await anext(events)] if (words := shown([event]))]
+        await events.aclose()
+        assert first.ok
+        return [word for words in told for word in words]
+
+    model = ScriptedModel(lambda request: f"heard {last_text(request)}")
+    assert as_either(door, tmp_path, body, model) == ["message heard one", "> heard two", "> heard three"]
+
+
 # ---- words held against replies --------------------------------------------------------------------------------------
 
 
@@ -315,44 +376,74 @@ def said(seq: int, text: str) -> Message:
     return Message(seq=seq, at=0.0, role="assistant", text=text)
 
 
-def heard(words: SessionWords, *events: tuple[Any, str, int]) -> list[str]:
-    found = [one for kind, text, entry in events for one in words.heard(TurnEvent(kind, "s", text, entry=entry))]
+def heard(words: SessionWords, *events: TurnEvent) -> list[str]:
+    found = [one for event in events for one in words.heard(event)]
     return [event.text for event in found if event.kind == "assistant:text"]
+
+
+def begins(entry: int) -> TurnEvent:
+    """A step begins."""
+    return TurnEvent("model:start", "s", entry=entry)
+
+
+def piece(text: str, entry: int, offset: int = 0) -> TurnEvent:
+    """A piece of the reply that follows this entry."""
+    return TurnEvent("assistant:text", "s", text, entry=entry, offset=offset)
+
+
+LOST = TurnEvent("lost", "", count=1)
 
 
 def test_what_was_heard_whole_is_not_told_again() -> None:
     words = SessionWords("s", 4)
-    assert heard(words, ("model:start", "", 5), ("assistant:text", "ab", 0), ("assistant:text", "c", 0)) == ["ab", "c"]
+    assert heard(words, begins(5), piece("ab", 5), piece("c", 5, 2)) == ["ab", "c"]
     assert words.committed([said(3, "old"), said(6, "abc")]) == []
     assert words.told == 6
 
 
 def test_a_reply_that_was_missed_is_told_whole_and_its_late_pieces_are_not() -> None:
     words = SessionWords("s")
-    assert heard(words, ("model:start", "", 1), ("assistant:text", "a", 0)) == ["a"]
+    assert heard(words, begins(1), piece("a", 1)) == ["a"]
     assert [(event.text, event.entry) for event in words.committed([said(2, "abc")])] == [("abc", 2)]
-    assert heard(words, ("assistant:text", "bc", 0), ("model:start", "", 3), ("assistant:text", "d", 0)) == ["d"]
+    assert heard(words, piece("bc", 1, 1), begins(3), piece("d", 3)) == ["d"]
 
 
 def test_nothing_streams_of_a_reply_whose_beginning_was_lost() -> None:
     words = SessionWords("s")
-    assert heard(words, ("assistant:text", "x", 0)) == []
-    assert heard(words, ("model:start", "", 1), ("lost", "", 0), ("assistant:text", "b", 0)) == []
+    assert heard(words, piece("x", 1, 3)) == []
+    assert heard(words, begins(1), LOST, piece("b", 1, 1)) == []
     assert [event.text for event in words.committed([said(2, "ab")])] == ["ab"]
 
 
 def test_a_step_that_began_before_its_reply_was_told_streams_nothing() -> None:
     words = SessionWords("s")
     assert [event.text for event in words.committed([said(2, "ab")])] == ["ab"]
-    assert heard(words, ("model:start", "", 1), ("assistant:text", "ab", 0)) == []
+    assert heard(words, begins(1), piece("ab", 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([piece("ab", 1)], ["ab"]),
+        ([piece("ab", 1), piece("c", 1, 2)], ["ab", "c"]),
+        ([piece("ab", 1), piece("ab", 1)], ["ab"]),
+        ([piece("ab", 1), piece("abcd", 1)], ["ab", "cd"]),
+        ([piece("ab", 1), piece("bcd", 1, 1)], ["ab", "cd"]),
+        ([piece("ab", 1), LOST, piece("abcd", 1), piece("e", 1, 4)], ["ab", "cd", "e"]),
+        ([piece("ab", 1), LOST, piece("e", 1, 4), piece("abcde", 1)], ["ab", "cde"]),
+        ([piece("ab", 1), LOST, piece("c", 1, 2)], ["ab", "c"]),
+        ([piece("ab", 1), begins(1), piece("xy", 1)], ["ab", "xy"]),
+        ([piece("ab", 1), TurnEvent("retry", "s"), piece("xy", 1)], ["ab", "xy"]),
+    ],
+)
+def test_the_text_so_far_and_the_pieces_after_it_are_told_once(events: list[TurnEvent], told: list[str]) -> None:
+    assert heard(SessionWords("s"), *events) == told
 
 
 def test_a_reply_in_two_parts_is_heard_as_one_and_other_sessions_are_not() -> None:
     words = SessionWords("s")
     assert words.heard(TurnEvent("assistant:text", "other", "x")) == []
-    heard(
-        words, ("model:start", "", 1), ("assistant:text", "ab", 0), ("model:start", "", 3), ("assistant:text", "c", 0)
-    )
+    heard(words, begins(1), piece("ab", 1), begins(3), piece("c", 3))
     assert words.committed([said(4, "abc"), said(5, "")]) == []
 
 

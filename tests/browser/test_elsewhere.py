@@ -54,6 +54,7 @@ class Speaking:
 
 
 @proves("7.live.6")
+@proves("7.live.7")
 def test_the_page_shows_the_words_of_a_worker_as_they_come(server: Server, tmp_path: Path) -> None:
     requires("chromium")
     url = server.url(server.new_schema())
@@ -65,13 +66,15 @@ def test_the_page_shows_the_words_of_a_worker_as_they_come(server: Server, tmp_p
             with browsing() as browser, sitting(browser, gateway) as person:
                 person.sign_in()
                 person.say("Tell me a story")
-                worker.say("Once upon ")
-                person.see("#chat-live", "Once upon")
+                worker.say("Once \N{BIRD} upon ")
+                person.see("#chat-live", "Once \N{BIRD} upon")
+                person.page.reload()
+                person.see("#chat-live", "Once \N{BIRD} upon")
                 worker.say("a time")
-                person.see("#chat-live", "Once upon a time")
+                person.see("#chat-live", "Once \N{BIRD} upon a time")
                 assert person.page.locator("#chat-log .msg[data-role=assistant]").count() == 0
                 worker.say(None)
-                person.said("Once upon a time")
+                person.said("Once \N{BIRD} upon a time")
                 expect(person.page.locator("#chat-live")).to_be_hidden()
         finally:
             gateway.kill()

@@ -14,7 +14,7 @@ from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, Spoken
 from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
-from tests.browser.browsing import Gateway, browsing, sitting
+from tests.browser.browsing import Gateway, Person, browsing, sitting
 from tests.browser.page_server import STORY, speaking
 from tests.browser.test_pressing import FRAMES, HEARD, told_row
 from tests.cli.model_server import Model, serving
@@ -122,6 +122,35 @@ def test_a_gateway_killed_in_mid_stream_doubles_and_drops_nothing(browser: Brows
         assert page.locator("#chat-log .msg[data-role=user]").count() == 2
         seqs = page.locator("#chat-log [data-seq]").evaluate_all("all => all.map(one => Number(one.dataset.seq))")
         assert seqs == sorted(set(seqs)) == [entry["seq"] for entry in gateway.call("sessions.history", session="main")]
+
+
+@proves("7.live.7")
+def test_a_page_that_comes_in_the_middle_of_a_reply_shows_it_from_its_beginning(
+    browser: Browser, gateway: Gateway
+) -> None:
+    def whole(person: Person) -> None:
+        live = person.see("#chat-live", "Once upon a time there was a page. Once")
+        so_far = gateway.call("events.watch", session="main")["soFar"]["text"].replace("**", "")
+        expect(live).to_have_text(re.compile(f"^{re.escape(so_far[:100])}"))
+        expect(live.locator("strong").first).to_have_text("there was")
+        assert live.inner_text().strip() in PLAIN_STORY
+
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.say("hello")
+        person.said("How can I help?")
+        gateway.call("sessions.open", session="other")
+        person.say("story")
+        whole(person)
+        person.page.reload()
+        whole(person)
+        person.page.goto(f"{gateway.address}/#/chat/agent:main:other")
+        expect(person.page.locator("#chat-live")).to_be_hidden()
+        person.page.goto(f"{gateway.address}/#/chat/{main_key()}")
+        whole(person)
+        with sitting(browser, gateway) as other:
+            other.sign_in()
+            whole(other)
 
 
 def test_every_completion_is_one_card_however_often_the_gateway_dies(browser: Browser, gateway: Gateway) -> None:

@@ -177,3 +177,19 @@ def test_a_gateway_that_is_killed_while_commands_wait_is_told_in_plain_words(tmp
     for (_, words), (out, err) in zip(WAITING, told, strict=True):
         assert words in out + err
         assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://user:hunter22@127.0.0.1:9", "https://hunter22@host", "http://:hunter22@[::1]:9/", "http://host:99999",
+     "http://host:x", "http://ho\tst:9"],
+)  # fmt: skip
+@pytest.mark.parametrize("token", ["", TOKEN])
+def test_an_address_with_a_password_or_no_right_port_is_refused_without_repeating_a_password(
+    here: Path, address: str, token: str
+) -> None:
+    env = {"FLEDGE_GATEWAY_TOKEN": token} if token else {}
+    for done in (ask(here, "ps", "--gateway", address, **env), ask(here, "ps", FLEDGE_GATEWAY=address, **env)):
+        assert done.returncode != 0
+        assert "gateway: must be" in done.stderr
+        assert "hunter22" not in done.stderr + done.stdout

@@ -12,6 +12,7 @@ import pytest
 import fledge
 from fledge.client.connection import (
     LARGE_BYTES,
+    PROBE_S,
     ClientPipe,
     Connection,
     ControlSocket,
@@ -25,6 +26,7 @@ from fledge.commands.feed import PAGE
 from fledge.commands.gateway_state import Patience
 from fledge.errors import BadInput, HolderLeft, Refused
 from fledge.store.ways import CONTROL_SOCKET
+from fledge.testing import run_virtual
 from tests.gateway.serving import PATIENCE_S, Server, serving
 from tests.statements import proves
 
@@ -252,6 +254,61 @@ def test_a_connection_that_is_made_while_its_client_closes_is_closed(server: Ser
 
 
 # ---- a feed with many events behind its cursor -----------------------------------------------------------------------
+
+
+class Blocked:
+    """A place, and a connection to it, whose process answers nothing while it is blocked."""
+
+    left = "gone"
+    silence = "process 7 is stopped"
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.on_silence: Callable[[str], None] = self.told.append
+        self.is_blocked = True
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def alone(self, number: int, request: bytes, wait_s: float) -> dict[str, Any]:
+        raise AssertionError
+
+    async def reach(self) -> "Blocked":
+        return self
+
+    async def send(self, message: bytes) -> None:
+        """Answer probes and short requests at once, unless blocked."""
+        asked = msgspec.json.decode(message)
+        if not self.is_blocked and asked["method"] != "long":
+            self._answers.put_nowait(msgspec.json.encode({"jsonrpc": "2.0", "id": asked["id"], "result": 1}))
+
+    async def receive(self) -> bytes:
+        return await self._answers.get()
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@proves("4.tools.59")
+def test_a_process_that_answers_nothing_is_told_once_and_one_that_works_long_is_not() -> None:
+    async def body() -> None:
+        place = Blocked()
+        place.is_blocked = False
+        async with connected(place) as connection:
+            waiting = asyncio.ensure_future(connection.call("long", {"timeoutSeconds": 1000}))
+            await asyncio.sleep(100)
+            assert place.told == [], "it answers probes"
+            place.is_blocked = True
+            await asyncio.sleep(4 * PROBE_S)
+            assert place.told == [place.silence]
+            await asyncio.sleep(20)
+            assert place.told == [place.silence], "it is told once"
+            place.is_blocked = False
+            await asyncio.sleep(4 * PROBE_S)
+            place.is_blocked = True
+            await asyncio.sleep(4 * PROBE_S)
+            assert place.told == [place.silence] * 2, "it was at work in between"
+            waiting.cancel()
+
+    run_virtual(body())
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,7 @@ SHARED: dict[type, dict[str, set[str]]] = {
     },
     GuestHandle: {"events": {"_feed", "_moves", "_look"}, "kill": {"_kill"}},
     GuestConversation: {
+        "follow": {"_last_entry", "_feed", "_moves"},
         "send": {"_deadline", "_say", "_answer"},
         "post": {"_say"},
         "stream": {"_last_entry", "_feed", "_say", "_answer", "_entries"},

@@ -1,6 +1,7 @@
 """Feeds: several clients see the same, in order; who comes back with a cursor misses nothing and hears nothing twice;
 who is slow loses only what passes; closing says where to go on."""
 
+import asyncio
 import http.client
 import os
 import socket
@@ -15,7 +16,18 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 import fledge
-from fledge.commands.feed import LIVE, PAGE, FeedClosing, FeedEvent, Live, NewEntry, RunHappened, Subscribe
+from fledge.commands.feed import (
+    FAR_BEHIND,
+    LIVE,
+    PAGE,
+    FeedClosing,
+    FeedEvent,
+    Live,
+    NewEntry,
+    RunHappened,
+    Subscribe,
+    Watch,
+)
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.talk import Telling, watched
 from fledge.errors import HolderLeft
@@ -24,7 +36,10 @@ from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.gateway.serving import OverSocket, Server, opened_watch, serving
+from tests.scale.test_live import Speaker
 from tests.statements import proves
+
+SO_FAR = "Once upon \N{BIRD} "
 
 
 @pytest.fixture
@@ -323,6 +338,75 @@ def test_words_of_an_answer_are_told_as_they_come(tmp_path: Path) -> None:
         ]
 
 
+@proves(
+    "7.live.7",
+    "A client that comes in the middle of a reply gets its text so far first: nothing is missing and nothing doubled",
+)
+def test_every_feed_that_begins_in_the_middle_of_a_reply_begins_with_its_text_so_far(tmp_path: Path) -> None:
+    speaker = Speaker()
+
+    def texts(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
+        return [(one["text"], one.get("offset", 0)) for one in events if one.get("kind") == "assistant:text"]
+
+    with serving(tmp_path / "state", speaker) as server, watching(server) as early:
+        client = server.client()
+
+        def say(text: str | None) -> None:
+            server.loop.call_soon_threadsafe(lambda: speaker.pieces.put_nowait(text))
+
+        client.call("agent", session="main", message="Tell me a story")
+        say("Once ")
+        say("upon \N{BIRD} ")
+        begun = texts(early.until(kind="assistant:text", text="upon \N{BIRD} "))
+        shown = client.call("events.watch", session="main")["soFar"]
+        assert (shown["kind"], shown["text"], shown["sessionKey"]) == ("assistant:text", SO_FAR, "agent:main:main")
+        assert client.call("events.watch", session="other")["soFar"] is None
+        with watching(server, "?session=main") as one, watching(server) as of_all, server.socket() as connection:
+            over = OverSocket(connection)
+            over.call("events.subscribe", session="main")
+            say("a time")
+            say(None)
+            assert begun + texts(early.until(kind="end")) == [("Once ", 0), ("upon \N{BIRD} ", 5), ("a time", 12)]
+            for feed in (one, of_all):
+                assert texts(feed.until(kind="end")) == [(SO_FAR, 0), ("a time", 12)]
+            told = [over.event()]
+            while told[-1].get("kind") != "end":
+                told.append(over.event())
+            assert texts(told) == [(SO_FAR, 0), ("a time", 12)]
+        assert client.call("events.watch", session="main")["soFar"] is None, "the reply is an entry now"
+
+
+@proves(
+    "7.live.9", "Feeds that are far behind take turns and rest after each page; present events do not wait for them"
+)
+def test_feeds_that_are_far_behind_take_turns_and_others_do_not_wait_for_them(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        while await fl.engine.store.read(lambda tx: tx.events.last()) <= FAR_BEHIND:
+            await asyncio.gather(*[await fl.spawn("Say hello") for _ in range(5)])
+        gateway = GatewayState(fl)
+        far, other, near = [await watched(gateway, Subscribe(cursor=cursor)) for cursor in (0, 0, None)]
+        order: list[str] = []
+
+        async def read(watch: Watch, name: str) -> None:
+            async with gateway.slice_for(watch):
+                order.append(f"{name} begins")
+                await watch.take()
+                order.append(f"{name} ends")
+
+        await asyncio.gather(read(far, "far"), read(other, "other"))
+        assert order == ["far begins", "far ends", "other begins", "other ends"]
+        async with gateway.slice_for(far):
+            await asyncio.wait_for(read(near, "near"), 5)
+        while far.is_far_behind:
+            await far.take()
+        async with gateway.slice_for(other):
+            await asyncio.wait_for(read(far, "far"), 5)
+        for watch in (far, other, near):
+            gateway.unsubscribe(watch)
+
+    Place(tmp_path).act(body)
+
+
 def test_entries_of_any_session_that_fill_more_than_a_page_are_all_sent(tmp_path: Path) -> None:
     async def body(fl: fledge.Fledge) -> None:
         async with opened_watch(fl, Subscribe(entries=True)) as watch:
@@ -347,7 +431,7 @@ def test_a_feed_that_is_far_behind_ends_after_a_page_with_the_cursor_to_continue
         async def send(event: FeedEvent) -> None:
             sent.append(event)
 
-        feed = Telling(gateway, await watched(gateway, Subscribe(cursor=0)), send)
+        feed = Telling(gateway, await watched(gateway, Subscribe(cursor=0)), send, lambda event: event)
         gateway.close()
         feed.announced.set()
         await feed.task

@@ -1,19 +1,36 @@
 """Events of turns on their way to clients of other processes: what is watched, what fits into a message, what is
 late, lost or came already."""
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
 from fledge.core.cluster import MOST_BYTES
-from fledge.core.live import CUTS, WATCH_S, Received, TurnEvent, WatchedSessions, is_late, joined, packed
+from fledge.core.live import (
+    CUTS,
+    MOST_HEARD,
+    MOST_SO_FAR,
+    WATCH_S,
+    OpenReplies,
+    OpenReply,
+    Received,
+    TurnEvent,
+    TurnEventKind,
+    WatchedSessions,
+    held_bytes,
+    is_late,
+    joined,
+    packed,
+    spliced,
+)
 from tests.statements import proves
 
 MAIN = "agent:main:main"
 
 
-def words(text: str, session: str = MAIN, entry: int = 3, turn: int = 1) -> TurnEvent:
-    return TurnEvent("assistant:text", session, text, turn, entry=entry)
+def words(text: str, session: str = MAIN, entry: int = 3, turn: int = 1, offset: int = 0) -> TurnEvent:
+    return TurnEvent("assistant:text", session, text, turn, entry=entry, offset=offset)
 
 
 def arrived(events: list[TurnEvent]) -> list[TurnEvent]:
@@ -72,9 +89,12 @@ def test_an_event_of_another_process_is_late_once_a_newer_entry_is_there(
 
 
 def test_words_that_follow_each_other_in_a_step_are_one_event() -> None:
-    step, other = [words("a"), words("b")], [words("x", "other"), words("y", "other")]
+    step, other = [words("a"), words("b", offset=1)], [words("x", "other"), words("y", "other", offset=1)]
     assert joined([step[0], other[0], step[1], other[1]]) == [words("ab"), words("xy", "other")]
-    apart = [words("a"), words("b", entry=5), words("c", turn=2), TurnEvent("usage", MAIN), words("d", turn=2)]
+    apart = [
+        *(words("a"), words("b", entry=5), words("c", turn=2), words("anew", turn=2), words("later", turn=2, offset=9)),
+        *(TurnEvent("usage", MAIN), words("d", turn=2, offset=14)),
+    ]
     assert joined(apart) == apart
 
 
@@ -103,6 +123,7 @@ def test_words_of_any_size_arrive_whole(text: str) -> None:
     assert len(told) > 1
     assert "".join(event.text for event in told) == text
     assert {(event.kind, event.entry, event.turn) for event in told} == {("assistant:text", 3, 1)}
+    assert [event.offset for event in told] == [0, *accumulate(len(event.text) for event in told[:-1])]
 
 
 @pytest.mark.parametrize("size", range(MOST_BYTES - 120, MOST_BYTES + 8))
@@ -142,3 +163,103 @@ def test_messages_count_once_and_a_gap_is_told() -> None:
 @pytest.mark.parametrize("message", ["", "{}", "[1]", '["one",1,[{"kind":"new"}]]', '["one",1,["x"]]'])
 def test_a_message_that_cannot_be_read_is_left_out(message: str) -> None:
     assert list(Received().take(message)) == []
+
+
+# ---- replies that are not committed ----------------------------------------------------------------------------------
+
+
+def so_far(replies: OpenReplies, session: str = "") -> list[tuple[str, str, int]]:
+    return [(event.session, event.text, event.offset) for event in replies.so_far(session)]
+
+
+@pytest.mark.parametrize(
+    ("before", "piece", "offset", "after"),
+    [
+        ("", "ab", 0, "ab"),
+        ("ab", "c", 2, "abc"),
+        ("ab", "ab", 0, "ab"),
+        ("abc", "b", 1, "abc"),
+        ("abc", "bcd", 1, "abcd"),
+        ("abc", "x", 0, "x"),
+        ("abc", "xy", 1, "axy"),
+    ],
+)
+def test_a_piece_replaces_what_differs_and_one_that_came_before_changes_nothing(
+    before: str, piece: str, offset: int, after: str
+) -> None:
+    assert spliced(before, piece, offset) == after
+
+
+def test_the_text_so_far_of_a_reply_is_one_event_until_the_reply_ends() -> None:
+    replies, reply = OpenReplies(), OpenReply(MAIN, 2, 7)
+    replies.begin(reply)
+    assert so_far(replies) == []
+    reply.add("a")
+    reply.add("b")
+    assert replies.so_far() == [TurnEvent("assistant:text", MAIN, "ab", 2, entry=7)]
+    reply.add("c")
+    assert so_far(replies, MAIN) == [(MAIN, "abc", 0)]
+    assert so_far(replies, "other") == []
+    replies.end(None)
+    replies.begin(newer := OpenReply(MAIN, 3, 9))
+    newer.add("x")
+    replies.end(reply)
+    assert so_far(replies) == [(MAIN, "x", 0)], "the end of an older reply is not that of the newer one"
+    replies.end(newer)
+    assert so_far(replies) == []
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        ([("a", 0), ("b", 1)], ("ab", 0)),
+        ([("c", 2)], ("c", 2)),
+        ([("c", 2), ("abc", 0)], ("abc", 0)),
+        ([("c", 2), ("d", 3), ("cd", 2)], ("cd", 2)),
+        ([("ab", 0), ("e", 4)], ("e", 4)),
+        ([("ab", 0), ("x", 0)], ("x", 0)),
+        ([("ab", 0), ("bc", 1)], ("abc", 0)),
+    ],
+)
+def test_the_replies_of_other_processes_are_known_as_far_as_they_were_heard(
+    pieces: list[tuple[str, int]], told: tuple[str, int]
+) -> None:
+    replies = OpenReplies()
+    for text, offset in pieces:
+        replies.hear(words(text, offset=offset))
+    assert so_far(replies) == [(MAIN, *told)]
+
+
+@pytest.mark.parametrize("kind", ["start", "model:start", "tool:start", "retry", "interrupt", "error", "end", "lost"])
+def test_a_reply_of_another_process_ends_with_the_events_that_follow_it(kind: TurnEventKind) -> None:
+    replies = OpenReplies()
+    replies.hear(words("a"))
+    for before in ("usage", "tool:end", "message"):
+        replies.hear(TurnEvent(before, MAIN))
+    assert so_far(replies) == [(MAIN, "a", 0)]
+    replies.hear(words("b", entry=5))
+    assert so_far(replies) == [(MAIN, "b", 0)]
+    replies.hear(TurnEvent(kind, MAIN))
+    assert so_far(replies) == []
+
+
+def test_what_is_kept_of_open_replies_is_bounded() -> None:
+    replies = OpenReplies()
+    for number in range(MOST_HEARD + 5):
+        replies.hear(words("a", f"s{number}"))
+    assert [session for session, _, _ in so_far(replies)] == [f"s{number}" for number in range(5, MOST_HEARD + 5)]
+    for number in range(9):
+        replies.hear(words("x" * MOST_SO_FAR, offset=number * MOST_SO_FAR))
+    replies.hear(words("end", offset=9 * MOST_SO_FAR))
+    (event,) = replies.so_far(MAIN)
+    assert (event.text[-4:], len(event.text), event.offset) == ("xend", MOST_SO_FAR, 8 * MOST_SO_FAR + 3)
+    reply = OpenReply(MAIN, 1, 1)
+    reply.add("y" * MOST_SO_FAR)
+    reply.add("z")
+    assert (reply.so_far().offset, reply.so_far().text[-2:]) == (1, "yz")
+    replies.forget_heard()
+    assert so_far(replies) == []
+
+
+def test_an_event_takes_at_least_the_memory_of_its_texts() -> None:
+    assert held_bytes(TurnEvent("tool:start", MAIN, "x" * 1000, arguments="\N{BIRD}" * 1000)) > 5000

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from fledge.core.params import also_called, as_written, described, formerly, near, read_params
+from fledge.core.params import LARGEST, also_called, as_written, described, formerly, near, read_params
 from fledge.errors import BadInput, NotFound, Refused
 from tests.statements import proves
 
@@ -303,3 +303,36 @@ def test_a_refusal_that_begins_with_a_field_names_it_as_the_caller_wrote_it(refu
     error = as_written(refused, {"agentId": "agent"})
     assert isinstance(error, type(refused))
     assert (error.status, error.reason) == (refused.status, reason)
+
+
+class Sized(Struct):
+    """Numbers with bounds, and without."""
+
+    count: Annotated[int, Meta(ge=1)] | None = None
+    share: Annotated[float, Meta(ge=0)] = 0.0
+    any_int: int = 0
+    any_float: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"count": LARGEST}, ""),
+        ({"count": LARGEST + 1}, "count: must be an integer of at least 1, and smaller than 2^63"),
+        ({"count": 10**5000}, "count: must be an integer of at least 1, and smaller than 2^63"),
+        ({"count": -(10**400)}, "count: must be an integer of at least 1, and smaller than 2^63"),
+        ({"count": 1e308}, "count: must be an integer of at least 1, and smaller than 2^63"),
+        ({"share": 1e19}, "share: must be a number of at least 0, and smaller than 2^63"),
+        ({"share": float("inf")}, "share: must be a number of at least 0 (got inf)"),
+        ({"any_int": 10**400, "share": 1}, ""),
+        ({"any_int": float("inf")}, "any_int: must be an integer (got inf)"),
+        ({"any_float": 1e308, "share": 1}, ""),
+    ],
+)
+def test_a_number_with_bounds_is_smaller_than_two_to_the_63(given: dict[str, Any], words: str) -> None:
+    if not words:
+        assert {name: getattr(read_params(Sized, given).params, name) for name in given} == given
+        return
+    with pytest.raises(BadInput) as refused:
+        read_params(Sized, given)
+    assert str(refused.value) == words

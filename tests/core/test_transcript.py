@@ -7,6 +7,9 @@ from fledge.core.images import ImageEntry
 from fledge.core.transcript import (
     CONTINUE,
     DROPPED,
+    MOST_ARGUMENT_BYTES,
+    MOST_SPAWN_BYTES,
+    SPAWN,
     Body,
     CallEntry,
     Carried,
@@ -29,12 +32,14 @@ from fledge.core.transcript import (
     in_order,
     is_in_doubt,
     joined,
+    kept_arguments,
     last_output,
     last_said,
     last_step,
     open_calls,
     shown_arguments,
     to_body,
+    why_left_out,
 )
 from fledge.errors import BadInput
 from tests.statements import proves
@@ -334,3 +339,22 @@ def test_the_next_reply_goes_on_where_the_last_was_cut(bodies: list[Body], begun
 
 def test_the_last_words_are_both_parts_of_a_reply_that_was_cut() -> None:
     assert last_said(lines(HELLO, CUT, GO_ON, Replied("tence"))) == "half a sentence"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "kept"),
+    [
+        ("read", "x" * MOST_ARGUMENT_BYTES, True),
+        ("read", "x" * (MOST_ARGUMENT_BYTES + 1), False),
+        ("read", "\N{BIRD}" * (MOST_ARGUMENT_BYTES // 4), True),
+        ("read", "\N{BIRD}" * (MOST_ARGUMENT_BYTES // 4 + 1), False),
+        ("read", "\ud83d" * (MOST_ARGUMENT_BYTES + 1), False),
+        (SPAWN, "x" * MOST_SPAWN_BYTES, True),
+        (SPAWN, "x" * (MOST_SPAWN_BYTES + 1), False),
+    ],
+)
+def test_arguments_that_are_too_large_are_replaced_by_their_size(tool: str, arguments: str, kept: bool) -> None:
+    found = kept_arguments(tool, arguments)
+    assert (found == arguments) is kept
+    assert bool(why_left_out(found)) is not kept
+    assert kept or len(found) < 100

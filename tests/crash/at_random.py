@@ -6,9 +6,10 @@ gets through.
 Each round plays a story, faster than its script says, in real time; two processes are killed (a third time in the same
 step would, rightly, fail a run) and the third is let through. A process dies at a moment, during the very first opening
 of its folder, or at a point that somebody passes, inside a call or around an order; every fourth round the second dies
-at the same point as the first. Players are forked from this process. Prints one JSON line: how often something was
-killed, and what was lost, doubled, repeated or otherwise wrong, by the command that plays it again. The moments are
-real: the same seed kills after the same time, not at the same instruction.
+at the same point as the first. In every eighth round both are stopped first, as by Ctrl-Z, and go on for a while.
+Players are forked from this process. Prints one JSON line: how often something was killed, and what was lost, doubled,
+repeated or otherwise wrong, by the command that plays it again. The moments are real: the same seed kills after the
+same time, not at the same instruction.
 """
 
 import asyncio
@@ -41,9 +42,11 @@ OPENING_S = 0.03
 
 
 class Death(Struct, frozen=True):
-    """How a process dies: after so many seconds, or at a fate of its own."""
+    """How a process dies: after so many seconds, or at a fate of its own. Stopped for `stopped_s`, it goes on as long
+    again before it is killed."""
 
     after_s: float = PATIENCE_S
+    stopped_s: float = 0.0
     fate: Fate = lambda point: None
 
 
@@ -90,13 +93,24 @@ def kill(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def ended(pid: int, death: Death) -> int:
+    """Let a process die this way; its exit code."""
+    if (code := gone(pid, death.after_s)) is None and death.stopped_s:
+        os.kill(pid, signal.SIGSTOP)
+        gone(pid, death.stopped_s)
+        os.kill(pid, signal.SIGCONT)
+        code = gone(pid, death.after_s)
+    return kill(pid) if code is None else code
+
+
 def deaths(story: Story, seed: int) -> list[Death]:
     """How the first two processes of a round die."""
     chance = random.Random(seed)
     if seed % 4 == 0:
         return [Death(chance.uniform(0.0, OPENING_S)), Death(chance.uniform(0.0, 0.3))]
     if seed % 4 == 1:
-        return [Death(chance.uniform(0.0, 0.3)) for _ in range(2)]
+        moments = [Death(chance.uniform(0.0, 0.3)) for _ in range(2)]
+        return moments if seed % 8 == 1 else [replace(one, stopped_s=chance.uniform(0.0, 0.5)) for one in moments]
     passed = points(story)
     first = chance.randrange(len(passed))
     second = dies_at(passed[first]) if seed % 4 == 2 else dies_after(chance.randrange(len(passed)))
@@ -111,16 +125,12 @@ def play(seed: int) -> tuple[int, Found]:
         folder, before, kills = Path(name), [], 0
         for death in deaths(story, seed):
             pid = started(replace(story, fate=death.fate), folder)
-            code = gone(pid, death.after_s)
-            code = kill(pid) if code is None else code
+            code = ended(pid, death)
             if code not in (0, -signal.SIGKILL):
                 return kills, Found([], [], [], [f"a player ended with {code}"])
             kills += code != 0
             before.append(left(folder))
-        last = started(story, folder)
-        code = gone(last, PATIENCE_S)
-        if code is None:
-            kill(last)
+        code = ended(started(story, folder), Death())
         if code != 0:
             return kills, Found([], [], [], [f"the last player ended with {code}"])
         store = InlineStore(folder)

@@ -139,3 +139,85 @@ def test_parameters_of_any_shape_are_answered_or_refused_properly(
 @given(asks=st.lists(st.binary(max_size=60) | json_values.map(msgspec.json.encode), min_size=1, max_size=20))
 def test_bytes_of_any_kind_are_refused_properly(tmp_path_factory: pytest.TempPathFactory, asks: list[bytes]) -> None:
     conversation(tmp_path_factory, asks, is_proper)
+
+
+NUMBERS = ("integer", "number")
+FAR_OUT = [
+    *("0", "-1", "1.5", "-1.5", "1e308", "-1e308", str(2**31), str(2**53 + 1), str(2**63 - 1), str(-(2**63))),
+    *(str(2**63), str(2**64), str(-(2**63) - 1), "1" + "0" * 400, "-1" + "0" * 400, "1e400", "1" + "0" * 5000),
+]
+"""Numbers as JSON has them."""
+
+
+def sample(form: dict[str, Any], name: str = "") -> Any:
+    """One value that a schema of ours allows."""
+    if "$ref" in form:
+        return sample(PUBLISHED["$defs"][form["$ref"].rpartition("/")[2]], name)
+    if "anyOf" in form:
+        return sample(form["anyOf"][0], name)
+    if "enum" in form:
+        return form["enum"][0]
+    match form.get("type"):
+        case "string":
+            return "main" if name.lower().endswith(NAMING) else "x" * max(1, form.get("minLength", 0))
+        case "integer" | "number":
+            return form.get("minimum", 1)
+        case "boolean":
+            return False
+        case "array":
+            return []
+        case "object" if "properties" in form:
+            return {key: sample(one, key) for key, one in form["properties"].items() if key in form["required"]}
+        case _:
+            return None
+
+
+def numbers_of(form: dict[str, Any], path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of all numbers in the parameters of a method."""
+    if "$ref" in form:
+        return numbers_of(PUBLISHED["$defs"][form["$ref"].rpartition("/")[2]], path) if len(path) < 5 else []
+    if "anyOf" in form:
+        return [place for one in form["anyOf"] for place in numbers_of(one, path)]
+    if form.get("type") in NUMBERS:
+        return [path]
+    if form.get("type") == "array":
+        return numbers_of(form.get("items", {}), (*path, 0))
+    return [place for key, one in form.get("properties", {}).items() for place in numbers_of(one, (*path, key))]
+
+
+def placed(form: dict[str, Any], path: tuple[Any, ...], value: Any) -> Any:
+    """A value that the schema allows but for this one inside it."""
+    if "$ref" in form:
+        return placed(PUBLISHED["$defs"][form["$ref"].rpartition("/")[2]], path, value)
+    if not path:
+        return value
+    for one in form.get("anyOf", ()):
+        if path in numbers_of(one):
+            return placed(one, path, value)
+    if path[0] == 0:
+        return [placed(form["items"], path[1:], value)]
+    return sample(form) | {path[0]: placed(form["properties"][path[0]], path[1:], value)}
+
+
+@proves("7.input.35", "A number of any size in any parameter is taken, or refused by the name of its field")
+def test_numbers_of_any_size_are_taken_or_refused_by_name(tmp_path_factory: pytest.TempPathFactory) -> None:
+    mark = "number-here"
+    requests = [
+        msgspec.json.encode({"jsonrpc": "2.0", "id": name, "method": name, "params": placed(form, path, mark)}).replace(
+            f'"{mark}"'.encode(), number.encode()
+        )
+        for name, form in ((name, one["params"]) for name, one in PUBLISHED["methods"].items())
+        for path in numbers_of(form)
+        for number in FAR_OUT
+    ]
+    assert len(requests) > 20 * len(FAR_OUT)
+    wrong = []
+
+    def check(told: Any) -> None:
+        try:
+            is_proper(told)
+        except AssertionError:
+            wrong.append(told)
+
+    conversation(tmp_path_factory, requests, check)
+    assert wrong == []

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from fledge.core.live import OpenReply, held_bytes
 from fledge.models.base import Broke
 from fledge.models.scripted import ScriptedReply
-from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
+from fledge.runtime.feed import MOST_BYTES, Feed, TurnEvent, TurnEventKind
 from tests.runtime.desk import Desk, Kit, Office, use, worker
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -51,6 +53,24 @@ def test_a_slow_listener_loses_the_oldest_and_is_told_how_many(emitted: int, hea
         return [(told.kind, told.text, told.count) async for told in listener]
 
     assert asyncio.run(body()) == heard
+
+
+@proves("7.live.8", "A reader that does not read makes the process hold at most 1 MiB of live events for it")
+@pytest.mark.parametrize("text", ["x" * 50_000, "\N{BIRD}" * 50_000, "x", ""])
+def test_what_waits_for_a_listener_that_does_not_read_is_bounded_in_bytes(text: str) -> None:
+    feed = Feed()
+    feed.open.begin(reply := OpenReply("s", 1, 1))
+    reply.add("\N{BIRD}" * 5 * MOST_BYTES)
+    listener = feed.listen(size=10_000, so_far="")
+    for _ in range(5000):
+        feed.emit(TurnEvent("tool:end", "s", text, arguments=text))
+        feed.emit(TurnEvent("assistant:text", "s", text))
+        assert listener._bytes <= MOST_BYTES
+    found = listener.waiting()
+    assert sum(held_bytes(one) for one in found[1:]) <= MOST_BYTES
+    assert found[0].kind == "lost"
+    assert found[0].count + len(found) - 1 == 10_001
+    assert listener._bytes == 0
 
 
 def test_each_loss_is_told_once() -> None:
@@ -121,7 +141,9 @@ def test_emitting_to_nobody_costs_nothing() -> None:
     feed = Feed()
     for number in range(1000):
         feed.emit(event(number))
-    assert vars(feed) == vars(Feed())
+    fresh = Feed()
+    assert vars(feed.open) == vars(fresh.open)
+    assert vars(feed) == {**vars(fresh), "open": feed.open}
 
 
 # ---- from a turn -----------------------------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from fledge.core.run import Ok
-from fledge.core.transcript import Body, Spoken, Told
-from fledge.models.base import Broke, Request, UserMessage
+from fledge.core.transcript import MOST_ARGUMENT_BYTES, MOST_SPAWN_BYTES, Body, Spoken, Told
+from fledge.models.base import Broke, Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply
 from fledge.orchestrator import views
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, said, use
+from tests.statements import proves
 
 END = "<<<END_UNTRUSTED_CHILD_RESULT nonce={nonce}>>>"
 BLOCK = re.compile(
@@ -190,3 +191,38 @@ def test_each_of_a_crowd_of_long_answers_arrives_whole_or_as_its_line_once(offic
     assert sum(len(entry.summarised) for entry in told) == len(lines)
     assert bool(lines) == (mode != "followup" or who == "run")
     assert all(text.count(f"w{number}-END") == 0 for number in lines)
+
+
+@proves("7.input.36", "Arguments of a call above 1 MiB, of a spawn above 8 MiB, are not stored; the model is told")
+@pytest.mark.parametrize(
+    ("name", "size", "runs"),
+    [
+        ("look", MOST_ARGUMENT_BYTES, True),
+        ("look", MOST_ARGUMENT_BYTES + 1, False),
+        ("exec", MOST_ARGUMENT_BYTES + 1, False),
+        ("nothing_like_it", MOST_ARGUMENT_BYTES + 1, False),
+        ("sessions_yield", MOST_ARGUMENT_BYTES + 1, False),
+        ("sessions_spawn", MOST_ARGUMENT_BYTES + 1, True),
+        ("sessions_spawn", MOST_SPAWN_BYTES + 1, False),
+    ],
+)
+def test_arguments_that_are_too_large_are_not_stored_and_the_model_is_told(
+    office: Office, name: str, size: int, runs: bool
+) -> None:
+    heard: list[str] = []
+
+    def answer(request: Request) -> Answer:
+        if isinstance(request.messages[-1], ToolMessage):
+            heard.append(request.messages[-1].text)
+            return "done"
+        words = "x" * (size - len('{"task":""}'))
+        return ScriptedReply("", (use(name, task=words),))
+
+    async def body(desk: Desk) -> int:
+        key = await desk.work()
+        entries = await desk.engine.store.read(lambda tx: tx.transcripts.entries(key))
+        return sum(len(one.body) for one in entries)
+
+    stored = office.act(body, ScriptedModel(answer), Kit().tool("look", 1, says="seen"))
+    assert ("It was not run, and its arguments were not kept" in heard[0]) is not runs
+    assert (stored > MOST_ARGUMENT_BYTES) is runs

@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from fledge.api.streams import SessionWords
 from fledge.clock import Clock, SystemClock
 from fledge.core.cluster import News
-from fledge.core.live import COLLECT_S, WATCH_S, TurnEvent
+from fledge.core.live import COLLECT_S, WATCH_S, OpenReply, TurnEvent
 from fledge.errors import StoreError
 from fledge.orchestrator import spawn
 from fledge.orchestrator.engine import Engine
@@ -95,11 +96,19 @@ class Process:
         self.relay = Relay(self.feed, engine, self.end)
         self.end.join(engine.owner, engine._hear)
         self.relay.start()
+        self.replies: dict[str, OpenReply] = {}
 
     def say(self, *texts: str, session: str = MAIN) -> None:
+        reply = self.replies.setdefault(session, OpenReply(session, 1, 1))
         for text in texts:
             if self.feed.is_heard:
-                self.feed.emit(TurnEvent("assistant:text", session, text, 1, entry=1))
+                self.feed.emit(TurnEvent("assistant:text", session, text, 1, entry=1, offset=reply.ends_at))
+            reply.add(text)
+
+    def write(self, *texts: str, session: str = MAIN) -> None:
+        """Say it as a turn does, whose open reply the feed knows."""
+        self.say(*texts, session=session)
+        self.feed.open.begin(self.replies[session])
 
     def die(self) -> None:
         """End as by kill -9: nothing is said any more."""
@@ -142,6 +151,51 @@ def test_words_of_a_watched_session_are_sent_together(tmp_path: Path) -> None:
             assert len(bus.live) == 1
             assert "secret" not in bus.live[0]
             assert texts(deaf.waiting()) == ["hel", "lo", "secret"], "what a process sends does not come back"
+
+    run_virtual(test())
+
+
+@proves("7.live.7")
+def test_a_watch_that_begins_in_the_middle_of_a_reply_gets_the_text_so_far(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with processes(tmp_path) as (bus, worker, gateway):
+            worker.write("Once upon ", "a time ")
+            worker.write("secret", session=OTHER)
+            first = gateway.feed.listen(session=MAIN, so_far=MAIN)
+            await asyncio.sleep(COLLECT_S / 2)
+            worker.write("there ")
+            await asyncio.sleep(2 * COLLECT_S)
+            second = gateway.feed.listen(session=MAIN, so_far=MAIN)
+            worker.write("was")
+            await asyncio.sleep(2 * COLLECT_S)
+            for heard in (first, second):
+                words = SessionWords(MAIN)
+                assert "".join(one.text for event in heard.waiting() for one in words.heard(event)) == (
+                    "Once upon a time there was"
+                )
+            assert "secret" not in "".join(bus.live)
+            await asyncio.sleep(2 * WATCH_S)
+            assert "".join(bus.live).count("Once upon") == 1, "the text so far is sent once"
+
+    run_virtual(test())
+
+
+def test_after_a_gap_a_watcher_asks_for_the_text_so_far_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with processes(tmp_path) as (_, worker, gateway):
+            heard = gateway.feed.listen(session=MAIN, so_far=MAIN)
+            await asyncio.sleep(COLLECT_S)
+            worker.write("a")
+            await asyncio.sleep(2 * COLLECT_S)
+            listens, gateway.end._heard_live = gateway.end._heard_live, None
+            worker.write("b")
+            await asyncio.sleep(2 * COLLECT_S)
+            gateway.end._heard_live = listens
+            worker.write("c")
+            await asyncio.sleep(WATCH_S)
+            words = SessionWords(MAIN)
+            told = [one for event in heard.waiting() for one in words.heard(event) if one.kind == "assistant:text"]
+            assert texts(told) == ["a", "bc"]
 
     run_virtual(test())
 

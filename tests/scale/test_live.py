@@ -13,6 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 import fledge
+from fledge.core.live import spliced
 from fledge.models.base import ModelEvent, ReplyEnded, Request, Text
 from fledge.store.postgres_server import parse
 from tests.scale.test_store_option import Desk
@@ -66,7 +67,11 @@ class Client:
     @property
     def text(self) -> str:
         """The words that were told."""
-        return "".join(event["text"] for event in self.events if event.get("kind") == "assistant:text")
+        text = ""
+        for event in self.events:
+            if event.get("kind") == "assistant:text":
+                text = spliced(text, event["text"], event.get("offset", 0))
+        return text
 
     async def until_text(self, text: str) -> None:
         while self.text != text:

@@ -31,6 +31,10 @@ class Proxy:
         self.is_pooler = False
         self.same_for = 0
         """How many transactions of a connection a pooler gives to the same server connection."""
+        self.cut_at = 0
+        """The message of a client, counted from now on over all connections, at which it loses its connection; once."""
+        self.asked = 0
+        """How many messages clients have sent."""
         self.cuts = 0
         self._open: set[socket.socket] = set()
 
@@ -100,6 +104,11 @@ class _Wire:
         """Pass on what the client sends."""
         try:
             for kind, message in _messages(self._client):
+                self._proxy.asked += 1
+                self._proxy.cut_at -= 1
+                if self._proxy.cut_at == 0:
+                    self._cut()
+                    return
                 if kind == b"P":
                     name, query = message[5:].split(b"\0")[:2]
                     self._statements[name] = query

@@ -85,6 +85,32 @@ def test_a_server_that_does_not_answer_is_named(server: Server, proxy: Proxy) ->
         opened(proxy.url(server.new_schema()))
 
 
+def test_a_store_is_made_although_its_connection_is_cut_after_the_commit(server: Server, proxy: Proxy) -> None:
+    proxy.cut = "after"
+    opened(proxy.url(server.new_schema()))
+    assert proxy.cuts == 1
+
+
+@pytest.mark.parametrize("number", [1, 5, 12, 20])
+def test_a_store_is_made_although_its_connection_is_cut_meanwhile(server: Server, proxy: Proxy, number: int) -> None:
+    proxy.cut_at = number
+    opened(proxy.url(server.new_schema()))
+    assert proxy.cuts == 1
+
+
+def test_a_store_is_opened_although_its_connection_is_cut_at_any_message(server: Server, proxy: Proxy) -> None:
+    url = proxy.url(server.new_schema())
+    opened(url)
+    before = proxy.asked
+    opened(url)
+    messages = proxy.asked - before
+    assert messages > 10
+    for number in range(1, messages + 1):
+        proxy.cut_at = number
+        opened(url)
+    assert proxy.cuts >= messages - 3, "the last ones may belong to the close"
+
+
 def test_a_database_or_user_that_does_not_exist_is_named(server: Server) -> None:
     with pytest.raises(StoreError, match=r'database "nest" does not exist.*; make it \(createdb\)'):
         opened(server.url(database="nest"))

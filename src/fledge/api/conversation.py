@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from fledge.api import views
 from fledge.api.carried import GivenFile, GivenImage, carried
-from fledge.api.streams import Hearing, answer_events
+from fledge.api.streams import Hearing, Moves, RunLook, answer_events, run_events
 from fledge.api.values import Accepted, Message, Question, Reply
 from fledge.core.freeze import classify_reply
 from fledge.core.keys import agent_of
@@ -55,6 +55,7 @@ class Conversation:
     ) -> None:
         self._engine, self._changes, self._profiles = engine, changes, profiles
         self._feed: Hearing = feed
+        self._moves: Moves = changes
         self._check = check
         """Raises `BadInput` or `Refused` if this agent could not work, for example because it has no model."""
         self._is_asked = is_asked
@@ -152,6 +153,31 @@ class Conversation:
             async for event in events:
                 yield event
 
+    async def follow(self, *, after: int | None = None) -> AsyncGenerator[TurnEvent, None]:
+        """Stream the events of all turns of the conversation, until the reader leaves.
+
+        If a reply is being written, the first event is its text so far. A reply of which a slow reader missed pieces
+        comes whole, as one `message` event. With `after`, so do the replies since the entry of that number.
+
+        >>> chat = fl.session("main")
+        >>> run_id = await chat.post("Hello")
+        >>> async for event in chat.follow(after=0):
+        ...     if event.kind in ("assistant:text", "message"):
+        ...         print(event.text)
+        ...         break
+        echo: Hello
+        """
+        begins = await self._last_entry() if after is None else after
+
+        async def look(told: int, seen: int) -> RunLook:
+            self._check_open()
+            return RunLook((), await self._entries(seen), False)
+
+        async with aclosing(run_events(self.key, self._feed, self._moves, look, begins)) as events:
+            async for event in events:
+                if isinstance(event, TurnEvent):
+                    yield event
+
     async def post_event(self, text: str) -> bool:
         """Post a system event: the model reads it, and answers only if it matters.
 
@@ -226,6 +252,10 @@ class Conversation:
     def _deadline(self, timeout: float | None) -> Instant | None:
         """When a wait of `timeout` seconds ends, by the clock that `_answer` uses; None waits for ever."""
         return deadline(self._engine, timeout)
+
+    def _check_open(self) -> None:
+        """Raise `Refused` once nothing more will change here."""
+        self._changes.check_open()
 
     async def _last_entry(self) -> int:
         """The number of the newest entry of the transcript."""

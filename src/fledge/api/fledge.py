@@ -604,7 +604,7 @@ class Fledge:
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
         """Subscribe to the events inside the turns of every session: text, tools, retries. Close the subscription when
-        done.
+        done. The first events are the text so far of replies that are being written, each as one piece.
 
         At most `size` events wait for a slow listener; older ones are dropped. `poke`, if given, is called at each
         event and must not block. Subscribe before the folder is opened to miss no event of work that continues then. If
@@ -617,7 +617,8 @@ class Fledge:
         >>> [event.kind async for event in heard]
         ['start', 'model:start', 'assistant:text', 'usage', 'end']
         """
-        return self._parts.agent.feed.listen(size, poke, views.session_key(session, "session") if session else "")
+        named = views.session_key(session, "session") if session else ""
+        return self._parts.agent.feed.listen(size, poke, named, so_far="")
 
     # ---- what waits for a person
 

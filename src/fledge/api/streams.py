@@ -9,7 +9,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from fledge.api.values import Message, Reply, TimelineEvent
+from fledge.core.live import spliced
 from fledge.core.value import Value
 from fledge.runtime.feed import Subscription, TurnEvent
 
@@ -22,6 +25,7 @@ whose reply may be committed already."""
 _BEGINS: Final = ("start", "model:start", "retry", "error")
 """The kinds of events with which the answer to a message may begin."""
 NO_TURN: Final = -1
+NO_ENTRY: Final = -1
 YIELD: Final = "sessions_yield "
 
 
@@ -44,7 +48,7 @@ class SessionWords:
         return self._misses and event.session == self._session and event.entry > self.told
 
     def heard(self, event: TurnEvent) -> list[TurnEvent]:
-        """The events to send for an event of the feed: the event itself, or none."""
+        """The events to send for an event of the feed: the event itself, the part of a text that is new, or none."""
         if event.session not in ("", self._session):
             return []
         match event.kind:
@@ -54,15 +58,26 @@ class SessionWords:
             case "retry" | "interrupt":
                 self._steps = [*self._steps[:-1], *((entry, "") for entry, _ in self._steps[-1:])]
             case "lost":
-                self._steps, self._misses = [], True
-            case "assistant:text" if self._misses:
-                return []
+                self._misses = True
             case "assistant:text":
-                entry, text = self._steps.pop()
-                self._steps.append((entry, text + event.text))
+                return self._heard_text(event)
             case _:
                 pass
         return [event]
+
+    def _heard_text(self, event: TurnEvent) -> list[TurnEvent]:
+        """The part of a piece that the reader does not have, if it has all before it."""
+        if not event.offset and (not self._steps or self._steps[-1][0] != event.entry):
+            self._steps.append((event.entry, ""))
+        entry, so_far = self._steps[-1] if self._steps else (NO_ENTRY, "")
+        if entry != event.entry or entry < self.told or event.offset > len(so_far):
+            self._misses = True
+            return []
+        self._misses = False
+        text = spliced(so_far, event.text, event.offset)
+        self._steps[-1] = (entry, text)
+        has = len(so_far) if text.startswith(so_far) else event.offset
+        return [replace(event, text=text[has:], offset=has)] if len(text) > has else []
 
     def committed(self, replies: Sequence[Message]) -> list[TurnEvent]:
         """The events to send for these committed replies: a `message` for each one whose text the reader does not
@@ -107,8 +122,15 @@ class _Moved(asyncio.Event):
 class Hearing(Protocol):
     """A source of the events inside turns."""
 
-    def listen(self, size: int = ..., poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
-        """Subscribe to the events of this session from now on; `poke` is called at each event."""
+    def listen(
+        self,
+        size: int = ...,
+        poke: Callable[[], None] | None = None,
+        session: str = "",
+        so_far: str | None = None,
+    ) -> Subscription:
+        """Subscribe to the events of this session from now on; `poke` is called at each event. The first is the text so
+        far of the open reply of the session `so_far`, if one is named."""
 
 
 class Moves(Protocol):
@@ -122,16 +144,16 @@ class Moves(Protocol):
 
 
 async def run_events(
-    key: str, feed: Hearing, moves: Moves, look: Callable[[int, int], Awaitable[RunLook]]
+    key: str, feed: Hearing, moves: Moves, look: Callable[[int, int], Awaitable[RunLook]], after: int = 0
 ) -> AsyncGenerator[RunEvent, None]:
-    """All events of a run, past and future ones, until it has settled.
+    """All events of a run, past and future ones, until it has settled: its replies after the entry numbered `after`.
 
     `look(told, after)` reads the rows: the timeline without its first `told` events, and the messages after the entry
     numbered `after`. It raises `Refused` once the rows can no longer be read.
     """
-    woken, words, told = asyncio.Event(), SessionWords(key), 0
+    woken, words, told = asyncio.Event(), SessionWords(key, after), 0
     moved = _Moved(woken)
-    heard = feed.listen(poke=woken.set, session=key)
+    heard = feed.listen(poke=woken.set, session=key, so_far=key)
     moves.watch(moved, key)
     try:
         moved.set()

@@ -101,6 +101,7 @@ async def sit(
             channel.note(f"{OWN_CONVERSATION}; /resume {conversation_name(begun['earlier'])} opens the earlier one")
         completions.models = UsableModels(client)
         async with screen_here(kept / HISTORY, completions) as screen:
+            client.on_silence = channel.note
             started()
             chat = Chat(client, screen, channel, where, begun["sessionKey"], model or "", completions, kept)
             return await chat.run()

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fledge.client.connection import Gateway
+from fledge.cli.printing import note
+from fledge.client.connection import Gateway, checked_address
 from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
 from fledge.commands.wire import WireObject
 from fledge.core.keys import main_key, project_key
@@ -40,6 +41,11 @@ class Where(NamedTuple):
 
     def client(self, local: Local, settings: tuple[str, ...] = ()) -> Client:
         """A client for this target; `local` does the work in the folder that no other process does."""
+        client = self._client(local, settings)
+        client.on_silence = note
+        return client
+
+    def _client(self, local: Local, settings: tuple[str, ...]) -> Client:
         if self.gateway is not None:
             return Elsewhere(self.gateway, RESTART_S)
         if self.store:
@@ -116,6 +122,7 @@ def where(
         if token_file is not None:
             raise BadInput("--token-file", "needs --gateway URL", token_file)
         return folder_or_store(state, store, env)
+    checked_address(address)
     if state is not None:
         raise BadInput("--gateway", "cannot stand beside --state: name a folder or a gateway", address)
     if store is not None:

@@ -120,13 +120,20 @@ class VerbCaller:
 
     # ---- events
 
-    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, session: str = "") -> Subscription:
-        """Subscribe to the events inside turns from now on, of all sessions: the holder drives them all."""
+    def listen(
+        self,
+        size: int = 1000,
+        poke: Callable[[], None] | None = None,
+        session: str = "",
+        so_far: str | None = None,
+    ) -> Subscription:
+        """Subscribe to the events inside turns from now on, of all sessions: the holder drives them all. `so_far` as in
+        `Feed.listen`; the feed of turns begins with it, too."""
         if not self._follows_turns:
             self._follows_turns = True
             if self._is_open:
                 self._follow_turns()
-        return self._turns.listen(size, poke)
+        return self._turns.listen(size, poke, so_far=so_far)
 
     def on_event(self, told: Callable[[WireEvent], None]) -> None:
         """Call this function with every event of the feed of runs. It must not raise or block."""
@@ -175,10 +182,10 @@ class VerbCaller:
     def _turned(self, event: WireEvent) -> None:
         match event["type"]:
             case "turn":
-                self._turns.emit(turn_event(event))
+                self._turns.receive(turn_event(event))
             case "lost" | "closing":
                 # If the holder left, the number of lost events is unknown.
-                self._turns.emit(TurnEvent("lost", "", count=event.get("count", 0)))
+                self._turns.receive(TurnEvent("lost", "", count=event.get("count", 0)))
 
 
 def deadline(timeout: float | None) -> float | None:

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import io
 import itertools
-from collections.abc import AsyncGenerator, Mapping
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,8 +20,8 @@ from fledge.cancellation import end_tasks
 from fledge.commands.line_pipe import LinePipe
 from fledge.core.redact import error_words
 from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
-from fledge.store.lock import holder_of
-from fledge.store.ways import CONTROL_SOCKET, reached, read_token
+from fledge.store.lock import holder_of, silence_of
+from fledge.store.ways import CONTROL_SOCKET, check_folder, reached, read_token
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,6 +30,10 @@ ANSWER_S: Final = 60.0
 """How long an answer may take, in addition to the wait that the request itself asks for: verbs that wait do so for 30 s
 if the request names no time."""
 CONNECT_S: Final = 5.0
+PROBE_S: Final = 1.0
+"""How long a request waits before the other side is probed, and how long it may take to answer that."""
+PROBE: Final = msgspec.json.encode({"jsonrpc": "2.0", "id": 0, "method": "ping"})
+"""A request that any process refuses at once, unless it is stopped or its event loop is blocked."""
 LARGE_BYTES: Final = 64 * 1024
 """A request larger than this is sent separately: no other request waits behind it, and if the other side refuses its
 size, it is clear which request was refused."""
@@ -36,6 +41,8 @@ MOST_BYTES: Final = 1 << 62
 """The limit for the length of a message from the other side: in effect, none."""
 MOST_HEARD: Final = 10_000
 """How many events wait for a slow reader of a feed before events of turns are dropped."""
+
+log = logging.getLogger("fledge.client")
 
 VerbParams = Mapping[str, object]
 """The parameters of a verb, by their names on the wire."""
@@ -70,6 +77,13 @@ class VerbServer(Protocol):
     def left(self) -> str:
         """The text of the error that the process there is gone."""
 
+    @property
+    def silence(self) -> str:
+        """Words for people while the process there does not answer at all."""
+
+    on_silence: Callable[[str], None]
+    """Gets these words."""
+
 
 class Connection:
     """One connection. Made by `connect`; close it when done."""
@@ -83,6 +97,10 @@ class Connection:
         """True once the other side has announced its end: it has answered all requests that it read, and carries out no
         others."""
         self._over = asyncio.Event()
+        self._heard = 0
+        """How many messages have come from the other side."""
+        self._watching: asyncio.Task[None] | None = None
+        """Watches that the other side answers anything at all, while requests wait."""
         self._reading = asyncio.ensure_future(self._read())
 
     @property
@@ -96,7 +114,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close the connection. Calls that still wait get HolderLeft."""
-        await end_tasks([self._reading])
+        await end_tasks([self._reading, *([] if self._watching is None else [self._watching])])
         await self._end()
 
     async def call(self, method: str, params: VerbParams) -> Any:
@@ -119,6 +137,8 @@ class Connection:
             raise HolderLeft(self._place.left, acted=False)
         answer: asyncio.Future[WireEvent] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.ensure_future(self._watch_silence())
         try:
             with contextlib.suppress(ConnectionError):  # then the reading task finds that the other side is gone
                 await self._pipe.send(raw)
@@ -127,6 +147,22 @@ class Connection:
             del self._asked[number]
             if answer.done() and not answer.cancelled():
                 answer.exception()  # so that asyncio does not report it as never retrieved
+
+    async def _watch_silence(self) -> None:
+        """Probe the other side while requests wait for it: they may take long, but a process at work answers a probe.
+        Says once that it does not, and again after it has answered."""
+        is_told = False
+        while self._asked and self.is_open:
+            await asyncio.sleep(PROBE_S)
+            heard = self._heard
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(PROBE_S):
+                    await self._pipe.send(PROBE)
+            await asyncio.sleep(PROBE_S)
+            is_silent = bool(self._asked) and self.is_open and self._heard == heard
+            if is_silent and not is_told:
+                self._place.on_silence(self._place.silence)
+            is_told = is_silent
 
     async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> WireFeed:
         """Events from the cursor on (from now on, without one); the last one is of type `closing`, with the cursor to
@@ -154,6 +190,7 @@ class Connection:
     async def _read(self) -> None:
         try:
             while (raw := await self._pipe.receive()) is not None:
+                self._heard += 1
                 self._hear(msgspec.json.decode(raw))
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
             pass  # the other side is not fledge: close the connection
@@ -255,11 +292,16 @@ def error_of(error: dict[str, Any]) -> FledgeError:
 class ControlSocket:
     """The socket of the process that holds a folder."""
 
-    def __init__(self, state: Path) -> None:
-        self._state = state
+    def __init__(self, state: Path, on_silence: Callable[[str], None] = log.warning) -> None:
+        self._state, self.on_silence = state, on_silence
 
     def __str__(self) -> str:
         return f"the process that holds {self._state}"
+
+    @property
+    def silence(self) -> str:
+        """Words for people while the process there does not answer at all."""
+        return silence_of(holder_of(self._state / "lock"), self._state)
 
     @property
     def left(self) -> str:
@@ -288,28 +330,47 @@ class ControlSocket:
             await own.close()
 
 
+def checked_address(address: str) -> str:
+    """The address of a gateway. Raises BadInput, without repeating a password, for one that cannot be right."""
+    from urllib.parse import urlsplit  # needed only for gateways
+
+    try:
+        parts = urlsplit(address)
+        has_secret = "@" in parts.netloc
+        is_right = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and not (parts.query or parts.fragment)
+            and address.isprintable()
+        )
+    except ValueError:
+        is_right = has_secret = False
+    if has_secret:  # the error does not repeat it
+        raise BadInput("gateway", "must be an address without a name and password: the gateway asks for its token")
+    if not is_right:
+        raise BadInput("gateway", "must be like http://127.0.0.1:18789 or https://example.org", address)
+    return address.rstrip("/")
+
+
 class Gateway:
     """A gateway, by its address and token."""
 
     def __init__(self, address: str, token: str) -> None:
-        from urllib.parse import urlsplit  # needed only for gateways
-
-        try:
-            parts = urlsplit(address)
-            is_right = (
-                parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
-            )
-        except ValueError:
-            is_right = False
-        if not is_right:
-            raise BadInput("gateway", "must be like http://127.0.0.1:18789 or https://example.org", address)
+        address = checked_address(address)
         if not token or not token.isascii() or not token.isprintable():
             raise BadInput("token", "must be the gateway's token: the file gateway.token of its state folder has it")
-        self.address = address.rstrip("/")
+        self.address = address
+        self.on_silence: Callable[[str], None] = log.warning
         self._headers = {"authorization": f"Bearer {token}"}
 
     def __str__(self) -> str:
         return f"the gateway at {self.address}"
+
+    @property
+    def silence(self) -> str:
+        """Words for people while the process there does not answer at all."""
+        return f"{self} does not answer: its process is stopped or too busy, or the network is down"
 
     @property
     def left(self) -> str:
@@ -401,23 +462,26 @@ class _Messages:
         await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next
 
 
-async def find(state: Path) -> Connection | None:
+async def find(state: Path, on_silence: Callable[[str], None] = log.warning) -> Connection | None:
     """A connection to the process that holds this state folder: to its control socket, else to its gateway. None if no
     process holds the folder, or if the holder takes no requests. Raises Refused or StoreError if it has only a gateway,
     whose token cannot be read.
 
     The lock file may still name a process that is dead, so only a connection that is accepted counts.
     """
+    check_folder(state)
     holder = holder_of(state / "lock")
     if holder is None or not holder.address:
         return None
     try:
-        return await connect(ControlSocket(state))
+        return await connect(ControlSocket(state, on_silence))
     except HolderLeft:
         pass
     if holder.address == CONTROL_SOCKET:
         return None
     try:
-        return await connect(Gateway(holder.address, read_token(state)))
+        gateway = Gateway(holder.address, read_token(state))
+        gateway.on_silence = on_silence
+        return await connect(gateway)
     except HolderLeft:
         return None

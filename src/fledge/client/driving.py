@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from fledge.api.fledge import Fledge
-from fledge.client.connection import EventBuffer, VerbParams, WireFeed
+from fledge.client.connection import EventBuffer, VerbParams, WireEvent, WireFeed
 from fledge.client.resting import asked
 from fledge.commands.control_socket import control_socket
-from fledge.commands.feed import LIVE, FeedEvent, Subscribe
+from fledge.commands.feed import LIVE, Subscribe
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.talk import Telling, watched
 from fledge.commands.wire import to_wire
@@ -29,7 +29,7 @@ class Driving:
         self._stack = AsyncExitStack()
         self._gateway: GatewayState | None = None
         self._entering = asyncio.Lock()
-        self._feeds: set[Telling] = set()
+        self._feeds: set[Telling[WireEvent]] = set()
         self._early: Subscription | None = None
         """Keeps events for the first feed: unfinished work continues as soon as the folder is open, before there is a
         feed."""
@@ -70,10 +70,10 @@ class Driving:
         watch = await watched(gateway, Subscribe(cursor=cursor, session=session, live=live), early)
         heard = EventBuffer()
 
-        async def put(event: FeedEvent) -> None:
-            heard.put(to_wire(event))
+        async def put(event: WireEvent) -> None:
+            heard.put(event)
 
-        feed = Telling(gateway, watch, put)
+        feed = Telling(gateway, watch, put, to_wire)
         feed.announced.set()
         self._feeds.add(feed)
         try:

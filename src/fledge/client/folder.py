@@ -6,7 +6,9 @@ holder from its cursor.
 """
 
 import asyncio
+import logging
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,13 +17,17 @@ from fledge.client.connection import Connection, VerbParams, VerbServer, WireFee
 from fledge.commands.index import KEYED, READS
 from fledge.errors import BadInput, HolderLeft, Refused, StoreError, StoreLocked
 from fledge.ids import RandomIds
-from fledge.store.lock import holder_of
+from fledge.store.lock import holder_of, silence_of
 
 T = TypeVar("T")
 
 MOVES_S = 30.0
 """How long a process may take to start or to leave: it has the folder's lock then, and cannot be asked."""
 PAUSE_S = 0.05
+SILENT_S = 2.0
+"""After so long without a process that can be asked the caller is told."""
+
+log = logging.getLogger("fledge.client")
 
 
 class Way(Protocol):
@@ -58,6 +64,8 @@ class Client:
         self._connection: Connection | None = None
         self._reaching = asyncio.Lock()
         self._is_closed = False
+        self.on_silence: Callable[[str], None] = log.warning
+        """Gets words for people while the process that is asked does not answer at all: it is stopped or blocked."""
 
     async def __aenter__(self) -> "Client":
         return self
@@ -130,6 +138,15 @@ class Client:
         if self._connection is not None:
             await self._connection.close()
 
+    def tell_silence(self, words: str) -> None:
+        """The process that is asked does not answer."""
+        self.on_silence(words)
+
+    @property
+    def silence(self) -> str:
+        """Words for people while the process that is asked can neither be reached nor replaced."""
+        return "the process that is asked cannot be reached"
+
     def _moves(self) -> bool:
         """True if the holder of the folder is about to start or to leave; False if it can never be asked."""
         return True
@@ -150,7 +167,7 @@ class Folder(Client):
                 return self._local
             if self._connection is None or not self._connection.is_open:
                 self._connection = None
-                found = await find(self._state)
+                found = await find(self._state, self.tell_silence)
                 if found is None:
                     self.is_held = False
                     return self._local
@@ -181,6 +198,11 @@ class Folder(Client):
         await super().close()
         await self._local.close()
 
+    @property
+    def silence(self) -> str:
+        """Words for people while the process that is asked can neither be reached nor replaced."""
+        return silence_of(holder_of(self._state / "lock"), self._state)
+
     def _moves(self) -> bool:
         return moves(self._state)
 
@@ -192,6 +214,7 @@ class Elsewhere(Client):
     def __init__(self, place: VerbServer, patience_s: float = MOVES_S) -> None:
         super().__init__(0.0)
         self._place, self._returns_s = place, patience_s
+        place.on_silence = self.tell_silence
         self.is_held = True
 
     async def reach(self) -> Way:
@@ -232,6 +255,8 @@ class _Patience:
         self._until: float | None = None
         """When the tries end; None before the first failure."""
         self._began = 0.0
+        self._failed_at = 0.0
+        """When the tries began to fail; 0 once that was said."""
 
     def begin(self) -> None:
         """Begin a try."""
@@ -246,8 +271,12 @@ class _Patience:
         now = time.monotonic()
         if self._until is None or now - self._began > 1.0:
             self._until = now + self._client._patience_s  # the holder answered for a while, and leaves only now
+            self._failed_at = now
         if self._began > self._until or (isinstance(error, StoreLocked) and not self._client._moves()):
             raise error
+        if self._failed_at and now - self._failed_at > SILENT_S:
+            self._failed_at = 0.0
+            self._client.tell_silence(self._client.silence)
         await asyncio.sleep(PAUSE_S)
 
 

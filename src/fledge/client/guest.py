@@ -268,9 +268,9 @@ class Guest(Fledge):
         return await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=0) if waited is None else waited
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None, *, session: str = "") -> Subscription:
-        """Subscribe to the events inside turns from now on. When the holder leaves, a `lost` event stands for the
-        events that are missed."""
-        return self._asking.listen(size, poke, session)
+        """Subscribe to the events inside turns, beginning with the text so far of open replies. When the holder leaves,
+        a `lost` event stands for the events that are missed."""
+        return self._asking.listen(size, poke, session, so_far="")
 
     # ---- what waits for a person
 

@@ -32,7 +32,7 @@ class GuestConversation(Conversation):
 
     def __init__(self, asking: VerbCaller, key: str, address: Address | None = None) -> None:
         self._asking, self._address = asking, address
-        self._feed = asking
+        self._feed = self._moves = asking
         self.key = key
 
     async def reply(
@@ -81,6 +81,9 @@ class GuestConversation(Conversation):
 
     def _deadline(self, timeout: float | None) -> float | None:
         return deadline(timeout)
+
+    def _check_open(self) -> None:
+        self._asking.check_heard()
 
     async def _last_entry(self) -> int:
         newest = await self.history(limit=1, tools=True)

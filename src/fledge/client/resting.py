@@ -16,7 +16,9 @@ from fledge.clock import SystemClock
 from fledge.commands import rpc
 from fledge.commands.dispatch import call
 from fledge.commands.index import OF_SETTINGS, QUERIES, READS
+from fledge.commands.rpc import UNAVAILABLE, RpcFault
 from fledge.commands.table import Reader
+from fledge.commands.wire import WireObject
 from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked
 from fledge.store.addresses import open_server
@@ -82,7 +84,16 @@ def _is_readable(state: Path) -> bool:
 async def asked(gateway: Reader, method: str, params: VerbParams) -> Any:
     """The answer of the method in this process, as other processes get it: values, errors and texts are the same."""
     request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
-    answer = await rpc.answer(request, lambda name, given: call(gateway, name, given))
+
+    async def called(name: str, given: WireObject) -> object:
+        try:
+            return await call(gateway, name, given)
+        except StoreLocked:
+            raise
+        except StoreError as error:  # the store is the caller's own, so its words are no secret
+            raise RpcFault(UNAVAILABLE, str(error)) from error
+
+    answer = await rpc.answer(request, called)
     assert answer is not None  # the request has an id
     return result_of(msgspec.json.decode(answer))
 

@@ -65,9 +65,11 @@ class Shared(Fledge):
 
     async def __aexit__(self, *error: object) -> None:
         """Release the folder, or stop being a guest."""
-        await self._around.aclose()
-        self._guest = None
-        await super().__aexit__(*error)
+        try:
+            await self._around.aclose()
+        finally:  # it is cancelled if the folder was taken away meanwhile; the reason comes from there
+            self._guest = None
+            await super().__aexit__(*error)
 
 
 class SharedFolder(Folder):

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from fledge.api.views import session_key
-from fledge.commands.feed import Subscribe
+from fledge.commands.feed import Live, Subscribe, live_event
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.rpc import REFUSED, RpcFault
 from fledge.commands.table import Params, method
@@ -39,13 +39,19 @@ class Watching(NamedValue):
 
     again_s: float
     """Call `events.watch` again within so many seconds while the session is shown; 0: there is no need to."""
+    so_far: Live | None = None
+    """The text so far of the session's open reply, as this process knows it: an event as in a feed. `offset` says where
+    pieces of the feed continue it, whichever of the two comes first."""
 
 
 @method("events.watch")
 async def events_watch(gateway: GatewayState, params: WatchSession) -> Watching:
-    """Say that a client shows this session. For a while, feeds of all sessions then also have the live events of turns
-    that another process drives in it. A feed with this `session` has them anyway."""
-    return Watching(again_s=gateway.watch_session(session_key(params.session, "session")))
+    """Say that a client shows this session, and get the text so far of its open reply. For a while, feeds of all
+    sessions then also have the live events of turns that another process drives in it. A feed with this `session` has
+    them anyway."""
+    session = session_key(params.session, "session")
+    again_s, so_far = gateway.watch_session(session), gateway.text_so_far(session)
+    return Watching(again_s=again_s, so_far=None if so_far is None else live_event(so_far))
 
 
 @method("events.subscribe")

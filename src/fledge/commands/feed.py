@@ -2,7 +2,7 @@
 
 A watcher reads the numbered events itself, from its own cursor on, so nothing is kept for a slow one, and one that
 comes back with its cursor misses nothing. Live events are not kept: a slow watcher loses the oldest of them and gets
-their number.
+their number. The first ones are the text so far of replies that are being written.
 
 A watcher may have rows in place of the numbered events: each run as it stands, at most once a second. A row that has to
 wait holds the cursor back, so the last state of a run is never missed.
@@ -32,6 +32,7 @@ from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Happened, Tx
 
 PAGE: Final = 200
+FAR_BEHIND: Final = 3 * PAGE
 LIVE: Final = 1000
 """The most live events that wait for a slow watcher."""
 EVERY_S: Final = 1.0
@@ -70,6 +71,7 @@ class Live(NamedValue, omit_defaults=True, tag_field="type", tag="turn"):
     entry: int = 0
     arguments: str = ""
     cause: str = ""
+    offset: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float | None = None
@@ -122,7 +124,9 @@ class Subscribe(Params):
     session: Annotated[
         str, Meta(max_length=256, description="only of this session and below"), formerly("sessionKey")
     ] = ""
-    live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
+    live: Annotated[
+        bool, Meta(description="also what turns tell while they last; it begins with the text so far of open replies")
+    ] = True
     rows: Annotated[bool, Meta(description="rows of runs, as `runs.query` has them, in place of their events")] = False
     entries: Annotated[bool, Meta(description="also new entries of transcripts, as values")] = False
     """Entries of the session that is watched, and of each session with a live event."""
@@ -159,6 +163,7 @@ class Watch:
         last = await self._store.read(lambda tx: tx.events.last())
         if wanted is not None and not 0 <= wanted <= last:
             raise BadInput("cursor", f"must be the cursor of an event, 0 to {last}", wanted)
+        self.last = last
         self.cursor = self._looked_at = last if wanted is None else wanted
         if self._wanted.rows and wanted is not None:
             await self._store.read(self._all_driven)
@@ -166,6 +171,7 @@ class Watch:
         self._heard = self._fl.listen(LIVE, self._ready.set, session=named)
         self._fl.watch(self._ready)
         if self._early is not None:
+            self._heard.waiting()  # the early one has heard the open replies from their beginning
             self._before = self._early.waiting()
             self._early.close()
 
@@ -186,6 +192,11 @@ class Watch:
             return events
         await self.wait(quiet_s)
         return await self.take()
+
+    @property
+    def is_far_behind(self) -> bool:
+        """True if many numbered events come before the present ones."""
+        return self.last - self._looked_at > FAR_BEHIND
 
     async def take(self) -> list[FeedEvent]:
         """The numbered events after the cursor, a page at most, and the live events since the last look; moves the
@@ -285,7 +296,7 @@ class Watch:
             return None
         if event.elsewhere and is_late(event, tx.transcripts.last(event.session)):
             return None  # a newer entry may have been sent already
-        return Live(session_key=event.session, **{name: getattr(event, name) for name in _TOLD})
+        return live_event(event)
 
 
 _TOLD: Final = [name for name in Live.__struct_fields__ if name != "session_key"]
@@ -331,6 +342,11 @@ def _last_before(tx: Tx, session: str, since: Instant) -> int:
     them are younger, it is the number before theirs."""
     newest = tx.transcripts.tail(session, PAGE)
     return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
+
+
+def live_event(event: TurnEvent) -> Live:
+    """An event inside a turn, as a feed has it."""
+    return Live(session_key=event.session, **{name: getattr(event, name) for name in _TOLD})
 
 
 def _told(tx: Tx, happened: Happened) -> FeedEvent:

@@ -1,7 +1,8 @@
 """The state that the gateway's methods work with: the open folder, the limits, and whether it is about to close."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from fledge.api.fledge import Fledge
@@ -11,7 +12,7 @@ from fledge.config.layers import Layers
 from fledge.core.run import Instant
 from fledge.core.value import NamedValue
 from fledge.orchestrator.commit import Commit
-from fledge.runtime.feed import Subscription
+from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Tx
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 
+RESTS: Final = 4.0
+"""How much longer than their work feeds that are far behind rest."""
 SHOWN_S: Final = 20.0
 """How long a session counts as shown after a client said so."""
 
@@ -56,6 +59,7 @@ class GatewayState:
         self.closing = asyncio.Event()
         """Set when it takes no more requests; those that wait are then answered at once, with the present state."""
         self.watches: set[Watch] = set()
+        self._catching_up = asyncio.Lock()
         self._shown: dict[str, tuple[Subscription, asyncio.TimerHandle]] = {}
         """By session that a client shows: the subscription to its live events, and the timer that ends it."""
         self.old_names: set[tuple[str, str]] = set()
@@ -96,6 +100,19 @@ class GatewayState:
         self.watches.discard(watch)
         watch.close()
 
+    @asynccontextmanager
+    async def slice_for(self, watch: Watch) -> AsyncIterator[None]:
+        """Read and encode one page of a feed in this block. Feeds that are far behind take turns, and after each page
+        they rest: all of them together take a bounded share of the store, the event loop and the processor."""
+        if not watch.is_far_behind:
+            yield
+            return
+        async with self._catching_up:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            yield
+            await asyncio.sleep(RESTS * (loop.time() - began))
+
     def watch_session(self, session: str) -> float:
         """Get the live events of this session from other processes, for a while; answers after how many seconds to call
         again, 0 if the store is not shared with other processes. Refused: too many sessions are shown."""
@@ -110,6 +127,12 @@ class GatewayState:
             watch = self.fl.listen(1, session=session)
         self._shown[session] = watch, asyncio.get_running_loop().call_later(SHOWN_S, self._unwatch, session)
         return SHOWN_S / 2
+
+    def text_so_far(self, session: str) -> TurnEvent | None:
+        """The text so far of the open reply of this session, as one piece; None if there is none."""
+        heard = self.fl.listen()
+        heard.close()
+        return next((event for event in heard.waiting() if event.session == session), None)
 
     def _unwatch(self, session: str) -> None:
         watch, timer = self._shown.pop(session)

@@ -8,7 +8,7 @@ requests that it has read, and then sends `closing`: a request without an answer
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from fledge.cancellation import end_tasks
 from fledge.commands import rpc
@@ -27,6 +27,7 @@ AT_ONCE: Final = 1024
 FEEDS: Final = 8
 """Feeds that one connection may watch."""
 
+T = TypeVar("T")
 CallOnGateway = Callable[[GatewayState, str, WireObject], Awaitable[object]]
 """Carries out a method."""
 ConnectionEnd = Literal["gone", "slow", "closing"]
@@ -54,7 +55,7 @@ class _Talk:
         self._stuck_s = gateway.patience.stuck_s
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._feeds: dict[int, Telling] = {}
+        self._feeds: dict[int, Telling[bytes]] = {}
         self._stuck = asyncio.Event()
         """Set when the client did not read a message in time."""
         self._next = 1
@@ -93,16 +94,17 @@ class _Talk:
 
     async def _answer(self, raw: str | bytes) -> None:
         self._gateway.requests += 1
-        begun: list[Telling] = []
+        begun: list[Telling[bytes]] = []
         told = await rpc.answer(raw, partial(self._call, begun))
         for feed in (*self._feeds.values(),):
-            await feed.tell()  # events that precede an answer are sent before it
+            if not feed.is_far_behind:
+                await feed.tell()  # events that precede an answer are sent before it
         if told is not None:
             await self._write(told)
         for feed in begun:
             feed.announced.set()
 
-    async def _call(self, begun: list["Telling"], name: str, given: WireObject) -> object:
+    async def _call(self, begun: list["Telling[bytes]"], name: str, given: WireObject) -> object:
         """Carry out a method; feeds that begin are added to `begun`."""
         if self._asking >= AT_ONCE:
             raise RpcFault(TOO_MANY, f"{AT_ONCE} requests of this connection are being carried out: wait for one")
@@ -130,13 +132,13 @@ class _Talk:
 
     # ---- feeds
 
-    async def _subscribe(self, begun: list["Telling"], params: Subscribe) -> object:
+    async def _subscribe(self, begun: list["Telling[bytes]"], params: Subscribe) -> object:
         if len(self._feeds) >= FEEDS:
             raise RpcFault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
         watch = await watched(self._gateway, params)
         number, self._next = self._next, self._next + 1
         cursor = watch.cursor
-        feed = self._feeds[number] = Telling(self._gateway, watch, lambda event: self._event(number, event))
+        feed = self._feeds[number] = Telling(self._gateway, watch, self._write, partial(_event, number))
         begun.append(feed)
         return to_wire(Subscribed(subscription=number, cursor=cursor))
 
@@ -147,8 +149,9 @@ class _Talk:
         await feed.end()
         return {"ok": True}
 
-    async def _event(self, number: int, event: FeedEvent) -> None:
-        await self._write(rpc.notification("event", {"subscription": number, **to_wire(event)}))
+
+def _event(number: int, event: FeedEvent) -> bytes:
+    return rpc.notification("event", {"subscription": number, **to_wire(event)})
 
 
 async def watched(gateway: GatewayState, wanted: Subscribe, early: Subscription | None = None) -> Watch:
@@ -164,11 +167,18 @@ async def watched(gateway: GatewayState, wanted: Subscribe, early: Subscription 
     return watch
 
 
-class Telling:
-    """Sends the events of one feed, from `announced` on, until the process leaves or `end` is called."""
+class Telling(Generic[T]):
+    """Sends the events of one feed, from `announced` on, until the process leaves or `end` is called: each encoded, and
+    then written."""
 
-    def __init__(self, gateway: GatewayState, watch: Watch, write: Callable[[FeedEvent], Awaitable[None]]) -> None:
-        self._gateway, self._watch, self._write = gateway, watch, write
+    def __init__(
+        self,
+        gateway: GatewayState,
+        watch: Watch,
+        write: Callable[[T], Awaitable[None]],
+        encode: Callable[[FeedEvent], T],
+    ) -> None:
+        self._gateway, self._watch, self._write, self._encode = gateway, watch, write, encode
         self._telling = asyncio.Lock()
         self.announced = asyncio.Event()
         """Set once the watcher knows the number of its subscription."""
@@ -185,8 +195,15 @@ class Telling:
                 await self._page()
 
     async def _page(self) -> None:
-        for event in await self._watch.take():
+        async with self._gateway.slice_for(self._watch):
+            page = [self._encode(event) for event in await self._watch.take()]
+        for event in page:
             await self._write(event)
+
+    @property
+    def is_far_behind(self) -> bool:
+        """True if many events come before the present ones."""
+        return self._watch.is_far_behind
 
     async def end(self) -> None:
         """Stop sending."""
@@ -199,6 +216,7 @@ class Telling:
                 await self.tell()
                 await self._watch.wait(self._gateway.patience.quiet_s)
             await self.tell()
-            await self._write(FeedClosing(cursor=self._watch.cursor, reason="the process that holds the folder leaves"))
+            reason = "the process that holds the folder leaves"
+            await self._write(self._encode(FeedClosing(cursor=self._watch.cursor, reason=reason)))
         finally:
             self._gateway.unsubscribe(self._watch)

@@ -127,6 +127,8 @@ class News(Struct, array_like=True, omit_defaults=True):
     """The others count the engine that hears this as dead."""
     watched: list[str] = []
     """Sessions that clients of another process watch: it wants to hear the words of their turns."""
+    begun: list[str] = []
+    """Those of them that it watches from now on: it wants the text so far of their open replies."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -145,6 +147,7 @@ def merged(news: Sequence[News]) -> News:
         moved=_each_once(one.moved for one in news),
         everything=any(one.everything for one in news),
         watched=_each_once(one.watched for one in news),
+        begun=_each_once(one.begun for one in news),
     )
 
 

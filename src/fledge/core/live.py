@@ -4,6 +4,9 @@ A process says which sessions its clients watch; that holds for a while (`Watche
 such a session sends its events as numbered messages of a size that PostgreSQL takes (`packed`). The receiver leaves out
 what it has had and notices what is missing (`Received`). Messages may be lost: the entry of the transcript is the
 truth, and what it has left behind, as words of a reply that is committed, is late (`is_late`). Pure.
+
+A piece of text says where in its reply it begins (`offset`). So a listener that comes in the middle of a reply can get
+the text so far as one piece (`OpenReplies`), and a piece that comes twice, or late, is recognised (`spliced`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,6 +29,13 @@ COLLECT_S: Final = 0.1
 CUTS: Final = (2000, 200)
 """Characters of each text of an event that is too long for a message and is not made of words."""
 
+EVENT_BYTES: Final = 256
+"""The memory of an event without its texts, about."""
+MOST_SO_FAR: Final = 64 * 1024
+"""The most characters of an open reply that a listener gets when it comes."""
+MOST_HEARD: Final = 100
+"""The most open replies of other processes whose text is kept."""
+
 TurnEventKind = Literal[
     "start",
     "end",
@@ -40,6 +50,12 @@ TurnEventKind = Literal[
     "lost",
     "message",
 ]
+
+
+ENDS_A_REPLY: Final[frozenset[TurnEventKind]] = frozenset(
+    ("start", "model:start", "tool:start", "retry", "interrupt", "error", "end")
+)
+"""After an event of this kind no open reply has text: it was committed or given up, or it begins."""
 
 
 class TurnEvent(Value, omit_defaults=True):
@@ -79,8 +95,16 @@ class TurnEvent(Value, omit_defaults=True):
     """In US dollars; None if the price is unknown."""
     is_error: bool = False
     """For `tool:end`: the call failed."""
+    offset: int = 0
+    """For `assistant:text`: how many characters of the reply come before this piece. A piece that begins earlier than
+    the text so far ends replaces the rest of it: the reply began anew, or the piece is the text so far."""
     elsewhere: bool = False
     """Another process drives the turn: long texts other than words are cut, and events may be missing."""
+
+
+def held_bytes(event: TurnEvent) -> int:
+    """How much memory an event takes, about."""
+    return EVENT_BYTES + event.text.__sizeof__() + event.arguments.__sizeof__() + event.cause.__sizeof__()
 
 
 class WatchedSessions:
@@ -107,6 +131,101 @@ def is_late(event: TurnEvent, last: int) -> bool:
     """True of an event of another process that the transcript, whose newest entry is `last`, has left behind: words
     whose reply is committed, the beginning of a step that is over."""
     return event.elsewhere and event.kind != "tool:end" and 0 < event.entry < last
+
+
+# ---- replies that are not committed ----------------------------------------------------------------------------------
+
+
+class OpenReply:
+    """The text so far of a reply that is not an entry yet."""
+
+    def __init__(self, session: str, turn: int, entry: int, offset: int = 0, elsewhere: bool = False) -> None:
+        self.session, self.turn, self.entry = session, turn, entry
+        self.texts: list[str] = []
+        """The pieces."""
+        self.ends_at = offset
+        """How many characters the reply has."""
+        self._begins_at = offset
+        self._elsewhere = elsewhere
+
+    def add(self, text: str) -> None:
+        """Add the next piece."""
+        self.texts.append(text)
+        self.ends_at += len(text)
+
+    def put(self, event: TurnEvent) -> None:
+        """Add a piece that says where it begins. Of a very long text the beginning is forgotten."""
+        if event.offset == self.ends_at:
+            self.texts.append(event.text)
+        elif self._begins_at <= event.offset < self.ends_at:
+            self.texts = [spliced("".join(self.texts), event.text, event.offset - self._begins_at)]
+        else:  # pieces before it are missing
+            self.texts, self._begins_at = [event.text], event.offset
+        self.ends_at = self._begins_at + sum(map(len, self.texts))
+        if self.ends_at - self._begins_at > 2 * MOST_SO_FAR:
+            self.texts = [self.so_far().text]
+            self._begins_at = self.ends_at - MOST_SO_FAR
+
+    def so_far(self) -> TurnEvent:
+        """The text so far, as one piece: of a very long one, its end."""
+        self.texts[:] = ["".join(self.texts)]
+        text = self.texts[0][-MOST_SO_FAR:]
+        return TurnEvent(
+            "assistant:text",
+            self.session,
+            text,
+            self.turn,
+            entry=self.entry,
+            offset=self.ends_at - len(text),
+            elsewhere=self._elsewhere,
+        )
+
+
+class OpenReplies:
+    """The replies that are being written, by session: `own` are those of turns that this process drives, the others are
+    known as far as their events were heard."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, OpenReply] = {}
+        self._heard: dict[str, OpenReply] = {}
+
+    def begin(self, reply: OpenReply) -> None:
+        """A turn of this process begins a reply; `end` it when it is committed or given up."""
+        self.own[reply.session] = reply
+
+    def end(self, reply: OpenReply | None) -> None:
+        """The reply is not open any more. The session may have a newer one."""
+        if reply is not None and self.own.get(reply.session) is reply:
+            del self.own[reply.session]
+
+    def hear(self, event: TurnEvent) -> None:
+        """Follow turns of another process by their events."""
+        if event.kind == "assistant:text":
+            reply = self._heard.pop(event.session, None)
+            if reply is None or (reply.turn, reply.entry) != (event.turn, event.entry):
+                reply = OpenReply(event.session, event.turn, event.entry, event.offset, event.elsewhere)
+            reply.put(event)
+            self._heard[event.session] = reply  # now the newest
+            if len(self._heard) > MOST_HEARD:
+                del self._heard[next(iter(self._heard))]
+        elif event.kind == "lost":
+            self.forget_heard()
+        elif event.kind in ENDS_A_REPLY:
+            self._heard.pop(event.session, None)
+
+    def forget_heard(self) -> None:
+        """Forget the replies of other processes."""
+        self._heard.clear()
+
+    def so_far(self, session: str = "") -> list[TurnEvent]:
+        """The text so far of the open reply of this session, or of each session, as one event."""
+        found = [one for replies in (self.own, self._heard) for one in replies.values() if one.ends_at]
+        return [one.so_far() for one in found if session in ("", one.session)]
+
+
+def spliced(so_far: str, piece: str, offset: int) -> str:
+    """The text of a reply after a piece that begins there. One that came before changes nothing."""
+    return so_far if so_far.startswith(piece, offset) else so_far[:offset] + piece
 
 
 # ---- as messages -----------------------------------------------------------------------------------------------------
@@ -158,7 +277,8 @@ def joined(events: Iterable[TurnEvent]) -> list[TurnEvent]:
 
 def _goes_on(event: TurnEvent, then: TurnEvent) -> bool:
     is_words = event.kind == then.kind == "assistant:text"
-    return is_words and (event.turn, event.entry) == (then.turn, then.entry)
+    follows = event.offset + len(event.text) == then.offset
+    return is_words and follows and (event.turn, event.entry) == (then.turn, then.entry)
 
 
 def _pieces(event: TurnEvent, most: int) -> list[bytes]:
@@ -170,8 +290,9 @@ def _pieces(event: TurnEvent, most: int) -> list[bytes]:
         return [piece]
     if event.kind == "assistant:text":
         middle = len(event.text) // 2
-        halves = (event.text[:middle], event.text[middle:]) if middle else ()
-        return [piece for half in halves for piece in _pieces(replace(event, text=half), most)]
+        first, rest = event.text[:middle], event.text[middle:]
+        halves = (replace(event, text=first), replace(event, text=rest, offset=event.offset + middle)) if middle else ()
+        return [piece for half in halves for piece in _pieces(half, most)]
     for chars in CUTS:
         piece = _encode(replace(event, **{name: getattr(event, name)[:chars] for name in _TEXTS}))
         if len(piece) <= most:

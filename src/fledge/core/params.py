@@ -29,6 +29,8 @@ _PLACE: Final = re.compile(r"`\$\.?([^`]*)`$")
 _ALSO: Final = "also"
 _FORMERLY: Final = "formerly"
 _INF: Final = float("inf")
+LARGEST: Final = 2**63 - 1
+"""The largest number that any parameter takes."""
 _TEXTS: Final[dict[type[Type], tuple[Any, str]]] = {
     kinds.DateTimeType: (datetime.datetime, "a date and time such as 2026-01-31T12:00:00Z"),
     kinds.DateType: (datetime.date, "a date such as 2026-01-31"),
@@ -260,7 +262,13 @@ def _fit(kind: Type, value: Any, place: str) -> Any:
             return {key: _fit(item, one, _below(place, str(key)[:MAX_NAME])) for key, one in value.items()}
         case _ if _is_plain(kind, value):
             return int(value) if isinstance(kind, IntType) else value
-    raise BadInput(place, f"must be {described(kind)}", value)
+    raise _misfit(kind, value, place)
+
+
+def _misfit(kind: Type, value: Any, place: str) -> BadInput:
+    if _is_huge(value):
+        return BadInput(place, f"must be {described(kind)}, and smaller than 2^63")  # it may have any number of digits
+    return BadInput(place, f"must be {described(kind)}", value)
 
 
 def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> Any:
@@ -272,7 +280,12 @@ def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> A
             return _fit(one, value, place)
         except BadInput as error:
             inside += [error] if error.field != place else []
-    raise inside[0] if inside else BadInput(place, f"must be {described(kind)}", value)
+    raise inside[0] if inside else _misfit(kind, value, place)
+
+
+def _is_huge(value: object) -> bool:
+    """True of a number that no column, time or sum of ours can hold; infinity is none."""
+    return isinstance(value, (int, float)) and LARGEST < abs(value) != _INF
 
 
 def is_number(value: object, kind: IntType | FloatType) -> TypeGuard[int | float]:
@@ -293,7 +306,8 @@ def _is_plain(kind: Type, value: Any) -> bool:
     """True unless the value is surely not of this kind; a list or an object is none."""
     match kind:
         case IntType() | FloatType():
-            return is_number(value, kind)
+            # Numbers of verbs have bounds; a tool of a user may take numbers of any size.
+            return is_number(value, kind) and not (bounds(kind) and abs(value) > LARGEST)
         case kinds.StrType(pattern=pattern):
             return (
                 isinstance(value, str)

@@ -247,6 +247,28 @@ def joined_bodies(bodies: Iterable[Body]) -> list[Body]:
 SPAWN = "sessions_spawn"
 
 
+MOST_ARGUMENT_BYTES = 1024 * 1024
+"""The most bytes of a call's arguments."""
+MOST_SPAWN_BYTES = 8 * 1024 * 1024
+"""The same for `sessions_spawn`, whose arguments hold the attachments."""
+_LEFT_OUT = '{"leftOut": "'
+
+
+def kept_arguments(tool: str, arguments: str) -> str:
+    """The arguments of a call as they are stored: words in their place if they are too large, and the call fails."""
+    most = MOST_SPAWN_BYTES if tool == SPAWN else MOST_ARGUMENT_BYTES
+    size = len(arguments) if arguments.isascii() else len(arguments.encode("utf-8", "replace"))
+    return arguments if size <= most else f'{_LEFT_OUT}{size} bytes of arguments, at most {most}"}}'
+
+
+def why_left_out(arguments: str) -> str:
+    """What the model is told of a call whose arguments were too large; empty if they were not."""
+    if not arguments.startswith(_LEFT_OUT):
+        return ""
+    told = arguments[len(_LEFT_OUT) : -2]
+    return f"It was not run, and its arguments were not kept: {told}. Send less at once, such as a file in parts."
+
+
 def images_of(body: Body) -> tuple[ImageEntry, ...]:
     """The images that came with an entry."""
     return body.images if type(body) is Spoken or type(body) is Resulted else ()

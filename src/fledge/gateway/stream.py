@@ -43,11 +43,19 @@ class EventStream(Response):
 
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await put(f": from {self._watch.cursor}\n\n".encode())
+
+        async def page() -> bytes:
+            async with self._gateway.slice_for(self._watch):
+                return b"".join(map(lines, await self._watch.take()))
+
         while not self._gateway.closing.is_set():
-            events = await self._watch.next(self._gateway.patience.quiet_s)
+            body = await page()
+            if not body:
+                await self._watch.wait(self._gateway.patience.quiet_s)
+                body = await page()
             if not await self._is_let_in():
                 return
-            await put(b"".join(map(lines, events)) or b": quiet\n\n")
+            await put(body or b": quiet\n\n")
         await put(lines(FeedClosing(cursor=self._watch.cursor, reason="the gateway closes")), more=False)
 
 

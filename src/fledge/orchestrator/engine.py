@@ -221,7 +221,7 @@ class Engine:
         self._loop: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._watchers: list[Callable[[str], None]] = []
-        self.on_watched: Callable[[list[str]], None] | None = None
+        self.on_watched: Callable[[list[str], list[str]], None] | None = None
         """Called with sessions that clients of another process watch, whenever that process reports them."""
 
     async def __aenter__(self) -> "Engine":
@@ -772,7 +772,7 @@ class Engine:
             self._has_gap = True
             self._errand("reconcile", self._reconcile())
         if news.watched and self.on_watched is not None:
-            self.on_watched(news.watched)
+            self.on_watched(news.watched, news.begun)
         self._stop(news.stop, news.interrupted)
         self._report(news.ended, [""] if news.everything else news.moved)
         if news.look and not self._looks_soon:

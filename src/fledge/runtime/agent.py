@@ -25,6 +25,7 @@ from fledge.core.freeze import to_valid_utf8
 from fledge.core.handover import Handover
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
 from fledge.core.images import ImageEntry
+from fledge.core.live import OpenReply
 from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Spent, YieldTerms
 from fledge.core.prompts import READING_TOOLS, FilesShown, inline_files, not_run
@@ -42,8 +43,10 @@ from fledge.core.transcript import (
     files_of,
     follows_cut,
     is_in_doubt,
+    kept_arguments,
     last_step,
     open_calls,
+    why_left_out,
 )
 from fledge.errors import Interrupted, NeedsProgram, StoreError
 from fledge.models.base import (
@@ -192,6 +195,8 @@ class _Turn:
         """The handover as it was last stored by this driver."""
         self.is_at_work = False
         """True once the store knows where this turn can write."""
+        self.said: OpenReply | None = None
+        """The newest reply that listeners hear while it comes."""
         self.failed_at: Instant | None = None
         """When the current step first failed."""
         self.is_in_grace = False
@@ -217,6 +222,7 @@ class _Turn:
         cause: str = "",
         is_error: bool = False,
         may_pass: bool = False,
+        offset: int = 0,
     ) -> None:
         if self.feed.is_heard:
             event = TurnEvent(
@@ -232,6 +238,7 @@ class _Turn:
                 cause=cause,
                 is_error=is_error,
                 may_pass=may_pass,
+                offset=offset,
             )
             self.feed.emit(event)
 
@@ -307,6 +314,12 @@ class _Turn:
     async def _think(self) -> bool:
         """Run one model step; False if the turn is over."""
         self.tell("model:start", entry=self.last())
+        try:
+            return await self._step()
+        finally:
+            self.feed.open.end(self.said)  # it is committed, or given up
+
+    async def _step(self) -> bool:
         if self.profile.compacts and not self.has_compacted:
             self.has_compacted = True
             await self._compact(0)
@@ -432,14 +445,20 @@ class _Turn:
 
     def _start_over(self, retry: RetryTold) -> None:
         """The model broke and is asked again."""
+        self.feed.open.end(self.said)
         self._note_failure()
         cause = retry.broke.message
         words = f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s"
         self.tell("retry", words, cause=cause, retry_in_s=retry.pause_s)
 
     async def _hear(self, stream: AsyncIterator[ModelEvent], aloud: bool) -> _Answer | Broke:
-        """The reply that this stream brings, or why it brings none."""
-        texts: list[str] = []
+        """The reply that this stream brings, or why it brings none. While it comes, and until `_think` has ended,
+        listeners that come get its text so far."""
+        is_shown = aloud and not self.drive.heartbeat
+        said = OpenReply(self.drive.session, self.drive.turn, self.last())
+        if is_shown:
+            self.feed.open.begin(said)
+            self.said = said
         thoughts: list[str] = []
         opaque: list[str] = []
         calls: list[Call] = []
@@ -448,9 +467,9 @@ class _Turn:
             async for event in stream:
                 # By type: `isinstance` of a struct that does not fit takes as long as a call.
                 if type(event) is Text:
-                    texts.append(event.text)
-                    if aloud and not self.drive.heartbeat:
-                        self.tell("assistant:text", event.text, entry=self.last())
+                    if is_shown:
+                        self.tell("assistant:text", event.text, entry=said.entry, offset=said.ends_at)
+                    said.add(event.text)
                 elif type(event) is Thought:
                     thoughts.append(event.text)
                 elif type(event) is Call:
@@ -458,7 +477,7 @@ class _Turn:
                 elif type(event) is Usage:
                     usage = event
                 elif type(event) is ReplyEnded:
-                    text = "".join(texts)
+                    text = "".join(said.texts)
                     if aloud and self.drive.heartbeat:
                         self._tell_held(text, bool(calls))
                     reply = self._reply(text, thoughts, opaque, calls, usage, event.model)
@@ -516,6 +535,9 @@ class _Turn:
 
     def _entry(self, call: Call) -> CallEntry:
         """A call as it is stored. A call that is not repeatable is stored as started before it runs."""
+        kept = kept_arguments(tool_name(call.name), call.arguments)
+        if kept != call.arguments:
+            return CallEntry(call.id, call.name, kept)
         if self._asks_because(call.name, call.arguments) is not None:
             return CallEntry(call.id, call.name, call.arguments, "asked")
         tool = self.profile.tools.get(call.name)
@@ -760,6 +782,8 @@ class _Turn:
         if answer is not None and state in ("denied", "expired"):
             return ToolResult(not_run(call.call.name, state == "expired", answer.words), is_error=True)
         profile = self.profile
+        if told := why_left_out(call.call.arguments):
+            return ToolResult(told, is_error=True)
         tool = profile.tools.get(call.call.name)
         if tool is None:
             return profile.tools.unknown(call.call.name)

@@ -17,6 +17,7 @@ from fledge.cancellation import describe, is_stop, trace
 from fledge.clock import pause
 from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.handover import Handover, HandoverLook
+from fledge.core.live import OpenReply
 from fledge.core.reconcile import GRACE_S
 from fledge.core.redact import error_words
 from fledge.core.transcript import CallEntry, Line, Replied, Spoken, open_calls
@@ -71,9 +72,13 @@ class _Turn(Struct):
     last: int = 0
     """The newest entry of the transcript."""
     writing: asyncio.Task[None] | None = None
+    said: OpenReply | None = None
+    """The lines of progress so far."""
 
-    def tell(self, kind: TurnEventKind, text: str = "", entry: int = 0) -> None:
-        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, entry=entry))
+    def tell(self, kind: TurnEventKind, text: str = "", entry: int = 0, offset: int = 0) -> TurnEvent:
+        event = TurnEvent(kind, self.drive.session, text, self.drive.turn, entry=entry, offset=offset)
+        self.feed.emit(event)
+        return event
 
     async def _commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Commit what has happened; retries while the disk is full."""
@@ -92,6 +97,7 @@ class _Turn(Struct):
         try:
             await self._work(prompt)
         finally:
+            self.feed.open.end(self.said)
             if self.writing is not None:
                 self.writing.cancel()
                 await asyncio.wait([self.writing])
@@ -110,6 +116,8 @@ class _Turn(Struct):
             say=self._say,
         )
         for left in range(self.runtime.retries, -1, -1):
+            self.said = OpenReply(work.session, self.drive.turn, self.last)
+            self.feed.open.begin(self.said)
             try:
                 text = await self.runtime.run(work)
             except Faltered as faltered:
@@ -132,7 +140,9 @@ class _Turn(Struct):
 
     def _say(self, line: str) -> None:
         """Emit a line of progress, and store a sign of life now and then, so that the run does not count as stuck."""
-        self.tell("assistant:text", one_line(to_valid_utf8(line), LINE_CHARS), self.last)
+        assert self.said is not None
+        words = one_line(to_valid_utf8(line), LINE_CHARS)
+        self.said.put(self.tell("assistant:text", words, self.last, self.said.ends_at))
         now = self.engine.clock.now()
         if now - self.said_at >= PROGRESS_S and (self.writing is None or self.writing.done()):
             self.said_at = now

@@ -42,6 +42,8 @@ class Relay:
         self._received = Received()
         self._watched = WatchedSessions()
         self._number = 1
+        self._begun: set[str] = set()
+        """Sessions that clients elsewhere have begun to watch: they get the text so far of open replies there."""
         self._waiting: list[TurnEvent] = []
         self._chars = 0
         self._sends_at: float | None = None
@@ -67,9 +69,12 @@ class Relay:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _others_watch(self, sessions: list[str]) -> None:
+    def _others_watch(self, sessions: list[str], begun: list[str]) -> None:
         self._watched.note(sessions, self._now())
         self._feed.relay = self._put
+        if begun:
+            self._begun.update(begun)
+            self._send_soon()
         self._woken.set()
 
     def _put(self, event: TurnEvent) -> None:
@@ -82,6 +87,9 @@ class Relay:
             self._waiting, self._chars = _losses([*self._waiting, event]), 0
         else:
             self._waiting.append(event)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
         if self._sends_at is None:
             self._sends_at = self._now() + COLLECT_S
             self._woken.set()
@@ -109,19 +117,25 @@ class Relay:
             self._cluster.hear_live(self._hear if watched else None)
         if watched and (now >= self._says_at or not watched <= self._said):
             self._says_at = now + WATCH_S / SAYS_A_WATCH
-            self._cluster.tell(News(watched=sorted(watched)))
+            self._cluster.tell(News(watched=sorted(watched), begun=sorted(watched - self._said)))
+        if not watched:
+            self._feed.open.forget_heard()
         self._said = watched
 
     async def _send(self) -> None:
         waiting, self._waiting, self._chars, self._sends_at = self._waiting, [], 0, None
+        begun, self._begun = self._begun, set()
         try:
-            await self._learn({event.session for event in waiting})
+            await self._learn({event.session for event in waiting} | (self._feed.open.own.keys() if begun else set()))
         except StoreError as error:
             log.debug("live events were lost: %s", error)
             self._waiting = [*_losses(waiting), *self._waiting]
             return
         now = self._now()
         wanted = [event for event in waiting if self._watched.covers(self._lineages[event.session], now)]
+        # Pieces that wait by now are in the text so far as well: where they begin says so.
+        open_now = self._feed.open.own.values() if begun else ()
+        wanted += [one.so_far() for one in open_now if not begun.isdisjoint(self._lineages.get(one.session, ()))]
         messages = packed(self._engine.owner, self._number, wanted)
         self._number += len(messages)
         self._cluster.send_live(messages)
@@ -140,6 +154,8 @@ class Relay:
     def _hear(self, message: str) -> None:
         for event in self._received.take(message):
             self._feed.receive(event)
+            if event.kind == "lost":
+                self._said = frozenset()  # the next time it asks for the text so far again
 
 
 def _losses(events: Iterable[TurnEvent]) -> list[TurnEvent]:

@@ -22,6 +22,7 @@ from fledge.errors import StoreError
 from fledge.plain_file import ANY_FOLDER_FLAGS, kept_open, open_plain, read_plain, write_private
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import make_private, migrate
+from fledge.store.ways import check_folder
 
 DATABASE = "fledge.db"
 SERVER = "store"
@@ -165,6 +166,7 @@ def lock_folder(folder: Path, address: str, alone: bool = True) -> StoreLock:
         raise StoreError(f"{folder} is a file, not a folder; name another") from error
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose a folder you may write to") from error
+    check_folder(folder)
     return StoreLock(folder / "lock", address, alone)
 
 

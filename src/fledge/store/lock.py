@@ -15,7 +15,7 @@ import msgspec
 
 from fledge.errors import StoreError, StoreLocked
 from fledge.plain_file import open_plain, read_plain
-from fledge.store.processes import this_program
+from fledge.store.processes import is_stopped, this_program
 from fledge.store.unforked import forget, keep_from_children
 
 MOST_BYTES = 64 * 1024
@@ -36,6 +36,22 @@ class Holder(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         at = f", gateway at {self.address}" if ":" in self.address else ""
         return f"process {self.pid} on {self.host} ({self.command}{at})"
+
+
+def silence_of(holder: Holder | None, state: Path) -> str:
+    """Words for people while the process that holds the folder does not answer: which one, why, and what to do. Only
+    SIGKILL ends a process that is stopped, or whose event loop is blocked."""
+    if holder is None:
+        return f"the process that holds {state} does not answer; it may be starting or ending"
+    where = f"process {holder.pid} ({holder.command}) holds {state}"
+    if holder.host != socket.gethostname():
+        return (
+            f"{where} on {holder.host} and does not answer: end it there with `kill -9 {holder.pid}`; nothing is lost"
+        )
+    if is_stopped(holder.pid):
+        how = f"`fg` in its terminal or `kill -CONT {holder.pid}` lets it go on"
+        return f"{where} and is stopped, as by Ctrl-Z: {how}, `kill -9 {holder.pid}` ends it; nothing is lost"
+    return f"{where} and is too busy to answer: wait for it, or end it with `kill -9 {holder.pid}`; nothing is lost"
 
 
 def this_process(address: str) -> bytes:

@@ -33,6 +33,7 @@ from fledge.store.pipeline import Pipe, one_line
 from fledge.store.postgres_cluster import FIRST_WAIT_S, MOST_WAIT_S, NOW, UP, PostgresCluster, ServerClock
 from fledge.store.postgres_server import (
     IDLE_MS,
+    ConnectionCut,
     ConnectionRole,
     ServerAddress,
     ServerSession,
@@ -199,6 +200,42 @@ class PostgresStore(ThreadedStore):
         without the rights, a schema of another program or of a newer fledge, a store that another process holds.
         """
         server = parse(url)
+        until: float | None = None
+        while True:
+            try:
+                return cls._opened(
+                    server,
+                    folder=folder,
+                    address=address,
+                    alone=alone,
+                    makes=makes,
+                    batch=batch,
+                    patience_s=patience_s,
+                    lease_s=lease_s,
+                    copying=copying,
+                )
+            except StoreError as error:
+                # A server that was there is waited for; one that never answered may be a wrong address.
+                if until is None and isinstance(error, ConnectionCut):
+                    until = time.monotonic() + patience_s
+                if until is None or time.monotonic() >= until:
+                    raise
+                time.sleep(FIRST_WAIT_S)
+
+    @classmethod
+    def _opened(
+        cls,
+        server: ServerAddress,
+        *,
+        folder: Path | None,
+        address: str,
+        alone: bool,
+        makes: bool,
+        batch: int,
+        patience_s: float,
+        lease_s: float,
+        copying: bool,
+    ) -> "PostgresStore":
         with ExitStack() as undo:
             lock = None if folder is None else own_folder(folder, address, alone)
             if lock is not None:

@@ -148,7 +148,7 @@ def connect(
     used, and why."""
     session = secrets.token_hex(8)
     known = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-    with explained(address):
+    with explained(address, is_connected=False):
         given = conninfo_to_dict(address.conninfo)
         connection: psycopg.Connection[Any] = psycopg.connect(
             address.conninfo,
@@ -194,9 +194,20 @@ def _check(connection: "psycopg.Connection[Any]", address: ServerAddress) -> Non
         raise StoreError(f"{address.shown} is a standby, which only reads: name the primary server")
 
 
+def _is_cut(error: psycopg.Error) -> bool:
+    """True if the connection was lost. Without a code it is the library that found it gone; 08 and 57P say that the
+    server ended it."""
+    return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(("08", "57P"))
+
+
+class ConnectionCut(StoreError):
+    """The connection was lost in the middle of what it did: another one may do it."""
+
+
 @contextmanager
-def explained(address: ServerAddress) -> Iterator[None]:
-    """Turn errors of the server into StoreError with what to do; the password is not in it."""
+def explained(address: ServerAddress, is_connected: bool = True) -> Iterator[None]:
+    """Turn errors of the server into StoreError with what to do, ConnectionCut if the connection was lost; the password
+    is not in it."""
     try:
         yield
     except psycopg.Error as error:
@@ -204,7 +215,8 @@ def explained(address: ServerAddress) -> Iterator[None]:
         if address.password:
             words = words.replace(address.password, "***")
         hint = next((hint for pattern, hint in _HINTS if re.search(pattern, words)), "check the server and the address")
-        raise StoreError(f"{address.shown}: cannot be opened ({words}); {hint}") from None
+        kind = ConnectionCut if is_connected and _is_cut(error) else StoreError
+        raise kind(f"{address.shown}: cannot be opened ({words}); {hint}") from None
 
 
 def check_exists(address: ServerAddress) -> None:
@@ -284,6 +296,8 @@ def migrate(connection: "psycopg.Connection[Any]", address: ServerAddress, steps
             f'CREATE SCHEMA "{address.schema}" AUTHORIZATION {connection.info.user}. Nothing was changed.'
         ) from error
     except psycopg.Error as error:
+        if _is_cut(error):
+            raise  # it may be done again
         raise StoreError(
             f"{address.shown}: cannot be brought to schema {last} ({one_line(error)}); it was not changed"
         ) from error

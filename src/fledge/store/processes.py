@@ -49,6 +49,15 @@ def born(pid: int) -> str | None:
         return None
 
 
+def is_stopped(pid: int) -> bool:
+    """True if the process of this pid is stopped, as by Ctrl-Z; False if it is not, or that cannot be seen."""
+    try:
+        state = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in "Tt"
+
+
 def this_program() -> str:
     """The name of the program that this process runs, for people."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"

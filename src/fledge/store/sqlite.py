@@ -29,6 +29,7 @@ from fledge.store.lock import StoreLock
 from fledge.store.migrate import migrate, newest, refuse_foreign, schema_version
 from fledge.store.threads import BATCH, CLOSED, ConnectionLost, Job, ThreadedStore, TurnTaking, caused_by
 from fledge.store.unit import Unit
+from fledge.store.ways import check_folder
 
 T = TypeVar("T")
 
@@ -203,6 +204,7 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
     Raises `StoreError` for a file that is no store, or of another version than this program's.
     """
     path = folder / DATABASE
+    check_folder(folder)
     check_plain(path)
     try:
         with _reading(path) as db:

@@ -31,6 +31,21 @@ def reached(state: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{CONTROL_SOCKET}"
 
 
+def check_folder(state: Path) -> None:
+    """Raises if others may write into this state folder: they could replace the database, the socket and the token. A
+    folder of another owner may be written by its group, as a volume of a container is."""
+    try:
+        about = state.stat()
+    except OSError:
+        return  # it is made, or the error says so where it is used
+    others = 0o022 if about.st_uid == os.geteuid() else 0o002
+    if stat.S_ISDIR(about.st_mode) and about.st_mode & others:
+        raise StoreError(
+            f"{state} can be written by others (mode {stat.S_IMODE(about.st_mode):o}): chmod go-w {state},"
+            " or name another folder"
+        )
+
+
 def read_token(state: Path) -> str:
     """The token of this state folder's gateway. Raises if there is none, or if others can read it."""
     path = state / TOKEN_FILE

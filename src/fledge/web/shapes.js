@@ -417,6 +417,7 @@
  * @property {number} [entry]
  * @property {string} [arguments]
  * @property {string} [cause]
+ * @property {number} [offset]
  * @property {number} [tokensIn]
  * @property {number} [tokensOut]
  * @property {number|null} [costUsd]
@@ -1025,6 +1026,7 @@
 /** This process gets the live events of the session, whichever process drives its turns.
  * @typedef {object} Watching
  * @property {number} againS
+ * @property {Live|null} [soFar]
  */
 
 /** A git worktree of a child's own.

@@ -95,10 +95,11 @@ export class Store {
   }
 
   /** Report that a session is shown: where processes share a store, the feed then brings its live words, whichever
-   * process drives it. */
+   * process drives it. The answer has the text so far of its open reply. */
   async #say(key) {
     this.#sayAt = Infinity;
-    const { againS } = await call("events.watch", { session: key }).catch(() => ({ againS: SAY_S })); // only live words are missed
+    const { againS, soFar } = await call("events.watch", { session: key }).catch(() => ({ againS: SAY_S })); // only live words are missed
+    if (soFar) for (const hear of [...this.#listeners]) hear({ type: "turn", ...soFar });
     if (againS > 0) this.#sayAt = Math.min(this.#sayAt, performance.now() + againS * 1000);
   }
 

@@ -33,7 +33,8 @@ export class Transcript {
   hasOlder = false;
   /** True if the reader has gone back to earlier entries. */
   isReadBack = false;
-  /** The present state of the turn; null if none is known. `text` is its live text, which follows the entry `after`. */
+  /** The present state of the turn; null if none is known. `text` is its live text, which follows the entry `after`;
+   * `begins` and `ends` say which characters of the reply these are. */
   live = null;
   /** Messages of a person that are not entries yet, in order: `{id, text, files, runId, state, reason}`; the state is
    * sending, waiting (for the next try), sent, or refused with a reason. */
@@ -167,8 +168,8 @@ export class Transcript {
         this.refresh();
         break;
       case "assistant:text":
-        if (event.entry < this.#last) return; // another process drives the turn, and the entry of this text is here already
-        this.live = { ...live, text: live.text + event.text, status: "" };
+        if (event.entry < this.#last) return; // the entry of this text is here already
+        this.live = { ...grown(live, event), status: "" };
         break;
       case "tool:start":
         this.live = { ...live, status: `using ${event.text} …` };
@@ -180,7 +181,7 @@ export class Transcript {
         this.refresh();
         break;
       case "retry":
-        this.live = { ...live, status: `trying again: ${event.text}` };
+        this.live = { ...live, text: "", status: `trying again: ${event.text}` };
         break;
       case "error":
         this.live = null;
@@ -283,6 +284,20 @@ export class Transcript {
     const kept = JSON.parse(sessionStorage.getItem(UNSENT + this.key) ?? "[]");
     return kept.map((message) => ({ ...message, files: [], runId: "", state: "sending" }));
   }
+}
+
+/** The live text with one more piece of it. `offset` says how many characters of the reply come before the piece; it may
+ * come twice, begin before the text that is here (it is the text so far), or replace the rest (the reply began anew). */
+function grown(live, { text, offset = 0, entry }) {
+  const piece = [...text], end = offset + piece.length; // characters as the gateway counts them, not UTF-16 units
+  const isSame = live.text !== "" && live.after === entry;
+  const grownTo = (words, begins, ends) => ({ ...live, text: words, begins, ends, after: entry });
+  if (!isSame || offset > live.ends || end < live.begins) return grownTo(text, offset, end);
+  if (offset === live.ends) return grownTo(live.text + text, live.begins, end);
+  const has = [...live.text], from = Math.max(0, offset - live.begins), to = end - live.begins;
+  const isOld = has.slice(from, to).join("") === piece.slice(Math.max(0, live.begins - offset), live.ends - offset).join("");
+  const words = [...has.slice(0, from), ...piece, ...(isOld ? has.slice(to) : [])];
+  return grownTo(words.join(""), Math.min(live.begins, offset), Math.min(live.begins, offset) + words.length);
 }
 
 /** Files of a message as the gateway takes them: images that a model is shown, and all others. */
