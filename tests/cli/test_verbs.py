@@ -74,6 +74,18 @@ def test_a_plan_is_shown_and_answered_from_the_shell(fledge: Fledge) -> None:
     assert "no plan awaits an answer" in fledge("approve", "planner").stderr
 
 
+def test_a_message_to_a_planner_answers_its_plan_or_says_how_to(fledge: Fledge) -> None:
+    fledge("spawn", "dig deep", "--label", "planner", "--plan", *MODEL)
+    kept = fledge("send", "planner", "looks good to me", *MODEL)
+    assert kept.returncode == 3
+    assert "pending: it waits for an answer to its plan, and this was none: your message is kept" in kept.stdout
+    answered = fledge("send", "planner", "Approved, go ahead", *MODEL)
+    assert answered.returncode == 0, answered
+    log = fledge("log", "planner").stdout
+    assert "APPROVED: go ahead" in log
+    assert "looks good to me" in log
+
+
 def test_a_tool_call_is_answered_from_the_shell(fledge: Fledge) -> None:
     asks = ("--set", "tools.write.approval=ask")
     done = fledge("run", "write", *MODEL, *asks)

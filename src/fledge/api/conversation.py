@@ -16,9 +16,10 @@ from fledge.api import views
 from fledge.api.carried import GivenFile, GivenImage, carried
 from fledge.api.streams import Hearing, answer_events
 from fledge.api.values import Accepted, Message, Question, Reply
+from fledge.core.exchange import how_answered, how_read
 from fledge.core.freeze import classify_reply
 from fledge.core.keys import agent_of
-from fledge.core.run import Instant
+from fledge.core.run import AwaitingApproval, Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import BadInput, NotFound, check_text
 from fledge.orchestrator import control, messages
@@ -217,7 +218,7 @@ class Conversation:
                 reply = Reply(status="error", error=words[-1] if words else reply.error, run_id=run_id)
         finally:
             heard.close()
-        return reply or Reply(status="pending", run_id=run_id)
+        return reply or await self._engine.store.read(lambda tx: _pending(tx, tx.requests.get(run_id)))
 
     def _deadline(self, timeout: float | None) -> Instant | None:
         """When a wait of `timeout` seconds ends, by the clock that `_answer` uses; None waits for ever."""
@@ -288,7 +289,20 @@ def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
     if turn is not None and turn.failures > failures:
         return Reply(status="error", error="its turn failed and is tried again", run_id=run_id)
     questions = () if is_asked else _questions(tx, asked.session)
-    return Reply(status="pending", run_id=run_id, questions=questions) if questions else None
+    run = tx.runs.find(asked.session)
+    awaits = not is_asked and stands.started_at is None and run is not None and type(run.phase) is AwaitingApproval
+    return _pending(tx, asked, questions) if questions or awaits else None
+
+
+def _pending(tx: Tx, asked: MessageRequest | None, questions: tuple[Question, ...] = ()) -> Reply:
+    """The reply while there is no answer, with how the message is read."""
+    if asked is None:
+        raise NotFound("the message is gone")
+    row, run = tx.inbox.get(asked.row), tx.runs.find(asked.session)
+    delivery = "" if row is None or row.state != "unread" else how_read(run)
+    if delivery and run is not None and row is not None and row.kind == "approval":
+        delivery = how_answered(run)
+    return Reply(status="pending", run_id=asked.run_id, questions=questions, delivery=delivery)
 
 
 def _words(tx: Tx, asked: MessageRequest) -> str:

@@ -182,6 +182,9 @@ class Handle(Generic[T]):
     async def send(self, message: str) -> str:
         """Send the run a message without stopping it; return the message's id. The run reads it at its next step.
 
+        While its plan awaits an answer, a message whose first word is approve, approved, reject or rejected answers the
+        plan; the run reads any other message once the plan has its answer.
+
         >>> run = await fl.spawn("Say hello")
         >>> message_id = await run.send("And goodbye")
         """

@@ -65,8 +65,7 @@ class Post(_Effect):
     """Put a message of the system into the run's own inbox."""
 
     kind: str
-    """`task`, `wake`, `overdue`, `approved`, `rejected`, `resumed`; the commands steer and send write their own
-    messages."""
+    """`task`, `wake`, `overdue`, `resumed`; steers, sends and answers to plans write their own messages."""
 
 
 class Drain(_Effect):

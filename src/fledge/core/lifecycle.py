@@ -294,8 +294,7 @@ def _plan_answered(run: Run, event: ev.PlanApproved | ev.PlanRejected) -> Step:
         fallback=None if approved else plan,
     )
     up = () if event.unsettled else (fx.CountUp(),)
-    words = fx.Post("approved" if approved else "rejected")
-    return move(run, Queued(), fx.WithdrawPlan(), *up, words, fx.Enqueue())
+    return move(run, Queued(), fx.WithdrawPlan(), *up, fx.Enqueue())
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------

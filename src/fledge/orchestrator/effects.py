@@ -320,9 +320,6 @@ def _post(c: Commit, run: Run, effect: fx.Post) -> None:
             _post_wake(c, run, wake_message(inbox.silent_children(c, run.key)))
         case "overdue":
             _post_wake(c, run, _overdue_words(c, run.key))
-        case kind:
-            words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
-            c.tx.inbox.put(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
 
 
 def _post_task(c: Commit, run: Run, row_key: str, is_new: bool = False) -> None:

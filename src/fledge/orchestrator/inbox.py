@@ -667,7 +667,7 @@ def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, be
     for row in rows:
         if not c.tx.inbox.consume(row.key, c.at):
             raise NotFound(f"row {row.key} was already taken")
-        if row.kind == "send":
+        if row.kind in ("send", "approval"):  # either may be a message that a caller waits for
             c.tx.requests.take_up(row.key, c.at)
         kind = row.announces
         if kind is not None and row.source is not None:

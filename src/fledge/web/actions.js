@@ -33,9 +33,9 @@ export function steer(row) {
 
 /** Send a message to a run without stopping it. */
 export function send(row) {
-  askForWords(`Tell ${nameOf(row)}`, "send", "Nothing is stopped: it reads your words at its next step.", "Words for this run", "Send", async (message) => {
-    await call("runs.send", { target: row.sessionKey, message, timeoutSeconds: 0 });
-    announce(`${nameOf(row)} has your words`);
+  askForWords(`Tell ${nameOf(row)}`, "send", "Nothing is stopped.", "Words for this run", "Send", async (message) => {
+    const { delivery } = await call("runs.send", { target: row.sessionKey, message, timeoutSeconds: 0 });
+    announce(`${nameOf(row)} has your words${delivery ? `: ${delivery}` : ""}`);
   });
 }
 
