@@ -132,7 +132,7 @@ def test_a_killed_run_is_resumed_and_run_again_from_the_shell(fledge: Fledge) ->
     fledge("spawn", "dig deep", "--label", "digger", "--plan", *MODEL)
     refused = fledge("resume", "digger")
     assert refused.returncode == 1
-    assert "is awaiting_approval, not killed: answer its plan" in refused.stderr
+    assert "digger is awaiting_approval and has not ended: answer its plan" in refused.stderr
     fledge("kill", "digger")
     done = fledge("resume", "digger", "and quickly")
     assert done.stdout == "resumed: attempt 2; `fledge run --continue` goes on with it\n", done.stderr

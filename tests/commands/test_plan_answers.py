@@ -16,7 +16,7 @@ from fledge.core.exchange import AWAITS_ANSWER
 from fledge.core.route import Address
 from fledge.core.transcript import Spoken, from_body
 from fledge.orchestrator import bindings
-from fledge.orchestrator.messenger import SendParams
+from fledge.orchestrator.messenger import SendParams, Sent
 from fledge.store.base import Tx
 from tests.api.scene import Place
 from tests.commands.slashing import run_command
@@ -60,15 +60,19 @@ async def by_agent(fl: fledge.Fledge, run: fledge.Handle[Any], words: str) -> st
 
 async def by_send_verb(fl: fledge.Fledge, run: fledge.Handle[Any], words: str) -> str:
     params = {"session": run.session_key, "message": words, "timeoutSeconds": 0}
-    return (await value_of(GatewayState(fl), "send", params)).delivery
+    reply: fledge.Reply = await value_of(GatewayState(fl), "send", params)
+    return reply.delivery
 
 
 async def by_runs_send(fl: fledge.Fledge, run: fledge.Handle[Any], words: str) -> str:
-    return (await value_of(GatewayState(fl), "runs.send", {"target": run.session_key, "message": words})).delivery
+    params = {"target": run.session_key, "message": words}
+    reply: fledge.Reply = await value_of(GatewayState(fl), "runs.send", params)
+    return reply.delivery
 
 
 async def by_runs_tell(fl: fledge.Fledge, run: fledge.Handle[Any], words: str) -> str:
-    return (await value_of(GatewayState(fl), "runs.tell", {"target": "p", "message": words})).delivery
+    sent: Sent = await value_of(GatewayState(fl), "runs.tell", {"target": "p", "message": words})
+    return sent.delivery
 
 
 async def by_slash(fl: fledge.Fledge, run: fledge.Handle[Any], words: str) -> str:

@@ -218,7 +218,9 @@ class Conversation:
                 reply = Reply(status="error", error=words[-1] if words else reply.error, run_id=run_id)
         finally:
             heard.close()
-        return reply or await self._engine.store.read(lambda tx: _pending(tx, tx.requests.get(run_id)))
+        if reply is None:
+            reply = await self._engine.store.read(lambda tx: _pending(tx, run_id))
+        return reply
 
     def _deadline(self, timeout: float | None) -> Instant | None:
         """When a wait of `timeout` seconds ends, by the clock that `_answer` uses; None waits for ever."""
@@ -291,18 +293,20 @@ def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
     questions = () if is_asked else _questions(tx, asked.session)
     run = tx.runs.find(asked.session)
     awaits = not is_asked and stands.started_at is None and run is not None and type(run.phase) is AwaitingApproval
-    return _pending(tx, asked, questions) if questions or awaits else None
+    return _pending(tx, run_id, questions) if questions or awaits else None
 
 
-def _pending(tx: Tx, asked: MessageRequest | None, questions: tuple[Question, ...] = ()) -> Reply:
+def _pending(tx: Tx, run_id: str, questions: tuple[Question, ...] = ()) -> Reply:
     """The reply while there is no answer, with how the message is read."""
-    if asked is None:
-        raise NotFound("the message is gone")
-    row, run = tx.inbox.get(asked.row), tx.runs.find(asked.session)
-    delivery = "" if row is None or row.state != "unread" else how_read(run)
-    if delivery and run is not None and row is not None and row.kind == "approval":
+    asked = tx.requests.get(run_id)
+    row, run = (None, None) if asked is None else (tx.inbox.get(asked.row), tx.runs.find(asked.session))
+    if row is None or row.state != "unread":
+        delivery = ""
+    elif row.kind == "approval" and run is not None:
         delivery = how_answered(run)
-    return Reply(status="pending", run_id=asked.run_id, questions=questions, delivery=delivery)
+    else:
+        delivery = how_read(run)
+    return Reply(status="pending", run_id=run_id, questions=questions, delivery=delivery)
 
 
 def _words(tx: Tx, asked: MessageRequest) -> str:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from fledge.api.views import question
 from fledge.commands import lines, looking, slash
@@ -31,6 +31,7 @@ from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import transcripts, views
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.effects import Killing
+from fledge.orchestrator.spawn_params import budget_of_words
 from fledge.store.base import Approval, Session, Tx
 from fledge.workspaces.documents import versions_in
 
@@ -122,7 +123,8 @@ class _Said:
             case "steer":
                 return await self._next_attempt("steered", "runs.steer", message=order.words)
             case "resume":
-                return await self._next_attempt("resumed", "runs.resume", words=order.words)
+                given = {"budget": to_builtins(budget_of_words(order.budget))} if order.budget else {}
+                return await self._next_attempt("resumed", "runs.resume", words=order.words, **given)
             case "approve":
                 return await self._next_attempt("approved the plan of", "plans.approve", words=order.words)
             case "reject":

@@ -80,12 +80,15 @@ export function runAgain(row) {
     } }));
 }
 
-/** Let a killed run go on. */
+/** Let a run go on that was killed, failed or timed out; the field for a new budget is there if it had one. */
 export function resume(row) {
   const box = el("textarea", { class: "field", rows: 3, "aria-label": "Words for it, if you like", placeholder: "Words for it, if you like", maxlength: 100_000, "data-first": true });
-  layers.dialog(`Let ${nameOf(row)} go on?`, "steer", [el("p", { class: "soft" }, "It begins another attempt with all it had done. What was killed below it stays killed."), box],
+  const limits = (row.budget ?? []).map(({ name, most }) => ({ name, box: el("input", { class: "field", type: "number", min: 0, step: "any", "aria-label": `New limit: ${name}`, placeholder: `new limit of ${name}, was ${most}` }) }));
+  layers.dialog(`Let ${nameOf(row)} go on?`, "steer", [el("p", { class: "soft" }, "It begins another attempt with all it had done, and reads what its end left unread. What was killed below it stays killed."), box, ...limits.map((limit) => limit.box)],
     button("Resume", { kind: "primary", act: async () => {
-      await call("runs.resume", { target: row.sessionKey, words: box.value.trim() });
+      const given = limits.filter((limit) => limit.box.value.trim());
+      const budget = given.length && { budget: Object.fromEntries(given.map((limit) => [limit.name, Number(limit.box.value)])) };
+      await call("runs.resume", { target: row.sessionKey, words: box.value.trim(), ...budget });
       layers.close();
       announce(`${nameOf(row)} goes on`);
     } }));
