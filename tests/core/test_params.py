@@ -288,3 +288,18 @@ def test_every_word_for_a_type_is_ours() -> None:
     """None of them is a name of Python's or of a library's."""
     for one in msgspec.inspect.type_info(Everything).fields:  # type: ignore[attr-defined]
         assert not re.search(r"\b(str|int|float|bool|dict|tuple|None|Struct|array|Expected)\b", described(one.type))
+
+
+class Said(Struct, forbid_unknown_fields=True):
+    """Parameters that are texts, one of them bounded."""
+
+    words: str = ""
+    short: Annotated[str, Meta(max_length=5)] = ""
+
+
+@pytest.mark.parametrize("field", ["words", "short"])
+def test_half_of_a_surrogate_pair_is_refused_by_the_name_of_its_field(field: str) -> None:
+    expected = rf"^{field}: must be valid Unicode: character 3 is half of a surrogate pair \('\\ud83d'\)$"
+    with pytest.raises(BadInput, match=expected):
+        read_params(Said, {field: "ab\ud83d"})
+    assert getattr(read_params(Said, {field: "ab😀"}).params, field) == "ab😀"
