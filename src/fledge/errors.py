@@ -41,9 +41,23 @@ class BadInput(FledgeError):
 
 
 def check_text(field: str, given: object) -> None:
-    """Raise `BadInput` unless this is text."""
+    """Raise `BadInput` unless this is text that can be stored and sent as UTF-8."""
     if not isinstance(given, str):
         raise BadInput(field, "must be text", given)
+    if not is_unicode(given):
+        at = next(index for index, sign in enumerate(given) if "\ud800" <= sign <= "\udfff")
+        raise BadInput(field, f"must be valid Unicode: character {at + 1} is half of a surrogate pair ({given[at]!a})")
+
+
+def is_unicode(text: str) -> bool:
+    """False of a text with a lone surrogate, which has no UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Refused(FledgeError):

@@ -89,12 +89,40 @@ def test_it_goes_on_after_the_folder_was_opened_anew(place: Place) -> None:
     assert place.act(second) == "ok"
 
 
+@proves("4.resume.13")
+@proves("4.resume.17")
+def test_a_run_that_timed_out_goes_on_and_has_its_time_again(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        slow = await fl.spawn("wait 50", label="slow", timeout=20)
+        assert (await slow).status == "timeout"
+        await asyncio.sleep(1)
+        await slow.resume("Say hello")
+        assert (await slow).status == "ok"
+
+    place.act(body)
+
+
+@proves("4.resume.15")
+def test_a_budget_that_cannot_hold_is_refused_by_name(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await killed(fl)
+        await asyncio.sleep(1)
+        with pytest.raises(fledge.BadInput, match=r"budget: must be a fledge\.Budget"):
+            await run.resume(budget={"turns": 3})  # type: ignore[arg-type]
+        with pytest.raises(fledge.BadInput, match="turns: must be an integer of at least 1"):
+            await run.resume(budget=fledge.Budget(turns=0))
+        await run.resume("Say hello", budget=fledge.Budget(turns=3))
+        assert (await run).status == "ok"
+
+    place.act(body)
+
+
 @proves("4.resume.5")
 def test_a_resume_is_refused_with_what_to_do_instead(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         done = await fl.spawn("Say hello")
         await done
-        with pytest.raises(fledge.Refused, match=r"it ended \(ok\): send it a message, or run it again"):
+        with pytest.raises(fledge.Refused, match=r"has ended \(ok\): send it a message, or run it again"):
             await done.resume()
         deleted = await killed(fl, cleanup="delete")
         with pytest.raises(fledge.Refused, match="its transcript is gone: run it again"):

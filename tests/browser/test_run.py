@@ -252,6 +252,22 @@ def test_a_finished_run_is_removed_from_its_page(browser: Browser, scene: Scene)
     assert [row["label"] for row in scene.gateway.call("runs.query")["rows"] if row["label"] == "finished"] == []
 
 
+@proves("4.resume.15")
+def test_a_run_that_used_up_its_budget_is_resumed_with_a_new_one_from_its_page(browser: Browser, scene: Scene) -> None:
+    scene.spawn("spender", "hostile: spend it", budget={"turns": 1})
+    with signed_in(browser, scene.gateway) as person:
+        page = open_run(person, scene, "spender")
+        person.see(".runhead .chip", "failed")
+        page.get_by_role("button", name="Resume").click()
+        dialog = page.get_by_role("dialog", name="Let spender go on?")
+        dialog.get_by_role("button", name="Resume").click()
+        expect(page.locator("body")).to_contain_text("the budget of spender is used up (1 turn)")
+        dialog.get_by_label("New limit: turns").fill("5")
+        dialog.get_by_role("button", name="Resume").click()
+        person.see(".stat", "attempt2")
+        person.see(".runhead .chip", "done")
+
+
 def test_an_undelivered_result_says_why_and_is_delivered_again(browser: Browser, scene: Scene) -> None:
     scene.gateway.call("agent", message="hello", session="docs")
     for label in ("review", "second review"):

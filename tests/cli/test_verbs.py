@@ -74,6 +74,18 @@ def test_a_plan_is_shown_and_answered_from_the_shell(fledge: Fledge) -> None:
     assert "no plan awaits an answer" in fledge("approve", "planner").stderr
 
 
+def test_a_message_to_a_planner_answers_its_plan_or_says_how_to(fledge: Fledge) -> None:
+    fledge("spawn", "dig deep", "--label", "planner", "--plan", *MODEL)
+    kept = fledge("send", "planner", "looks good to me", *MODEL)
+    assert kept.returncode == 3
+    assert "pending: it waits for an answer to its plan, and this was none: your message is kept" in kept.stdout
+    answered = fledge("send", "planner", "Approved, go ahead", *MODEL)
+    assert answered.returncode == 0, answered
+    log = fledge("log", "planner").stdout
+    assert "APPROVED: go ahead" in log
+    assert "looks good to me" in log
+
+
 def test_a_tool_call_is_answered_from_the_shell(fledge: Fledge) -> None:
     asks = ("--set", "tools.write.approval=ask")
     done = fledge("run", "write", *MODEL, *asks)
@@ -120,7 +132,7 @@ def test_a_killed_run_is_resumed_and_run_again_from_the_shell(fledge: Fledge) ->
     fledge("spawn", "dig deep", "--label", "digger", "--plan", *MODEL)
     refused = fledge("resume", "digger")
     assert refused.returncode == 1
-    assert "is awaiting_approval, not killed: answer its plan" in refused.stderr
+    assert "digger is awaiting_approval and has not ended: answer its plan" in refused.stderr
     fledge("kill", "digger")
     done = fledge("resume", "digger", "and quickly")
     assert done.stdout == "resumed: attempt 2; `fledge run --continue` goes on with it\n", done.stderr

@@ -121,7 +121,9 @@ def test_a_killed_subagent_is_resumed_and_another_is_started_like_it(place: Plac
     async def body(fl: fledge.Fledge, say: Say) -> None:
         await say("/subagents spawn main wait for ever")
         await asyncio.sleep(1)
-        assert "is running, not killed: steer it, or send it a message" in await say("/subagents resume 1")
+        assert "wait for ever is running and has not ended: steer it, or send it a message" in await say(
+            "/subagents resume 1"
+        )
         await say("/kill 1")
         assert (await say("/subagents resume 1 a little longer")).startswith("resumed wait for ever: attempt 2 · run ")
         await until_ended(fl, "wait for ever")
@@ -129,7 +131,7 @@ def test_a_killed_subagent_is_resumed_and_another_is_started_like_it(place: Plac
         assert (run.status, run.attempt) == ("ok", 2)
         told = await fl.session("main").history()
         assert sum("a little longer" in message.text for message in told if message.role == "event") == 1
-        assert "it ended (ok): send it a message, or run it again" in await say("/subagents resume 1")
+        assert "has ended (ok): send it a message, or run it again" in await say("/subagents resume 1")
         assert (await say("/subagents again 1")).startswith("started wait for ever · run ")
         first, second = await fl.runs(requester=MAIN)
         assert (second.task, second.label, second.status) == (first.task, first.label, "queued")

@@ -160,6 +160,11 @@ RUNS: Final[dict[str, Run]] = {
     "completed, timed out": run_in(Completed(ended(TimedOut(), "t-partial"), DELIVERED, 970.0, 4570.0)),
     "completed, skipped": run_in(Completed(ended(Ok(), None), Skipped("announce-skip"), 970.0, 4570.0)),
     "completed, killed": run_in(Completed(ended(Killed(named=True), "t-partial"), SUPPRESSED, 970.0, 4570.0)),
+    "completed, its requester killed": run_in(Completed(OK, SUPPRESSED, 970.0, 4570.0)),
+    "cleanup, its requester killed": run_in(CleanupPending(OK, SUPPRESSED, 0, 960.0)),
+    "completed_giveup, timed out": run_in(
+        CompletedGiveup(ended(TimedOut(), "t-partial"), LOST, settled_at=970.0, due_at=605770.0)
+    ),
     "completed, session mode": run_in(Completed(OK, DELIVERED, 970.0, None), terms=SESSION),
     "completed_giveup": run_in(CompletedGiveup(OK, LOST, settled_at=970.0, due_at=605770.0)),
     "archived": run_in(Archived(OK, DELIVERED, due_at=2600000.0)),
@@ -268,6 +273,7 @@ SAMPLE_EVENTS: Final[tuple[ev.Event, ...]] = (
     ev.Steered(at=AT, next_run_id="run-2"),
     ev.Steered(at=AT, next_run_id="run-2", text="t-so-far"),
     ev.Resumed(at=AT, next_run_id="run-2", unsettled=0),
+    ev.Revived(at=AT),
     killed(),
     killed(driven=True),
     killed(named=False, driven=True),

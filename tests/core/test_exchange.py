@@ -1,11 +1,14 @@
 """Messages between sessions: who speaks when, when it is over, and the words that go around them."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fledge.core.exchange import (
+    AWAITS_ANSWER,
     REPLY_CHARS,
     Asked,
     Closing,
@@ -17,14 +20,17 @@ from fledge.core.exchange import (
     answered,
     dropped,
     first_words,
+    how_answered,
+    how_read,
     kind_of,
     plan_answer,
     plan_words,
     refuse_hop,
 )
 from fledge.core.route import Address, answer_to, joined
+from fledge.core.run import PHASES, AwaitingApproval
 from fledge.errors import BadInput
-from tests.core.samples import RUNS
+from tests.core.samples import KEY, RUNS
 from tests.statements import proves
 
 A, B = "agent:a:main", "agent:b:main"
@@ -175,17 +181,61 @@ def test_no_line_of_the_others_words_passes_for_ours(text: str) -> None:
     [
         ("APPROVED: proceed", PlanAnswer(True, "proceed")),
         (" APPROVED ", PlanAnswer(True, "")),
+        ("approve", PlanAnswer(True, "")),
+        ("Approved", PlanAnswer(True, "")),
+        ("aPPrOVE it", PlanAnswer(True, "it")),
+        ("Approved, go ahead", PlanAnswer(True, "go ahead")),
+        ("approved. Mind the tests.", PlanAnswer(True, "Mind the tests.")),
+        ("Approved!", PlanAnswer(True, "")),
+        ("approved!!! go", PlanAnswer(True, "go")),
+        ("approved – go ahead", PlanAnswer(True, "go ahead")),
+        ("approved–go ahead", PlanAnswer(True, "go ahead")),
+        ("approved - go ahead", PlanAnswer(True, "go ahead")),
+        ("approved — go ahead", PlanAnswer(True, "go ahead")),
+        ("approved\n- first\n- then", PlanAnswer(True, "- first\n- then")),
+        ("approved .env stays out", PlanAnswer(True, ".env stays out")),
+        ("approved\tnow", PlanAnswer(True, "now")),
+        ("approved\u00a0now", PlanAnswer(True, "now")),
+        ("\u2003approved\u3000now", PlanAnswer(True, "now")),
+        ("\n\nApproved\n", PlanAnswer(True, "")),
+        ("APPROVED by whom?", PlanAnswer(True, "by whom?")),
         ("REJECTED: too\nlong", PlanAnswer(False, "too\nlong")),
         ("REJECTED:", PlanAnswer(False, "")),
         ("REJECTED : no", PlanAnswer(False, "no")),
-        ("approved: x", None),
-        ("APPROVED by whom?", None),
+        ("reject", PlanAnswer(False, "")),
+        ("Reject this", PlanAnswer(False, "this")),
+        ("Rejected, too long", PlanAnswer(False, "too long")),
+        ("approved?", None),
+        ("approve's a strong word", None),
+        ("approved’s", None),
+        ("approved-ish", None),
+        ("approved—go", None),
+        ("approved; go", None),
+        ("approved) go", None),
+        ('"approved"', None),
+        ("*approved*", None),
+        ("approves it", None),
+        ("approving", None),
+        ("approval: yes", None),
+        ("rejects it", None),
+        ("rejecte", None),
+        ("ok", None),
+        ("yes, approved", None),
         ("is it APPROVED: yes", None),
+        ("not approved", None),
         ("APPROVEDNESS", None),
+        ("approved\u200bnow", None),
+        ("ＡＰＰＲＯＶＥＤ", None),
+        ("ápproved", None),
+        ("a\u0301pproved", None),
+        ("approved\u0301", None),
+        ("\ufeffapproved", None),
+        (":", None),
+        ("   ", None),
         ("", None),
     ],
 )
-def test_a_message_answers_a_plan_only_if_it_begins_with_the_word(message: str, answer: PlanAnswer | None) -> None:
+def test_the_first_word_of_a_message_decides_whether_it_answers_a_plan(message: str, answer: PlanAnswer | None) -> None:
     assert plan_answer(message) == answer
 
 
@@ -202,6 +252,11 @@ def test_an_answer_to_a_plan_is_a_message_that_reads_back_as_that_answer(
 ) -> None:
     assert plan_words(approves, reason) == words
     assert plan_answer(words) == PlanAnswer(approves, reason.strip() or "proceed")
+
+
+def test_words_that_begin_like_an_answer_are_kept_whole_where_the_answer_is_given_apart() -> None:
+    assert plan_words(True, "Approve users in batches") == "APPROVED: Approve users in batches"
+    assert plan_words(False, "Rejected users are lost") == "REJECTED: Rejected users are lost"
 
 
 @pytest.mark.parametrize("words", ["APPROVED: go on", "APPROVED: proceed"])
@@ -245,3 +300,51 @@ def test_only_the_closing_words_of_a_talk_are_for_the_sessions_own_user() -> Non
     user = Address("terminal", "me")
     assert [answer_to(one.origin, user) for one in (exchange(), *after)] == [None, None, user]
     assert [joined(one.origin, "", is_first=False) for one in after] == [one.origin for one in after]
+
+
+# ---- how a message is read -------------------------------------------------------------------------------------------
+
+ANNOUNCED = "; the result is announced as usual"
+TURN = "it is read in a turn of its own"
+READ: dict[str, str] = {
+    "spawning": f"{KEY} is spawning: it takes no messages",
+    "queued": f"the run waits for a slot and reads it then{ANNOUNCED}",
+    "queued, serving": f"{TURN}, while the run waits for its subagents{ANNOUNCED}",
+    "queued, paused": f"the run pauses (HTTP 429) and reads it when it goes on{ANNOUNCED}",
+    "running": f"it is read at the next step{ANNOUNCED}",
+    "running, serving": f"it is read at the next step{ANNOUNCED}",
+    "waiting, final text": f"{TURN}, while the run waits for its subagents{ANNOUNCED}",
+    "asking": f"the run waits for a person to allow a tool call, and reads it after that{ANNOUNCED}",
+    "ending, grace": "the last step of the run failed: it is read if the run recovers, else in a turn of its own",
+    "ending, stopping named": f"{KEY} was killed and is stopping: it takes no messages",
+    "announcing": TURN,
+    "deferred, missing-requester": TURN,
+    "awaiting approval": AWAITS_ANSWER,
+    "cleanup, delivered": TURN,
+    "completed": TURN,
+    "completed, killed": TURN,
+    "completed_giveup": TURN,
+    "archived": f"{KEY} is archived: it takes no messages",
+    "gone": f"{KEY} is gone: it takes no messages",
+}
+
+
+@proves("4.send.12", "The answer to the sender of a message says how it is read in the phase that the run is in")
+@pytest.mark.parametrize("name", READ)
+def test_the_sender_is_told_how_a_message_is_read_as_the_run_stands(name: str) -> None:
+    assert how_read(RUNS[name]) == READ[name]
+
+
+def test_each_phase_has_its_words_and_a_conversation_answers_in_a_turn() -> None:
+    assert {type(RUNS[name].phase) for name in READ} == set(PHASES)
+    assert how_read(None) == TURN
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_only_a_run_whose_plan_awaits_its_answer_asks_for_one(name: str) -> None:
+    assert (how_read(RUNS[name]) == AWAITS_ANSWER) is isinstance(RUNS[name].phase, AwaitingApproval)
+
+
+@pytest.mark.parametrize(("plan", "told"), [("approved", "the plan is approved"), ("planning", "the plan is rejected")])
+def test_the_sender_of_an_answer_is_told_what_it_did(plan: Literal["approved", "planning"], told: str) -> None:
+    assert how_answered(replace(RUNS["running"], plan=plan)) == told

@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.core import freeze as frozen
-from fledge.core.freeze import Stats, classify_reply, freeze, one_line, partial, stats_line, summary, to_valid_utf8
+from fledge.core.freeze import (
+    FROZEN_BYTES,
+    Stats,
+    classify_reply,
+    freeze,
+    one_line,
+    partial,
+    stats_line,
+    summary,
+    to_valid_utf8,
+)
 from fledge.errors import BadInput
 from tests.statements import proves
 
@@ -241,3 +251,17 @@ def test_figures_are_stored_under_their_wire_names() -> None:
     stored = b'{"runtimeS":1.5,"tokensIn":2,"tokensOut":3,"costUsd":0.5,"tokensCached":4}'
     assert msgspec.json.encode(stats) == stored
     assert msgspec.json.decode(stored, type=Stats) == stats
+
+
+@proves("2.frozen.19", "A result that is cut keeps the SUMMARY line of the whole reply")
+@pytest.mark.parametrize("line", ["SUMMARY: gold was found", "**Summary:** gold was found", "summary: gold was found"])
+def test_a_cut_result_keeps_the_summary_line_of_its_lost_end(line: str) -> None:
+    whole = f"{'x' * 60 + chr(10)}" * 3000 + line
+    frozen = freeze(whole, None)
+    assert len(frozen.encode()) <= FROZEN_BYTES
+    assert frozen.endswith("KB)]\nSUMMARY: gold was found")
+    assert summary(frozen) == summary(whole) == "gold was found"
+
+
+def test_a_cut_result_without_a_summary_line_ends_with_its_notice() -> None:
+    assert freeze("x" * (FROZEN_BYTES + 1), None).endswith("(101KB)]")

@@ -16,12 +16,12 @@ from fledge.core.lifecycle import transition
 from fledge.core.run import (
     ENDED,
     PHASES,
+    RESUMABLE,
     AnnounceDeferred,
     Asking,
     Ending,
     Gone,
     Grace,
-    Killed,
     Run,
     Stopping,
 )
@@ -34,7 +34,7 @@ SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
 PLAN = "PlanApproved PlanRejected"
 ANSWERS = f"{PLAN} PersonAnswered Resumed"
 CLEANUP = "Removed CleanedUp CleanupFailed"
-DELIVERY = f"RowConsumed RowSuppressed RequesterLost HandedToProgram Retried Dismissed {CLEANUP}"
+DELIVERY = f"RowConsumed RowSuppressed Revived RequesterLost HandedToProgram Retried Dismissed {CLEANUP}"
 LATE = "Withdrawn ProgramCame"
 BIRTH = "Admitted Prepared Imported Claimed"
 
@@ -102,15 +102,15 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "AttemptEnded ChildrenSettled KillOrdered HandedToProgram",
         "announce_deferred": "RequesterLost",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
-        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
-        "Removed CleanedUp CleanupFailed CameDue",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Revived Retried "
+        "Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "deferred, descendants-active": {
         "announcing": "ChildrenSettled",
         "announce_deferred": "AttemptEnded KillOrdered",
         "cleanup_pending": "RowConsumed RowSuppressed",
-        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Revived RequesterLost "
         "HandedToProgram Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -118,7 +118,7 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "HandedToProgram CameDue",
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
-        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Revived RequesterLost "
         "Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -133,7 +133,8 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "RowConsumed AttemptEnded ChildrenSettled KillOrdered CleanupFailed",
         "completed": "CleanedUp",
         "completed_giveup": "CleanedUp",
-        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
+        "announcing": "Revived",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed Revived "
         "RequesterLost HandedToProgram Retried Dismissed Removed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -141,14 +142,16 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "archived": "CameDue Removed",
         "queued": "Resumed",
+        "announcing": "Revived",
         IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "completed_giveup": {
         "announcing": "Retried",
         "completed": "RowConsumed Dismissed CameDue",
-        "completed_giveup": "ChildrenSettled KillOrdered",
-        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
+        "completed_giveup": "AttemptEnded ChildrenSettled KillOrdered",
+        "queued": "Resumed",
+        IGNORED: f"{LATE} {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed Revived "
         "RequesterLost HandedToProgram Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -260,10 +263,10 @@ def test_a_fixed_outcome_changes_only_when_a_late_complete_refreshes_it() -> Non
             assert step.run.ended.outcome.status == "ok"
 
 
-def test_a_run_that_has_ended_works_again_only_when_a_killed_one_is_resumed() -> None:
+def test_a_run_that_has_ended_works_again_only_when_it_is_resumed_and_had_not_ended_well() -> None:
     for run, event, step in STEPS:
         if run.ended is not None and isinstance(event, ev.Resumed) and step.ignored is None:
-            assert isinstance(run.ended.outcome, Killed)
+            assert isinstance(run.ended.outcome, RESUMABLE)
         elif run.ended is not None:
             assert isinstance(step.run.phase, (*ENDED, Gone)), event
 

@@ -336,3 +336,18 @@ def test_a_number_with_bounds_is_smaller_than_two_to_the_63(given: dict[str, Any
     with pytest.raises(BadInput) as refused:
         read_params(Sized, given)
     assert str(refused.value) == words
+
+
+class Said(Struct, forbid_unknown_fields=True):
+    """Parameters that are texts, one of them bounded."""
+
+    words: str = ""
+    short: Annotated[str, Meta(max_length=5)] = ""
+
+
+@pytest.mark.parametrize("field", ["words", "short"])
+def test_half_of_a_surrogate_pair_is_refused_by_the_name_of_its_field(field: str) -> None:
+    expected = rf"^{field}: must be valid Unicode: character 3 is half of a surrogate pair \('\\ud83d'\)$"
+    with pytest.raises(BadInput, match=expected):
+        read_params(Said, {field: "ab\ud83d"})
+    assert getattr(read_params(Said, {field: "ab😀"}).params, field) == "ab😀"

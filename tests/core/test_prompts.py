@@ -315,6 +315,12 @@ def test_an_accepted_spawn_says_that_results_are_pushed_except_to_schedules(requ
     assert accepted_note("session", requester) == OPEN
 
 
+@proves("3.answer.9", "The note to a program says that nothing is pushed to it, and how it reads the result")
+def test_an_accepted_spawn_tells_a_program_how_to_read_the_result() -> None:
+    note = "Nothing is pushed to a program: read the result by its run id (runs.result)."
+    assert accepted_note("run", "program:p", program=True) == note
+
+
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
@@ -690,9 +696,20 @@ def test_the_status_says_why_a_run_pauses_and_that_its_words_were_cut(phase: Pha
 
 @pytest.mark.parametrize(("words", "says"), [("", "stands."), (" mind the tests ", "stands.\n\nmind the tests")])
 def test_a_resumed_run_is_told_that_it_was_stopped_and_what_was_added(words: str, says: str) -> None:
-    told = resumed_message(words)
+    told = resumed_message(Killed(named=True), words)
     assert told.startswith("You were stopped before you had finished, and go on now.")
     assert told.endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [
+        (TimedOut(), "Your time was up before you had finished, and go on now."),
+        (Failed("no model"), "You ended with an error before you had finished (no model), and go on now."),
+    ],
+)
+def test_a_resumed_run_is_told_how_it_had_ended(outcome: Outcome, why: str) -> None:
+    assert resumed_message(outcome, "") == f"{why} What you have done so far stands."
 
 
 # ---- files of messages -----------------------------------------------------------------------------------------------

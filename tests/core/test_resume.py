@@ -1,4 +1,5 @@
-"""Resume: a killed run goes on in a new attempt; any other is refused with what to do instead."""
+"""Resume: a run that was killed, failed or timed out goes on in a new attempt; any other is refused with what to do
+instead."""
 
 import pytest
 from msgspec.structs import replace
@@ -7,11 +8,27 @@ from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.lifecycle import transition
-from fledge.core.run import Archived, CleanupPending, Killed, Queued, Run
+from fledge.core.run import (
+    Announcing,
+    Archived,
+    CleanupPending,
+    Completed,
+    CompletedGiveup,
+    Failed,
+    Killed,
+    Outcome,
+    Queued,
+    Run,
+    TimedOut,
+)
 from tests.core.samples import (
     AT,
     ATTEMPT_2,
+    DELIVERED,
     KEY,
+    LOST,
+    OK,
+    PROGRAM,
     RUNS,
     SESSION,
     SUPPRESSED,
@@ -23,6 +40,7 @@ from tests.core.samples import (
     lost,
     moved,
     play,
+    run_in,
     stopped,
     terms,
 )
@@ -34,10 +52,54 @@ DEAD = RUNS["completed, killed"]
 BEGIN = (fx.SupersedeDriver(1005.0), fx.CloseCalls("interrupted"), fx.Dequeue())
 
 
-@proves("4.resume.1", "A killed run that is resumed goes on as a new attempt with a new run id, in the same session")
+@proves("4.resume.1", "A run that is resumed goes on as a new attempt with a new run id, in the same session")
 def test_a_killed_run_is_queued_again_as_a_new_attempt() -> None:
-    begin = (*BEGIN, fx.CountUp(), fx.Post("resumed"), fx.Enqueue())
+    begin = (*BEGIN, fx.CountUp(), fx.ReviveInbox(), fx.Enqueue())
     assert transition(DEAD, RESUME) == moved(DEAD, Queued(), *begin, **ATTEMPT_2, started_at=None, resumes=1)
+
+
+def phased(phase: str, outcome: Outcome) -> Run:
+    end = ended(outcome, "t-partial")
+    if phase == "completed":
+        return run_in(Completed(end, DELIVERED, 970.0, 4570.0), deadline_at=940.0, crashes=2)
+    return run_in(CompletedGiveup(end, LOST, 970.0, 605770.0), deadline_at=940.0, crashes=2)
+
+
+@proves(
+    "4.resume.13", "A run that failed or timed out is resumed as a killed one is; an undelivered result is dismissed"
+)
+@pytest.mark.parametrize("outcome", [Killed(named=True), Killed(named=False), Failed("no model"), TimedOut()])
+@pytest.mark.parametrize("phase", ["completed", "completed_giveup"])
+def test_a_run_that_did_not_end_well_goes_on_with_clocks_and_counts_at_their_start(
+    phase: str, outcome: Outcome
+) -> None:
+    run = phased(phase, outcome)
+    step = transition(run, RESUME)
+    assert (step.run.phase, step.run.attempt, step.run.run_id) == (Queued(), 2, "run-2")
+    assert (step.run.started_at, step.run.deadline_at, step.run.crashes) == (None, None, 0)
+    assert (fx.DismissRow() in step.effects) is (phase == "completed_giveup")
+    assert fx.ReviveInbox() in step.effects
+    # What the first end announced stays as it is: nothing of it is announced again.
+    assert not any(isinstance(effect, fx.Announce | fx.ReviveRow) for effect in step.effects)
+
+
+@proves("4.resume.14", "What a kill suppressed is announced again when the killed requester is resumed, and once")
+@pytest.mark.parametrize("name", ["completed, its requester killed", "cleanup, its requester killed"])
+def test_a_result_that_a_kill_suppressed_is_announced_again(name: str) -> None:
+    run = RUNS[name]
+    assert transition(run, ev.Revived(at=AT)) == moved(run, Announcing(OK))
+    program = replace(run, terms=PROGRAM)
+    assert transition(program, ev.Revived(at=AT)).run.phase == Announcing(OK, due_at=AT + 1800.0)
+    read = play(run, ev.Revived(at=AT), ev.RowConsumed(at=AT, row="outcome", path="direct"), ev.CleanedUp(at=AT))
+    assert (read.phase.name, read.delivery) == ("completed", DELIVERED)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(RUNS.keys() - {"completed, its requester killed", "cleanup, its requester killed"})
+)
+def test_any_other_result_is_not_announced_again(name: str) -> None:
+    run = RUNS[name]
+    assert transition(run, ev.Revived(at=AT)) == ignored(run, "its result was not suppressed")
 
 
 def test_its_clocks_start_anew_and_crashes_are_forgotten() -> None:
@@ -90,14 +152,16 @@ def test_a_planner_plans_on() -> None:
 # ---- refused ---------------------------------------------------------------------------------------------------------
 
 IN_CLEANUP = replace(DEAD, phase=RUNS["cleanup, killed by name"].phase)
+THREADED = replace(RUNS["completed, timed out"], terms=SESSION)
 ARCHIVED = replace(DEAD, phase=Archived(ended(Killed(named=True)), SUPPRESSED, due_at=2600000.0))
 
 REFUSED: dict[str, tuple[Run, str, str]] = {
-    "live": (RUNS["running"], "done", "is running, not killed: steer it, or send it a message"),
-    "a plan": (RUNS["awaiting approval"], "done", "is awaiting_approval, not killed: answer its plan"),
-    "ok": (RUNS["completed"], "done", "was not killed, it ended (ok): send it a message, or run it again"),
-    "failed": (RUNS["announcing an error"], "done", "was not killed, it ended (error): send it a message, or"),
-    "timed out": (RUNS["completed, timed out"], "done", "was not killed, it ended (timeout): send it a message, or"),
+    "live": (RUNS["running"], "done", "is running and has not ended: steer it, or send it a message"),
+    "a plan": (RUNS["awaiting approval"], "done", "is awaiting_approval and has not ended: answer its plan"),
+    "ok": (RUNS["completed"], "done", "has ended (ok): send it a message, or run it again"),
+    "unknown": (RUNS["announcing the unknown"], "done", "has ended (unknown): send it a message, or run it again"),
+    "unread": (RUNS["announcing an error"], "error", "its result is still unread: try again once it is read"),
+    "open thread": (THREADED, "done", "is still open in its thread: send it a message there"),
     "stopping": (RUNS["ending, stopping named"], "error", "was killed and is stopping: try again in a moment"),
     "in cleanup": (IN_CLEANUP, "error", "is still being cleaned up: try again in a moment"),
     "archived": (ARCHIVED, "done", "is archived: run it again"),
@@ -107,7 +171,10 @@ REFUSED: dict[str, tuple[Run, str, str]] = {
 }
 
 
-@proves("4.resume.5", "Only a killed run whose session is kept can be resumed; a refusal says what to do instead")
+@proves(
+    "4.resume.5",
+    "A run that is live, ended well or lost its session is not resumed; the refusal says what to do instead",
+)
 @pytest.mark.parametrize("name", REFUSED)
 def test_any_other_run_is_refused_with_what_to_do_instead(name: str) -> None:
     run, status, words = REFUSED[name]
@@ -116,6 +183,15 @@ def test_any_other_run_is_refused_with_what_to_do_instead(name: str) -> None:
     assert refusal.status == status
     assert words in refusal.reason
     assert transition(run, RESUME) == ignored(run, refusal.reason)
+
+
+def test_a_refusal_names_the_run_as_people_do() -> None:
+    for run, _, words in REFUSED.values():
+        refusal = policy.refuse_resume(run, "AI Research")
+        assert refusal is not None
+        assert refusal.reason.startswith("AI Research ")
+        assert words in refusal.reason
+        assert run.key not in refusal.reason
 
 
 def test_cleanup_delete_is_refused_before_its_cleanup_is_done_too() -> None:

@@ -240,6 +240,51 @@ def off_the_lists(tx: Tx, folder: Path) -> list[str]:
     return wrong if numbers == list(range(1, 7)) else [*wrong, f"numbered {numbers}"]
 
 
+def kill_after_child_and_resume(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """Once its child has ended, write to a run, kill it before it reads that, and let it go on."""
+    found = runs(tx)
+    run, below = found.get("back"), found.get("below")
+    if run is None or below is None or below.ended is None or run.attempt > 1:
+        return []
+    if run.ended is None:
+        return [_written_to_and_killed] if tx.inbox.get("by the way") is None else []
+    return [partial(spawn.resume, key=run.key, words="", limits=Limits(), cap_of=lambda agent_id: 9)]
+
+
+def _written_to_and_killed(c: Commit) -> None:
+    key = runs(c.tx)["back"].key
+    if c.tx.inbox.get("by the way") is None:
+        control.send(c, key, "by the way", row_key="by the way")
+        control.kill(c, key)
+
+
+def read_after_the_resume(tx: Tx, folder: Path) -> list[str]:
+    """What is wrong with what a resumed run read: the message that the kill left unread, once, and its child's result,
+    as one that told something."""
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(runs(tx)["back"].key)]
+    said = [body.text for body in bodies if isinstance(body, Spoken | Told)]
+    wrong = [] if said.count("by the way") == 1 else [f"the message was read {said.count('by the way')} times"]
+    silent = [text for text in said if "without anything to tell" in text]
+    return wrong + [f"told that a child was silent: {text}" for text in silent]
+
+
+def answer_in_odd_words(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """Say something to a plan that is no answer to it, then answer it, in words of one's own."""
+    run = runs(tx).get("plan")
+    if run is None or run.phase.name != "awaiting_approval":
+        return []
+    name, words = ("odd", "approved?") if tx.inbox.get("odd") is None else ("answer", "Approved – go ahead")
+    return [partial(control.send, key=run.key, message=words, row_key=name)]
+
+
+def answered_in_odd_words(tx: Tx, folder: Path) -> list[str]:
+    """What is wrong with what a planner read: what was no answer, and the answer, each once."""
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(runs(tx)["plan"].key)]
+    said = Counter(body.text for body in bodies if isinstance(body, Spoken))
+    wanted = ("approved?", "APPROVED: go ahead")
+    return [f"{words!r} was read {said[words]} times" for words in wanted if said[words] != 1]
+
+
 def all_orders(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
     """Steer one and remove it in the end, kill two, resume one, send something to one, answer plans: each as soon as it
     can be done."""
@@ -398,6 +443,30 @@ STORIES: dict[str, Story] = {
         told={"back": "main"},
         wishes=kill_with_child_and_resume,
         tool_s=6.0,
+    ),
+    "killed after its child had ended, and resumed": Story(
+        minds={
+            "main": host(child("back")),
+            "back": said(calls(child("below"), use("once")), *[calls(use("slow"))] * 3, "SUMMARY: back again"),
+            "below": said(calls(use("look")), "SUMMARY: below is done"),
+        },
+        begin=speak(),
+        ends={"back": "ok", "below": "ok"},
+        told={"back": "main", "below": "back"},
+        wishes=kill_after_child_and_resume,
+        tool_s=6.0,
+        faults=read_after_the_resume,
+    ),
+    "a plan answered in odd words": Story(
+        minds={
+            "main": host(child("plan", planMode=True)),
+            "plan": said(calls(use("look")), "1. look 2. do", calls(use("once")), "SUMMARY: as planned"),
+        },
+        begin=speak(),
+        ends={"plan": "ok"},
+        told={"plan": "main"},
+        wishes=answer_in_odd_words,
+        faults=answered_in_odd_words,
     ),
     "killed with a spawn in flight": Story(
         minds={

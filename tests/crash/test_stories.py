@@ -81,6 +81,17 @@ def test_the_killed_run_is_resumed_and_its_child_is_not(tmp_path: Path) -> None:
     assert told.directed("below") == ["KillOrdered"]
 
 
+def test_a_run_is_killed_with_its_childs_result_unread_and_reads_it_after_the_resume(tmp_path: Path) -> None:
+    told = Told("killed after its child had ended, and resumed", tmp_path)
+    assert told.directed("back") == ["KillOrdered", "Resumed"]
+    names = [type(event) for event in told.events["below"]]
+    assert names.index(ev.RowSuppressed) < names.index(ev.Revived) < names.index(ev.RowConsumed)
+
+
+def test_a_plan_is_answered_by_the_second_message(tmp_path: Path) -> None:
+    assert Told("a plan answered in odd words", tmp_path).directed("plan") == ["PlanApproved"]
+
+
 def test_the_last_child_settles_in_the_moment_of_the_yield(tmp_path: Path) -> None:
     told = Told("the last child settles as its parent yields", tmp_path)
     assert told.at("w", ev.RowConsumed) == pytest.approx(told.at("w", ev.AttemptEnded), abs=0.01)

@@ -427,7 +427,7 @@ def test_runs_are_listed_by_the_status_they_show(ask: Asks, chat: str) -> None:
 @proves("4.resume.10")
 def test_a_killed_run_is_resumed_and_run_again(ask: Asks, chat: str) -> None:
     first = spawned(ask, "Wait for me", chat, label="waiter", runTimeoutSeconds=300)
-    with pytest.raises(fledge.Refused, match="not killed: steer it, or send it a message"):
+    with pytest.raises(fledge.Refused, match="has not ended: steer it, or send it a message"):
         ask.call("runs.resume", target=first["runId"])
     ask.call("runs.kill", target=first["runId"])
     assert ask.call("agent.wait", run=first["runId"])["error"] == "killed"
@@ -435,7 +435,7 @@ def test_a_killed_run_is_resumed_and_run_again(ask: Asks, chat: str) -> None:
     assert (resumed["sessionKey"], resumed["attempt"]) == (first["childSessionKey"], 2)
     done = ask.call("agent.wait", run=first["runId"])
     assert (done["status"], done["runId"]) == ("ok", resumed["runId"])
-    with pytest.raises(fledge.Refused, match=r"it ended \(ok\): send it a message, or run it again"):
+    with pytest.raises(fledge.Refused, match=r"waiter has ended \(ok\): send it a message, or run it again"):
         ask.call("runs.resume", target=first["runId"])
     again = ask.call("runs.again", target=first["runId"], idempotencyKey=f"{chat}-again")
     assert ask.call("runs.again", target=first["runId"], idempotencyKey=f"{chat}-again") == again

@@ -33,6 +33,7 @@ FOUND_BY = {
     "before": "nested-yield-send",
     "progress": "single-spin",
     "resume": "nested-resume",
+    "revive": "single-resume",
 }
 """The smallest configuration that breaks without a fix. (Without `settled` `single-crash` is smaller, and harmless:
 main counts no children.)"""

@@ -59,26 +59,26 @@ def test_a_run_that_is_killed_while_queued_never_starts_its_task(scene: Scene) -
     main = scene.main()
     key = scene.spawn(main)
     scene.kill(key)
-    assert scene.inbox(key) == [("task", "void")]
+    assert scene.inbox(key) == [("task", "suppressed")]
     assert not scene.claim()
     assert scene.entries(key) == []
 
 
-def test_orders_to_a_run_that_ends_before_it_read_them_are_void(scene: Scene) -> None:
+def test_orders_to_a_run_that_ends_before_it_read_them_are_suppressed(scene: Scene) -> None:
     main = scene.main()
     key = scene.spawn(main, queue_timeout_s=5.0)
     scene.steer(key)
     scene.pass_time(5.0)
-    assert scene.inbox(key) == [("task", "void"), ("steer", "void")]
+    assert scene.inbox(key) == [("task", "suppressed"), ("steer", "suppressed")]
     assert not scene.claim()
 
 
-@proves("2.arbitration.19", "On a kill sends become void too, and their senders get an error")
-def test_on_a_kill_sends_are_void_and_their_senders_are_told(scene: Scene) -> None:
+@proves("2.arbitration.19", "On a kill sends are suppressed too, and their senders get an error")
+def test_on_a_kill_sends_are_suppressed_and_their_senders_are_told(scene: Scene) -> None:
     o = scene.orchestrator()
     sent = scene.send(o.session, "one more thing")
     scene.kill(o.session)
-    assert scene.row(sent).state == "void"
+    assert scene.row(sent).state == "suppressed"
     notice = scene.row(f"void:{sent}")
     assert (notice.session, notice.kind) == (MAIN, "notice")
     assert notice.body == "w was killed before it read your message"

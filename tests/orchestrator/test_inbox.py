@@ -82,7 +82,7 @@ def test_a_requester_counts_as_gone_from_the_commit_that_fixes_its_outcome(
             scene.kill(o.session)
             assert told(scene, o.session) == Receiver(o.session)
             scene.exit(o)
-    wanted = {"main": Receiver(MAIN), "itself": Receiver(o.session), "suppressed": Receiver(None, suppressed=True)}
+    wanted = {"main": Receiver(MAIN), "itself": Receiver(o.session), "suppressed": Receiver(None, killed=o.session)}
     assert told(scene, o.session) == wanted[expected]
 
 
@@ -94,9 +94,9 @@ def test_the_nearest_ancestor_still_there_is_told_and_a_kill_on_the_way_silences
     assert told(scene, p.session) == Receiver(o.session)
     scene.kill(o.session)
     scene.exit(o)
-    assert told(scene, p.session) == Receiver(None, suppressed=True)
+    assert told(scene, p.session) == Receiver(None, killed=o.session)
     scene.exit(w)
-    assert told(scene, w.session) == Receiver(None, suppressed=True)
+    assert told(scene, w.session) == Receiver(None, killed=w.session)
 
 
 @proves("2.arbitration.13", "A requester counts as gone from the commit that deletes its session")
@@ -148,7 +148,7 @@ def test_what_is_handed_over_towards_a_killed_requester_is_suppressed_not_undeli
     scene.finish(w, "found it")
     assert scene.outcome_row(w.session).session == o.session
     scene.delete(o.session)
-    assert told(scene, o.session) == Receiver(None, suppressed=True)
+    assert told(scene, o.session) == Receiver(None, killed=p.session)
     assert scene.outcome_row(w.session).state == "suppressed"
     assert scene.run(w.session).delivery == Skipped("suppressed")
 
@@ -219,19 +219,19 @@ def put(c: Commit, session: str, kind: InboxRowKind) -> None:
     c.tx.inbox.put(f"x:{kind}", session, kind, MAIN, "words", c.at)
 
 
-@proves("2.arbitration.18", "Task, steer, wake and approval messages in that inbox become void")
+@proves("2.arbitration.18", "Orders in that inbox (task, steer, approval) are suppressed, wakes and notices void")
 @pytest.mark.parametrize(
-    ("end", "mode", "orders", "sends", "completion"),
+    ("end", "mode", "passing", "sends", "completion"),
     [
         ("error", "run", "void", "unread", ("unread", MAIN)),
         ("text", "run", "void", "unread", ("consumed", "itself")),
-        ("kill", "run", "void", "void", ("suppressed", "itself")),
+        ("kill", "run", "suppressed", "suppressed", ("suppressed", "itself")),
         ("error", "session", "void", "unread", ("unread", "itself")),
-        ("kill", "session", "void", "void", ("suppressed", "itself")),
+        ("kill", "session", "suppressed", "suppressed", ("suppressed", "itself")),
     ],
 )
 def test_what_becomes_of_each_kind_of_row_when_its_session_ends(
-    scene: Scene, end: str, mode: str, orders: str, sends: str, completion: tuple[str, str]
+    scene: Scene, end: str, mode: str, passing: str, sends: str, completion: tuple[str, str]
 ) -> None:
     o = scene.orchestrator(mode=mode)
     w = scene.begin(o)
@@ -247,7 +247,8 @@ def test_what_becomes_of_each_kind_of_row_when_its_session_ends(
         case _:
             scene.kill(o.session)
     states = {kind: scene.row(f"x:{kind}").state for kind in MESSAGES}
-    assert states == {kind: sends if kind == "send" else orders for kind in MESSAGES}
+    orders: dict[InboxRowKind, str] = dict.fromkeys(("task", "steer", "approval"), "suppressed")
+    assert states == {**orders, "wake": passing, "notice": passing, "send": sends}
     row = scene.outcome_row(w.session)
     assert (row.state, row.session) == (completion[0], MAIN if completion[1] == MAIN else o.session)
 

@@ -106,6 +106,15 @@ def test_a_sends_turn_that_ends_in_the_window_is_no_result(scene: Scene) -> None
 
 @proves("2.kill.3", "A stopping run opens no model step and no tool call")
 @proves("2.kill.4", "A stopping run accepts no send and no steer")
+def test_the_timeline_of_a_kill_of_a_working_run_says_that_it_stopped(scene: Scene) -> None:
+    o = scene.orchestrator()
+    scene.kill(o.session)
+    scene.exit(o)
+    names = [type(event).__name__ for event in scene.read(lambda tx: tx.events.of(o.session))]
+    assert names[names.index("KillOrdered") :][:2] == ["KillOrdered", "DriverStopped"]
+    assert "LeaseLost" not in names
+
+
 def test_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.kill(o.session)

@@ -1,4 +1,4 @@
-"""Resume, on the real store: a killed run goes on in the same session, is told once, and is admitted like a spawn.
+"""Resume, on the real store: an ended run goes on in the same session, is told once, and is admitted like a spawn.
 M is main, O its child, W a child of O."""
 
 from contextlib import closing
@@ -6,15 +6,18 @@ from functools import partial
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.policy import Budget
-from fledge.core.run import Killed, Ok, Run
+from fledge.core.progress import Progress
+from fledge.core.run import Delivered, Killed, Ok, Run, Skipped, TimedOut
 from fledge.errors import StaleWrite
 from fledge.openclaw import PastRun
-from fledge.orchestrator import budget, control, spawn, turns
-from fledge.orchestrator.commit import Listener
+from fledge.orchestrator import budget, control, messages, spawn, turns
+from fledge.orchestrator.commit import Commit, Listener
 from fledge.orchestrator.importing import import_run
+from fledge.store.base import BudgetAccount, InboxRowKind
 from tests.model.world import CAP, LIMITS, MAIN
 from tests.orchestrator.scene import PROGRAM, Scene, for_a_program, refused, scene_fixture
 from tests.statements import proves
@@ -152,16 +155,210 @@ def test_a_message_that_is_being_answered_is_interrupted_and_the_run_goes_on(sce
     assert scene.read_main() == [key]
 
 
+# ---- what the end had left unread ------------------------------------------------------------------------------------
+
+
+def put(c: Commit, session: str, kind: InboxRowKind) -> None:
+    c.tx.inbox.put(f"x:{kind}", session, kind, None, f"the {kind}", c.at)
+
+
+@proves("4.resume.14")
+def test_a_result_that_the_kill_suppressed_is_read_by_the_resumed_run_and_no_child_was_silent(scene: Scene) -> None:
+    o = scene.orchestrator()
+    read = scene.begin(o)
+    scene.finish(read, "read before")
+    assert scene.finish(o, "so far") == "on"
+    unread = scene.begin(o)
+    scene.finish(unread, "not read yet")
+    scene.kill(o.session)
+    scene.exit(o)
+    assert scene.run(unread.session).delivery == Skipped("suppressed")
+    resume(scene, o.session)
+    assert scene.phase(unread.session) == "announcing"
+    again = scene.start(o.session)
+    assert scene.told(o.session) == [read.session, unread.session]
+    assert isinstance(scene.run(unread.session).delivery, Delivered)
+    assert scene.commit(lambda c: c.tx.runs.name_silent(o.session)) == []
+    scene.finish(again, "all of it")
+    assert scene.read_main() == [o.session]
+
+
+@proves("4.resume.16", "Messages, orders and answers that the end of a run left unread are read once it is resumed")
+@pytest.mark.parametrize("kind", ["task", "steer", "wake", "approval", "notice", "send"])
+def test_every_kind_of_message_that_a_kill_left_unread_is_read_once_after_the_resume(
+    scene: Scene, kind: InboxRowKind
+) -> None:
+    o = scene.orchestrator()
+    scene.commit(partial(put, session=o.session, kind=kind))
+    for _ in range(2):
+        scene.kill(o.session)
+        scene.exit(o)
+        resume(scene, o.session)
+    scene.start(o.session)
+    assert scene.said(o.session).count(f"the {kind}") == 1
+
+
+@proves("4.resume.16")
+@pytest.mark.parametrize("kind", ["steer", "approval"])
+def test_an_order_that_a_failed_run_left_unread_is_read_after_the_resume(scene: Scene, kind: InboxRowKind) -> None:
+    o = scene.orchestrator()
+    scene.commit(partial(put, session=o.session, kind=kind))
+    scene.fail(o)
+    assert scene.read_main() == [o.session]
+    resume(scene, o.session)
+    scene.start(o.session)
+    assert scene.said(o.session).count(f"the {kind}") == 1
+
+
+def test_a_caller_who_waits_for_its_message_gets_the_answer_of_the_resumed_run(scene: Scene) -> None:
+    o = scene.orchestrator()
+    asked = scene.commit(lambda c: messages.accept_request(c, o.session, "and the tests?"))
+    scene.kill(o.session)
+    scene.exit(o)
+    standing = partial(messages.request_standing, run_id=asked.run_id)
+    assert scene.read(standing).status == "error"
+    resume(scene, o.session)
+    assert scene.read(standing).status == "pending"
+    scene.finish(scene.start(o.session), "they pass")
+    assert scene.read(standing).status == "ok"
+
+
+def test_a_result_that_came_late_for_a_killed_requester_is_read_by_it_after_the_resume(scene: Scene) -> None:
+    o = scene.orchestrator()
+    w = scene.begin(o)
+    scene.fail(w)
+    scene.kill(o.session)
+    scene.exit(o)
+    scene.complete_late(w.session, "it works after all")
+    resume(scene, o.session)
+    scene.start(o.session)
+    assert scene.told(o.session) == [w.session] * 2
+    assert scene.row(f"announce:v1:{w.session}:{scene.run(w.session).run_id}:late").state == "consumed"
+
+
+@pytest.mark.parametrize("cleanup", ["keep", "delete"])
+def test_a_result_is_read_though_its_run_was_archived_or_deleted_meanwhile(scene: Scene, cleanup: str) -> None:
+    o = scene.orchestrator(archive_after_s=7200.0)
+    w = scene.begin(o, cleanup=cleanup, archive_after_s=60.0)
+    scene.finish(w, "found it")
+    scene.kill(o.session)
+    scene.exit(o)
+    scene.pass_time(600.0)
+    assert scene.phase(w.session) == "archived"
+    resume(scene, o.session)
+    scene.finish(scene.start(o.session), "done")
+    assert scene.told(o.session) == [w.session]
+    assert [row.state for row in scene.read(lambda tx: tx.inbox.suppressed(o.session))] == []
+
+
+def test_a_plan_of_a_child_that_the_kill_ended_stays_withdrawn(scene: Scene) -> None:
+    o = scene.orchestrator()
+    w = scene.begin(o, plan=True)
+    scene.finish(w, "1. dig")
+    scene.kill(o.session)
+    scene.exit(o)
+    resume(scene, o.session)
+    assert [row.kind for row in scene.unread(o.session)] == ["steer"]
+
+
+# ---- after an error or a timeout -------------------------------------------------------------------------------------
+
+
+@proves("4.resume.13")
+def test_a_failed_run_goes_on_and_announces_its_own_end_once(scene: Scene) -> None:
+    o = scene.orchestrator()
+    scene.step(o, "half of it")
+    scene.fail(o, "no model")
+    words = "w has ended, and its result is still unread: try again once it is read"
+    with refused(scene, "error", words):
+        resume(scene, o.session)
+    assert scene.read_main() == [o.session]
+    resume(scene, o.session, "try the other one")
+    again = scene.start(o.session)
+    assert scene.said(o.session)[-1] == (
+        "You ended with an error before you had finished (no model), and go on now. What you have done so far stands."
+        "\n\ntry the other one"
+    )
+    scene.finish(again, "all of it")
+    assert scene.ended(o.session).outcome == Ok()
+    assert scene.read_main() == [o.session]
+    assert scene.phase(o.session) == "completed"
+
+
+@proves("4.resume.17", "The timeouts of a resumed run begin anew")
+def test_a_run_that_timed_out_has_its_whole_time_again(scene: Scene) -> None:
+    o = scene.orchestrator(timeout_s=60.0)
+    scene.step(o, "half of it")
+    scene.pass_time(60.0)
+    assert scene.ended(o.session).outcome == TimedOut()
+    scene.exit(o)
+    assert scene.read_main() == [o.session]
+    resume(scene, o.session)
+    again = scene.start(o.session)
+    scene.pass_time(59.0)
+    scene.finish(again, "just in time")
+    assert scene.ended(o.session).outcome == Ok()
+
+
+@proves("4.resume.13")
+def test_a_run_that_was_given_up_goes_on_and_leaves_the_undelivered_list(scene: Scene) -> None:
+    drive = for_a_program(scene)
+    scene.fail(drive)
+    scene.pass_time(1800.0)
+    assert scene.phase(drive.session) == "completed_giveup"
+    assert len(scene.read(lambda tx: tx.inbox.undelivered())) == 1
+    resume(scene, drive.session)
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
+    scene.finish(scene.start(drive.session), "after all")
+    assert scene.read_result(drive.session) == "after all"
+
+
+@proves("4.resume.18", "A run that ended at maxSteps or without progress is resumed with these counts at 0")
+@pytest.mark.parametrize("progress", [Progress(steps=1000), Progress(repeats=(100, 0, 0))])
+def test_the_counts_of_steps_and_repeats_begin_anew(scene: Scene, progress: Progress) -> None:
+    o = scene.orchestrator()
+
+    def spin(c: Commit) -> None:
+        turn = c.tx.turns.get(o.session)
+        assert turn is not None
+        c.tx.turns.save(replace(turn, progress=progress))
+
+    scene.commit(spin)
+    scene.fail(o, "no progress", "limit")
+    assert scene.read_main() == [o.session]
+    resume(scene, o.session)
+    scene.start(o.session)
+    turn = scene.read(lambda tx: tx.turns.get(o.session))
+    assert turn is not None
+    assert turn.progress == Progress()
+
+
+def test_the_children_of_a_run_that_timed_out_work_on_and_answer_to_it_after_the_resume(scene: Scene) -> None:
+    o = scene.orchestrator(timeout_s=60.0)
+    w = scene.begin(o)
+    scene.pass_time(60.0)
+    scene.exit(o)
+    assert scene.read_main() == [o.session]
+    resume(scene, o.session)
+    assert [scene.counts(key).unsettled for key in (MAIN, o.session)] == [1, 1]
+    again = scene.start(o.session)
+    scene.finish(w, "found it")
+    assert scene.finish(again, "early") == "on"
+    scene.finish(again, "all of it")
+    assert scene.told(o.session) == [w.session]
+    assert scene.read_main() == [o.session]
+
+
 # ---- refused ---------------------------------------------------------------------------------------------------------
 
 
 @proves("4.resume.5")
 def test_a_run_that_was_not_killed_is_refused(scene: Scene) -> None:
     o = scene.orchestrator()
-    with refused(scene, "done", "w is running, not killed: steer it, or send it a message"):
+    with refused(scene, "done", "w is running and has not ended: steer it, or send it a message"):
         resume(scene, o.session)
     scene.finish(o, "done")
-    with refused(scene, "done", "w was not killed, it ended (ok): send it a message, or run it again"):
+    with refused(scene, "done", "w has ended (ok): send it a message, or run it again"):
         resume(scene, o.session)
 
 
@@ -212,9 +409,21 @@ def test_limits_hold_for_a_resume_as_for_a_spawn(scene: Scene) -> None:
 @proves("4.resume.8")
 def test_a_spent_budget_refuses_a_resume(scene: Scene) -> None:
     key = killed(scene, "half")
-    scene.commit(partial(budget.give, session=key, budget=Budget(turns=0)))
+    scene.commit(partial(budget.give, session=MAIN, budget=Budget(turns=0)))
     with refused(scene, "forbidden", "the tree's budget is spent: agents.defaults.subagents.budget"):
         resume(scene, key)
+
+
+@proves("4.resume.15", "A run whose own budget is used up is resumed with a new budget only, which counts from then on")
+def test_a_run_that_has_used_up_its_budget_needs_a_new_one(scene: Scene) -> None:
+    key = killed(scene, "half")
+    scene.commit(partial(budget.give, session=key, budget=Budget(turns=0)))
+    with refused(scene, "forbidden", "the budget of w is used up (0 turns): resume it with a new one: budget"):
+        resume(scene, key)
+    scene.commit(lambda c: spawn.resume(c, key, "", LIMITS, lambda agent_id: CAP, Budget(turns=1)))
+    assert scene.read(lambda tx: tx.budgets.get(key)) == BudgetAccount(key, Budget(turns=1))
+    scene.finish(scene.start(key), "whole")
+    assert scene.read_main() == [key]
 
 
 def test_a_run_that_was_imported_is_refused(scene: Scene) -> None:

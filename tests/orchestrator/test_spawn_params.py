@@ -116,6 +116,12 @@ def test_a_wrong_shape_is_refused_by_name_before_anything_else(params: dict[str,
         read(host=FakeHost(runtimes=("claude",)), **params)
 
 
+def test_a_session_where_threads_are_off_is_refused_once_with_what_works_there() -> None:
+    words = "session.threadBindings.enabled is false: use run, and for a follow-up sessions_send"
+    with pytest.raises(BadInput, match=re.escape(words)):
+        read("session.threadBindings.enabled=false", mode="session")
+
+
 @pytest.mark.parametrize(
     ("params", "mode"), [({}, "run"), ({"thread": True}, "session"), ({"thread": True, "mode": "run"}, "run")]
 )

@@ -304,9 +304,9 @@ def _once(tx: Tx, ledger: Noted) -> list[str]:
         if state == "consumed":
             if ledger.told.get(key) != [session]:
                 wrong.append(f"message {key} is read, and in transcripts {ledger.told.get(key)}")
-        elif state == "void":
+        elif state in ("void", "suppressed"):
             if not _reader_ended(tx, session):
-                wrong.append(f"message {key} is void, and its reader {session} is there")
+                wrong.append(f"message {key} is {state}, and its reader {session} is there")
         elif state == "dropped":
             if sent[session] <= QueueSettings().cap:
                 wrong.append(f"message {key} gave way, and {session} never had too many")

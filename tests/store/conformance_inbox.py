@@ -42,6 +42,33 @@ def put_in(tx: Tx, key: str, state: RowState) -> None:
 class InboxConformance:
     """Inboxes."""
 
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_suppressed_row_is_unread_again_in_its_old_place_and_no_other_row_is(
+        self, bench: Bench, kind: InboxRowKind
+    ) -> None:
+        def put(tx: Tx) -> None:
+            send(tx, "before")
+            assert tx.inbox.put("row", MAIN, kind, RUN, "{}", AT)
+            send(tx, "behind")
+            assert tx.inbox.suppress("row", AT)
+            assert tx.inbox.void("before", AT)
+
+        bench.do(put)
+        assert bench.see(lambda tx: [row.key for row in tx.inbox.suppressed(MAIN)]) == ["row"]
+        bench.reopen()
+
+        def revive(tx: Tx) -> list[str]:
+            assert [row.key for row in tx.inbox.unread(MAIN)] == ["behind"]
+            for key in ("row", "before", "nobody"):
+                tx.inbox.revive(key)
+            return [row.key for row in tx.inbox.unread(MAIN)]
+
+        assert bench.do(revive) == ["row", "behind"]
+        assert bench.see(lambda tx: tx.inbox.suppressed(MAIN)) == []
+        assert bench.do(lambda tx: tx.inbox.consume("row", AT))
+        bench.do(lambda tx: tx.inbox.revive("row"))
+        assert bench.see(lambda tx: [row.key for row in tx.inbox.unread(MAIN)]) == ["behind"]
+
     def test_a_row_that_is_said_to_be_new_is_put_unlooked_and_refused_if_its_key_was_used(self, bench: Bench) -> None:
         def put(tx: Tx) -> list[str]:
             conversation(tx, "talk")

@@ -130,6 +130,18 @@ class CommissionConformance:
 
         assert bench.do(job) == asked(ended_at=AT + 1, ended=TurnEnd("void"))
 
+    def test_a_row_that_is_unread_again_opens_its_request_again(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[MessageRequest | None]:
+            conversation(tx, "s")
+            tx.inbox.put("row", "s", "send", None, "words", AT)
+            tx.requests.put(asked())
+            tx.inbox.suppress("row", AT + 1)
+            before = tx.requests.get("r")
+            tx.inbox.revive("row")
+            return [before, tx.requests.get("r")]
+
+        assert bench.do(job) == [asked(ended_at=AT + 1, ended=TurnEnd("void")), asked()]
+
     def test_a_commission_that_will_not_be_read_is_ended_once(self, bench: Bench) -> None:
         def job(tx: Tx) -> MessageRequest | None:
             tx.requests.put(asked())

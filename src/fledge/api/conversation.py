@@ -16,10 +16,11 @@ from fledge.api import views
 from fledge.api.carried import GivenFile, GivenImage, carried
 from fledge.api.streams import Hearing, Moves, RunLook, answer_events, run_events
 from fledge.api.values import Accepted, Message, Question, Reply
+from fledge.core.exchange import how_answered, how_read
 from fledge.core.freeze import classify_reply
 from fledge.core.keys import agent_of
 from fledge.core.params import as_written
-from fledge.core.run import Instant
+from fledge.core.run import AwaitingApproval, Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import BadInput, NotFound, Refused, check_text
 from fledge.orchestrator import control, messages
@@ -247,7 +248,9 @@ class Conversation:
                 reply = Reply(status="error", error=words[-1] if words else reply.error, run_id=run_id)
         finally:
             heard.close()
-        return reply or Reply(status="pending", run_id=run_id)
+        if reply is None:
+            reply = await self._engine.store.read(lambda tx: _pending(tx, run_id))
+        return reply
 
     def _deadline(self, timeout: float | None) -> Instant | None:
         """When a wait of `timeout` seconds ends, by the clock that `_answer` uses; None waits for ever."""
@@ -322,7 +325,22 @@ def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
     if turn is not None and turn.failures > failures:
         return Reply(status="error", error="its turn failed and is tried again", run_id=run_id)
     questions = () if is_asked else _questions(tx, asked.session)
-    return Reply(status="pending", run_id=run_id, questions=questions) if questions else None
+    run = tx.runs.find(asked.session)
+    awaits = not is_asked and stands.started_at is None and run is not None and type(run.phase) is AwaitingApproval
+    return _pending(tx, run_id, questions) if questions or awaits else None
+
+
+def _pending(tx: Tx, run_id: str, questions: tuple[Question, ...] = ()) -> Reply:
+    """The reply while there is no answer, with how the message is read."""
+    asked = tx.requests.get(run_id)
+    row, run = (None, None) if asked is None else (tx.inbox.get(asked.row), tx.runs.find(asked.session))
+    if row is None or row.state != "unread":
+        delivery = ""
+    elif row.kind == "approval" and run is not None:
+        delivery = how_answered(run)
+    else:
+        delivery = how_read(run)
+    return Reply(status="pending", run_id=run_id, questions=questions, delivery=delivery)
 
 
 def _words(tx: Tx, asked: MessageRequest) -> str:

@@ -712,6 +712,7 @@ class Fledge:
         """
         if not isinstance(words, str) or len(words) > MOST_WORDS:
             raise BadInput("words", f"must be a text of at most {MOST_WORDS} characters", words)
+        check_text("words", words)
         said = words.strip()
         await self.engine.commit(steps.answer, question_id, False, by, digest, words=said)
 
@@ -758,6 +759,7 @@ class Fledge:
         >>> (await run).status
         'ok'
         """
+        check_text("words", words)
         return await self._answer_plan(which, True, words)
 
     async def reject_plan(self, which: Which, reason: str) -> str:
@@ -769,6 +771,7 @@ class Fledge:
         """
         if not isinstance(reason, str) or not reason.strip():
             raise BadInput("reason", "must say why the plan is rejected", reason)
+        check_text("reason", reason)
         return await self._answer_plan(which, False, reason)
 
     async def _answer_plan(self, which: Which, approve: bool, words: str) -> str:

@@ -8,12 +8,14 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from fledge.api import views
+from fledge.api.spawn_options import budget_given
 from fledge.api.streams import Hearing, Moves, RunEvent, RunLook, run_events
 from fledge.api.values import Plan, Result, RunInfo, quoted
 from fledge.core.figures import duration
+from fledge.core.policy import Budget
 from fledge.core.run import Instant
 from fledge.core.value import Value
-from fledge.errors import Refused
+from fledge.errors import Refused, check_text
 from fledge.orchestrator import control
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Changes, Engine, deadline
@@ -189,14 +191,19 @@ class Handle(Generic[T]):
         >>> (await run).run_id == new_id
         True
         """
+        check_text("message", message)
         return (await self._engine.commit(control.steer, self.session_key, message)).run_id
 
     async def send(self, message: str) -> str:
         """Send the run a message without stopping it; return the message's id. The run reads it at its next step.
 
+        While its plan awaits an answer, a message whose first word is approve, approved, reject or rejected answers the
+        plan; the run reads any other message once the plan has its answer.
+
         >>> run = await fl.spawn("Say hello")
         >>> message_id = await run.send("And goodbye")
         """
+        check_text("message", message)
         return await self._engine.commit(control.send, self.session_key, message)
 
     async def kill(self) -> Killing:
@@ -221,11 +228,13 @@ class Handle(Generic[T]):
     async def _kill(self) -> Killing:
         return await self._engine.commit(control.kill, self.session_key)
 
-    async def resume(self, words: str = "") -> str:
-        """Let a killed run continue; return the run id of the new attempt.
+    async def resume(self, words: str = "", *, budget: Budget | None = None) -> str:
+        """Let a run that was killed, failed or timed out continue; return the run id of the new attempt.
 
-        It keeps its task, transcript and work, and reads `words` as a message. Its killed children stay killed. Raises
-        `Refused` if the run was not killed or its session is gone; `fl.again` starts the task anew.
+        It keeps its task, transcript and work, reads what its end had left unread, and `words` as a message; its
+        timeouts begin anew. Its killed children stay killed. A run whose budget is used up needs a new `budget`.
+        Raises `Refused` if the run is at work, ended well, was archived, or its session is gone; `fl.again` starts the
+        task anew.
 
         >>> run = await fl.spawn("Wait for me")
         >>> await run.kill() is not None
@@ -236,7 +245,8 @@ class Handle(Generic[T]):
         >>> (await run).run_id == new_id
         True
         """
-        return (await self._spawner.resume(self.session_key, words)).run_id
+        check_text("words", words)
+        return (await self._spawner.resume(self.session_key, words, budget_given(budget))).run_id
 
     async def remove(self) -> None:
         """Take the finished run off the lists before its time, as archiving does.

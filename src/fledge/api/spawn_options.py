@@ -18,7 +18,7 @@ from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.core.value import Value
 from fledge.errors import BadInput
-from fledge.orchestrator.spawn_params import Caller, Host, SpawnParams, read_spawn
+from fledge.orchestrator.spawn_params import Caller, Host, SpawnBudget, SpawnParams, read_spawn
 from fledge.tools.base import Tool
 
 
@@ -144,6 +144,15 @@ def one_type(output_type: Any, result_type: Any) -> Any:
     if output_type is not None and result_type is not None:
         raise BadInput("result_type", "is another name of output_type, which was given too: leave one of them out")
     return result_type if output_type is None else output_type
+
+
+def budget_given(budget: Budget | None) -> SpawnBudget | None:
+    """A budget that a program gives, read. Raises BadInput, naming its field, for one that cannot hold."""
+    if budget is None:
+        return None
+    if not isinstance(budget, Budget):
+        raise BadInput("budget", "must be a fledge.Budget", budget)
+    return read_params(SpawnBudget, given(msgspec.structs.asdict(budget)), "budget").params
 
 
 def on_wire(params: SpawnParams) -> dict[str, Any]:

@@ -323,6 +323,9 @@ class Reply(NamedValue):
     """The run id of the message: `Conversation.reply(run_id)` waits for its answer again."""
     questions: tuple[Question, ...] = ()
     """Tool calls that a person must answer before the turn continues."""
+    delivery: str = ""
+    """While it is pending and unread: how the message is read. If the run waits for an answer to its plan, how to give
+    it."""
 
     @property
     def ok(self) -> bool:

@@ -1,17 +1,19 @@
 """Messages that come in from a channel: read, and put into the inbox of the session they are meant for.
 
-How they reached this computer, and whether their sender is proven, is the gateway's business. Nothing here answers: the
-reply leaves by the outbox.
+How they reached this computer, and whether their sender is proven, is the gateway's business. Replies leave
+by the outbox; only a message to a run whose plan awaits its answer is answered here.
 """
 
 import msgspec
 from msgspec import Struct
 
+from fledge.core.exchange import how_answered, how_read
 from fledge.core.keys import main_key
 from fledge.core.params import read_params
 from fledge.core.route import Address, check_address, origin_of
+from fledge.core.run import AwaitingApproval
 from fledge.errors import BadInput
-from fledge.orchestrator import bindings, control, spawn
+from fledge.orchestrator import bindings, control, outbox, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 
@@ -59,5 +61,16 @@ def heard(c: Commit, address: Address, text: str, message_id: str, agent_id: str
         spawn.open_conversation(c, session)
     row_key = f"in:{address.channel}:{message_id}"
     if c.tx.inbox.get(row_key) is None:
-        control.send(c, session, text, row_key=row_key, origin=origin_of(address))
+        awaits = control.may_answer_plan(c, c.find(session), None)
+        try:
+            control.send(c, session, text, row_key=row_key, origin=origin_of(address))
+        except BadInput as error:
+            if not awaits:
+                raise
+            outbox.answer(c, session, row_key, address, f"not taken: {error}")
+            return session
+        if awaits:
+            run = c.run(session)
+            kept = isinstance(run.phase, AwaitingApproval)
+            outbox.answer(c, session, row_key, address, how_read(run) if kept else how_answered(run))
     return session

@@ -363,9 +363,10 @@ def _parser() -> ArgumentParser:
     )
     verb(
         "resume",
-        "let a killed run continue where it stopped",
+        "let a run continue that was killed, failed or timed out",
         one_run,
         _arg("words", nargs="?", default="", help="a message for the run"),
+        _arg("--budget", default="", metavar="B", help="a new budget if its own is used up, such as turns=20,usd=0.5"),
     )
     verb("again", "start a new run with the same task and options", one_run)
     verb("remove", "take a finished run off the lists", one_run)

@@ -22,6 +22,7 @@ from fledge.client.folder import Client
 from fledge.client.opening import open as open_folder
 from fledge.commands.wire import WireObject
 from fledge.config import Config, SingleSettings
+from fledge.core.exchange import AWAITS_ANSWER
 from fledge.core.keys import short_id
 from fledge.core.params import as_written
 from fledge.errors import FledgeError
@@ -141,7 +142,7 @@ def send(where: Where, model: str | None, settings: SingleSettings, name: str | 
             accepted = await client.call("agent", session=session, message=message, defaultModel=model or "")
             while True:
                 reply = await client.call("reply", session=session, run=accepted["runId"], timeoutMs=LOOK_MS)
-                if reply["status"] != "pending" or reply["questions"]:
+                if reply["status"] != "pending" or reply["questions"] or reply["delivery"] == AWAITS_ANSWER:
                     return _answered(reply)
 
     def check(fl: Fledge) -> None:
@@ -155,7 +156,8 @@ def _answered(reply: WireObject) -> CommandOutput:
     status = reply["status"]
     if status == "ok":
         return CommandOutput([reply["text"] or "(nothing to say)"], reply)
-    words = f"{status}: {reply['error'] or 'a person is asked'}"
+    asks = "a person is asked" if reply["questions"] else reply["delivery"]
+    words = f"{status}: {reply['error'] or asks}"
     return CommandOutput([words], reply, AWAITS_A_PERSON if status == "pending" else FAILED)
 
 

@@ -220,9 +220,14 @@ def kill(where: Where, name: str, dry_run: bool = False) -> CommandOutput:
     return CommandOutput([", ".join([f"killed {len(told.value['killed'])}", *counted])], told.value)
 
 
-def resume(where: Where, name: str, words: str) -> CommandOutput:
-    """Let a killed run go on."""
-    return _next_attempt("resumed", ask(where, "runs.resume", target=name, words=words))
+def resume(where: Where, name: str, words: str, budget: str) -> CommandOutput:
+    """Let a run go on that was killed, failed or timed out."""
+    from msgspec import to_builtins
+
+    from fledge.commands.params import budget_of_words
+
+    given = {"budget": to_builtins(budget_of_words(budget))} if budget else {}
+    return _next_attempt("resumed", ask(where, "runs.resume", target=name, words=words, **given))
 
 
 def again(where: Where, name: str) -> CommandOutput:

@@ -3,15 +3,18 @@
 import time
 from typing import Any, Literal, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from fledge.api.handle import Handle, HandleSeen, shown
+from fledge.api.spawn_options import budget_given
 from fledge.api.streams import RunLook
 from fledge.api.values import Message, Plan, Reply, Result, RunInfo
 from fledge.api.views import read_value, with_kills_as
 from fledge.client.asking import VerbCaller, deadline
 from fledge.commands.runs import NextAttempt, RemovedRun
 from fledge.commands.values import Story
+from fledge.core.policy import Budget
 from fledge.errors import NotFound
 from fledge.orchestrator.effects import Killing
 
@@ -114,9 +117,12 @@ class GuestHandle(Handle[T]):
     async def _kill(self) -> Killing:
         return await self._asking.call(Killing, "runs.kill", target=self.session_key)
 
-    async def resume(self, words: str = "") -> str:
-        """Let a killed run continue; it reads `words` as a message. Returns the run id of the new attempt."""
-        return (await self._asking.call(NextAttempt, "runs.resume", target=self.session_key, words=words)).run_id
+    async def resume(self, words: str = "", *, budget: Budget | None = None) -> str:
+        """Let a run that was killed, failed or timed out continue; it reads `words` as a message. Returns the run id of
+        the new attempt."""
+        asked = {} if budget is None else {"budget": msgspec.to_builtins(budget_given(budget))}
+        told = await self._asking.call(NextAttempt, "runs.resume", target=self.session_key, words=words, **asked)
+        return told.run_id
 
     async def remove(self) -> None:
         """Take the finished run off the lists before its time."""

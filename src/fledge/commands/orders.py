@@ -10,13 +10,14 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from fledge.api.views import question
 from fledge.commands import lines, looking, slash
 from fledge.commands.dispatch import value_of
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import MOST_SHOWN
+from fledge.commands.params import budget_of_words
 from fledge.commands.slash import Order
 from fledge.commands.wire import WireObject
 from fledge.config import agent_view, known_agents, model_for_conversation
@@ -121,7 +122,8 @@ class _Said:
             case "steer":
                 return await self._next_attempt("steered", "runs.steer", message=order.words)
             case "resume":
-                return await self._next_attempt("resumed", "runs.resume", words=order.words)
+                given = {"budget": to_builtins(budget_of_words(order.budget))} if order.budget else {}
+                return await self._next_attempt("resumed", "runs.resume", words=order.words, **given)
             case "approve":
                 return await self._next_attempt("approved the plan of", "plans.approve", words=order.words)
             case "reject":

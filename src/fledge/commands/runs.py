@@ -38,7 +38,7 @@ from fledge.orchestrator import control, spawn, views
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.messenger import Sent
-from fledge.orchestrator.spawn_params import SpawnParams
+from fledge.orchestrator.spawn_params import SpawnBudget, SpawnParams
 from fledge.orchestrator.spawner import accepted
 from fledge.store.base import Tx
 
@@ -137,13 +137,15 @@ class ResumeParams(One):
     """`runs.resume`."""
 
     words: Annotated[str, Meta(max_length=STEER_CHARS, description="something to add, for the run")] = ""
+    budget: Annotated[SpawnBudget, Meta(description="a new budget, for a run that has used up its own")] | None = None
 
 
 @method("runs.resume")
 async def runs_resume(gateway: GatewayState, params: ResumeParams) -> NextAttempt:
-    """Let a killed run continue in a new attempt, with all it had done. Runs below it that were killed stay killed."""
+    """Let a run that was killed, failed or timed out continue in a new attempt, with all it had done, and what its end
+    had left unread. Runs below it that were killed stay killed."""
     key = await _found(gateway, params)
-    return _next_attempt(await gateway.fl.spawner.resume(key, params.words))
+    return _next_attempt(await gateway.fl.spawner.resume(key, params.words, params.budget))
 
 
 class Again(One):

@@ -55,6 +55,7 @@ THINKING: Final = ("off", "minimal", "low", "medium", "high")
 
 _COMMAND: Final = re.compile(r"/([a-zA-Z]+)(?:\s+(.*))?", re.DOTALL)
 _QUOTED: Final = re.compile(r"""(["'])(.+?)\1(?:\s+(.*))?""", re.DOTALL)
+_BUDGET: Final = re.compile(r"\s--budget[ =](\S+)\s*$")
 _FLAG: Final = re.compile(r"\s--(model|thinking)[ =](\S+)\s*$")
 
 
@@ -71,6 +72,7 @@ class Order(NamedValue):
     tools: bool = False
     model: str = ""
     thinking: str = ""
+    budget: str = ""
 
 
 class SlashUsage(Value):
@@ -93,7 +95,11 @@ SUBAGENTS: Final = (
         "/subagents kill <id|#|all>",
         "end it and everything below it (also: stop); --dry-run only lists",
     ),
-    SlashUsage("resume", "/subagents resume <id|#> [words]", "let a killed one continue where it stopped"),
+    SlashUsage(
+        "resume",
+        "/subagents resume <id|#> [words] [--budget b]",
+        "let one continue that was killed, failed or timed out",
+    ),
     SlashUsage("again", "/subagents again <id|#>", "start a new one with the same task and options"),
     SlashUsage("remove", "/subagents remove <id|#>", "take a finished one off the list"),
     SlashUsage("spawn", "/subagents spawn <agent> <task> [--model m] [--thinking t]", "start one"),
@@ -215,6 +221,10 @@ def _order(said: SlashUsage, rest: str) -> Order:
             return _checked(_spawn(rest), said)
         case "allow":
             return _allow(rest, said)
+        case "resume":
+            found = _BUDGET.search(rest)
+            target, words = _split(rest if found is None else rest[: found.start()])
+            return _checked(Order(verb=verb, target=target, words=words, budget=found[1] if found else ""), said)
         case "undelivered" | "permissions":
             action, name = _first(rest)
             order = Order(verb=verb, words=action, target=_unquoted(name))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, Literal, get_args
 
 from fledge.core.keys import parse_key
-from fledge.core.run import Killed, Run
+from fledge.core.run import RESUMABLE, Killed, Run
 
 ChildFileKind = Literal["attachments", "work", "worktrees"]
 RemovalMoment = Literal["cleanup", "archive", "end"]
@@ -68,8 +68,8 @@ def _moments(leaf_name: str, run: Run) -> tuple[RemovalMoment, ...]:
 
 
 def _may_be_resumed(run: Run) -> bool:
-    """True of a killed run that may be resumed, and would read its files again."""
-    return _is_killed(run) and run.terms.mode == "run"
+    """True of an ended run that may be resumed, and would read its files again."""
+    return run.ended is not None and isinstance(run.ended.outcome, RESUMABLE) and run.terms.mode == "run"
 
 
 def _is_killed(run: Run) -> bool:

@@ -140,6 +140,18 @@ def row_suppressed(run: Run, event: ev.RowSuppressed) -> Step:
     return clean(run, run.phase.ended, Skipped("suppressed"), event.at)
 
 
+def revived(run: Run, event: ev.Revived) -> Step:
+    """The requester, killed before it read the outcome, goes on: the outcome is announced again."""
+    match run.phase:
+        case (
+            CleanupPending(ended=ended, delivery=Skipped("suppressed"))
+            | Completed(ended=ended, delivery=Skipped("suppressed"))
+        ) if not isinstance(ended.outcome, Killed):
+            return move(run, Announcing(ended, program_due(run, event.at)))
+        case _:
+            return ignore(run, "its result was not suppressed")
+
+
 def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
     """No session is left to announce it to: try again soon, then give up."""
     at = event.at

@@ -65,8 +65,7 @@ class Post(_Effect):
     """Put a message of the system into the run's own inbox."""
 
     kind: str
-    """`task`, `wake`, `overdue`, `approved`, `rejected`, `resumed`; the commands steer and send write their own
-    messages."""
+    """`task`, `wake`, `overdue`; the commands steer, send, resume and the answer to a plan write their own messages."""
 
 
 class Drain(_Effect):
@@ -118,15 +117,20 @@ class DismissRow(_Effect):
 
 class HandOver(_Effect):
     """The session does not read as this run any longer: completions in its inbox go to its own requester, same row and
-    key; task, steer, wake and approval messages are void."""
+    key; task, steer and approval messages are left for a resume, wakes and notices are void."""
 
 
 class ReadOn(_Effect):
-    """The session outlives its run: unread rows get a turn of their own; task, steer, wake and approval are void."""
+    """The session outlives its run: unread rows get a turn of their own, except orders to the run, as in `HandOver`."""
 
 
 class SuppressInbox(_Effect):
-    """After a kill: completions in its inbox are suppressed, every message is void, and its sender gets an error."""
+    """After a kill: every row in its inbox is suppressed, and the sender of a message gets an error."""
+
+
+class ReviveInbox(_Effect):
+    """After a resume: what the run's end suppressed in its inbox is unread again, and the results are announced again;
+    a wait of its session is over."""
 
 
 class CountDown(_Effect):
@@ -193,6 +197,7 @@ Effect = (
     | HandOver
     | ReadOn
     | SuppressInbox
+    | ReviveInbox
     | CountDown
     | CountUp
     | KillBelow

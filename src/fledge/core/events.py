@@ -184,7 +184,7 @@ class Steered(_Event, kw_only=True):
 
 
 class Resumed(_Event, kw_only=True):
-    """A killed run was resumed; `text` is what it had said before."""
+    """An ended run was resumed; `text` is what it had said before."""
 
     next_run_id: str
     unsettled: int
@@ -224,6 +224,10 @@ class RowConsumed(_Event, kw_only=True):
 
 class RowSuppressed(_Event):
     """The requester was killed with this run's outcome unread."""
+
+
+class Revived(_Event):
+    """The requester was resumed: the result that its kill had suppressed is announced again."""
 
 
 class RequesterLost(_Event):
@@ -305,6 +309,7 @@ Event = (
     | PlanRejected
     | RowConsumed
     | RowSuppressed
+    | Revived
     | RequesterLost
     | HandedToProgram
     | Retried
@@ -345,6 +350,7 @@ _WORDS: dict[type[Event], str] = {
     PlanApproved: "plan approved",
     PlanRejected: "plan rejected",
     RowSuppressed: "result dropped",
+    Revived: "told again",
     RequesterLost: "no one to tell",
     HandedToProgram: "left to a program",
     Retried: "offered again",

@@ -14,9 +14,19 @@ from msgspec.structs import replace
 from fledge.core.access import talks_on
 from fledge.core.announce import guarded
 from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, classify_reply
-from fledge.core.policy import Refusal
+from fledge.core.policy import Refusal, refuse_send
 from fledge.core.route import ANNOUNCED, APART
-from fledge.core.run import Instant, Queued, Run, Running, Waiting
+from fledge.core.run import (
+    Asking,
+    AwaitingApproval,
+    Ending,
+    Instant,
+    Queued,
+    Retry,
+    Run,
+    Running,
+    Waiting,
+)
 from fledge.core.value import Value
 from fledge.errors import BadInput
 
@@ -26,7 +36,11 @@ MAX_HOPS: Final = 20
 """How many messages may follow from one, in all."""
 REPLY_CHARS: Final = 30_000
 """The most of an answer that is kept for its sender, and passed on in a talk."""
-_PLAN_ANSWER: Final = re.compile(r"\s*(APPROVED|REJECTED)\s*(?::(.*))?", re.DOTALL)
+_PLAN_ANSWER: Final = re.compile(
+    r"\s*(approved?|reject(?:ed)?)(?=[\s:,.!–]|\Z)"  # the word, and how it ends
+    r"[:,.!–]*(?:[^\S\n]+[:,.!–—-]+(?=\s|\Z))?\s*(.*)",  # a sign that stands apart on the same line is no word
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 # ---- stages: where an exchange is ------------------------------------------------------------------------------------
@@ -211,6 +225,51 @@ def _framed(speaker: str, words: str, instruction: str) -> str:
     return "\n".join([head, *quoted, *([instruction] if instruction else [])])
 
 
+# ---- how a message is read -------------------------------------------------------------------------------------------
+
+IN_A_TURN: Final = "it is read in a turn of its own"
+AWAITS_ANSWER: Final = (
+    "it waits for an answer to its plan, and this was none: your message is kept and read once it has one. Its"
+    " requester, its controller or a person approves with a message that begins with APPROVED, and rejects with one"
+    " that begins with REJECTED and says why"
+)
+_ANNOUNCED: Final = "; the result is announced as usual"
+
+
+def how_answered(run: Run) -> str:
+    """The result of a message that answered the plan of this run."""
+    return f"the plan is {'approved' if run.plan == 'approved' else 'rejected'}"
+
+
+def how_read(run: Run | None) -> str:
+    """How a message is read that was just sent, for its sender; `run` is that of the session, if it is a child.
+
+    Total over the phases: of a run that takes no message it says so.
+    """
+    if run is None:
+        return IN_A_TURN
+    refusal = refuse_send(run, run.key)
+    if refusal is not None:
+        return refusal.reason
+    match run.phase:
+        case AwaitingApproval():
+            return AWAITS_ANSWER
+        case Queued(retry=Retry(reason=reason)):
+            return f"the run pauses ({reason}) and reads it when it goes on{_ANNOUNCED}"
+        case Waiting() | Queued(serving=Waiting()):
+            return f"{IN_A_TURN}, while the run waits for its subagents{_ANNOUNCED}"
+        case Queued():
+            return f"the run waits for a slot and reads it then{_ANNOUNCED}"
+        case Running():
+            return f"it is read at the next step{_ANNOUNCED}"
+        case Asking():
+            return f"the run waits for a person to allow a tool call, and reads it after that{_ANNOUNCED}"
+        case Ending():
+            return "the last step of the run failed: it is read if the run recovers, else in a turn of its own"
+        case _:
+            return IN_A_TURN
+
+
 # ---- answers to plans ------------------------------------------------------------------------------------------------
 
 
@@ -224,17 +283,19 @@ class PlanAnswer(Value):
 def plan_words(approves: bool, reason: str) -> str:
     """The message that answers a plan; the reason may be that message itself. Refused: a rejection that does not say
     why."""
-    said = plan_answer(reason)
-    why = reason.strip() if said is None or said.approves != approves else said.reason
+    head, why = "APPROVED" if approves else "REJECTED", reason.strip()
+    if why == head or why.startswith(f"{head}:"):
+        why = why[len(head) + 1 :].strip()
     if not approves and not why:
         raise BadInput("message", "must say why the plan is rejected")
-    return f"APPROVED: {why or 'proceed'}" if approves else f"REJECTED: {why}"
+    return f"{head}: {why or 'proceed'}"
 
 
 def plan_answer(message: str) -> PlanAnswer | None:
     """The answer to a plan that a message is; None if it is an ordinary one.
 
-    It is the word in capitals, alone or with a colon and the reason behind it.
+    The first word decides: approve, approved, reject or rejected, in any case, that ends there, at a blank or at one of
+    `: , . ! –`. The other words are the reason.
     """
     found = _PLAN_ANSWER.fullmatch(message)
-    return None if found is None else PlanAnswer(found[1] == "APPROVED", (found[2] or "").strip())
+    return None if found is None else PlanAnswer(found[1][0] in "aA", found[2].rstrip())

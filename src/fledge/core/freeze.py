@@ -69,11 +69,11 @@ def classify_reply(text: str) -> Said:
 def freeze(assistant_text: str | None, tool_output: str | None) -> str:
     """The result to keep: the last assistant text, else the last tool output summarised, else empty.
 
-    At most `FROZEN_BYTES` of UTF-8; a longer one loses its end to a notice with its true size. One that fits is
-    untouched, silence tokens included.
+    At most `FROZEN_BYTES` of UTF-8; a longer one loses its end to a notice with its true size, and keeps its `SUMMARY:`
+    line behind it. One that fits is untouched, silence tokens included.
     """
     if assistant_text and assistant_text.strip():
-        return capped(assistant_text, FROZEN_BYTES, _truncated)
+        return capped(assistant_text, FROZEN_BYTES, lambda size_kb: _truncated(size_kb) + _summary_line(assistant_text))
     if tool_output and tool_output.strip():
         return capped(f"(no final text) Last tool output:\n{_ends(tool_output.strip())}", FROZEN_BYTES, _truncated)
     return ""
@@ -94,10 +94,20 @@ def partial(tool_calls: int, fragments: Iterable[str]) -> str:
 def summary(text: str) -> str:
     """One line for the whole text: what follows its last `SUMMARY:` at the start of a line, else its last
     `TAIL_CHARS` characters. A marker with nothing behind it does not count. Empty only if the text is."""
+    return _marked(text) or _flat(text)[-TAIL_CHARS:].lstrip()
+
+
+def _marked(text: str) -> str:
+    """What follows the last `SUMMARY:` at the start of a line; empty if nothing does."""
     for line in reversed(text.splitlines()) if "summary" in text.casefold() else ():
         if (found := _SUMMARY.fullmatch(line)) and (words := _unwrapped(found)):
             return one_line(words, SUMMARY_CHARS)
-    return _flat(text)[-TAIL_CHARS:].lstrip()
+    return ""
+
+
+def _summary_line(text: str) -> str:
+    words = _marked(text)
+    return f"\nSUMMARY: {words}" if words else ""
 
 
 def without(text: str, categories: tuple[str, ...], keep: str) -> str:

@@ -243,8 +243,9 @@ def _steered(run: Run, event: ev.Steered) -> Step:
 
 
 def _resumed(run: Run, event: ev.Resumed) -> Step:
-    """A killed run goes on in a new attempt. Its clocks start anew: the time in which it was dead is no runtime."""
-    refusal = policy.refuse_resume(run, run.key)
+    """An ended run goes on in a new attempt. Its clocks start anew: the time in which it was dead is no runtime. What
+    it announced stays as it is; an undelivered result is dismissed, and the new attempt announces its own end."""
+    phase, refusal = run.phase, policy.refuse_resume(run, run.key)
     if refusal is not None:
         return ignore(run, refusal.reason)
     run = replace(
@@ -255,10 +256,11 @@ def _resumed(run: Run, event: ev.Resumed) -> Step:
         crashes=0,
         resumes=run.resumes + 1,
     )
-    # Killed descendants that are still stopping keep it unsettled all the while.
+    dismiss = (fx.DismissRow(),) if isinstance(phase, CompletedGiveup) else ()
+    # Descendants that are alive, or killed and still stopping, keep it unsettled all the while.
     up = () if event.unsettled else (fx.CountUp(),)
     until = event.at + reconcile.STOP_S
-    begin = (fx.Dequeue(), *up, fx.Post("resumed"), fx.Enqueue())
+    begin = (*dismiss, fx.Dequeue(), *up, fx.ReviveInbox(), fx.Enqueue())
     return move(run, _queued(run, event.at), fx.SupersedeDriver(until), fx.CloseCalls("interrupted"), *begin)
 
 
@@ -294,8 +296,7 @@ def _plan_answered(run: Run, event: ev.PlanApproved | ev.PlanRejected) -> Step:
         fallback=None if approved else plan,
     )
     up = () if event.unsettled else (fx.CountUp(),)
-    words = fx.Post("approved" if approved else "rejected")
-    return move(run, Queued(), fx.WithdrawPlan(), *up, words, fx.Enqueue())
+    return move(run, Queued(), fx.WithdrawPlan(), *up, fx.Enqueue())
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -391,6 +392,7 @@ _DECIDED_BY: Final[dict[type[ev.Event], Callable[[Run, Any], Step]]] = {
     ev.RowSuppressed: closing.row_suppressed,
     ev.RequesterLost: closing.requester_lost,
     ev.HandedToProgram: closing.handed_to_program,
+    ev.Revived: closing.revived,
     ev.Retried: closing.retried,
     ev.Dismissed: closing.dismissed,
     ev.Removed: closing.removed,

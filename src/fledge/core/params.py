@@ -18,7 +18,7 @@ from msgspec import inspect as kinds
 from msgspec.inspect import FloatType, IntType, Metadata, StructType, Type
 
 from fledge.core.redact import error_words
-from fledge.errors import BadInput, FledgeError, Refused
+from fledge.errors import BadInput, FledgeError, Refused, check_text, is_unicode
 
 S = TypeVar("S", bound=Struct)
 
@@ -106,6 +106,8 @@ def _read_plain(kind: type[S], given: object) -> S | None:
     wrong, if anything is, is found by looking at each."""
     plain = _plain_types(kind)
     if type(given) is not dict or not all(type(one) is plain.get(name) for name, one in given.items()):
+        return None
+    if not all(is_unicode(one) for one in given.values() if type(one) is str):
         return None
     try:
         return convert(given, kind)
@@ -261,6 +263,8 @@ def _fit(kind: Type, value: Any, place: str) -> Any:
         case kinds.DictType(value_type=item) if isinstance(value, Mapping) and _has_length(kind, value):
             return {key: _fit(item, one, _below(place, str(key)[:MAX_NAME])) for key, one in value.items()}
         case _ if _is_plain(kind, value):
+            if isinstance(value, str):
+                check_text(place, value)
             return int(value) if isinstance(kind, IntType) else value
     raise _misfit(kind, value, place)
 

@@ -13,14 +13,17 @@ from msgspec.structs import astuple
 
 from fledge.core.events import YieldCondition
 from fledge.core.run import (
+    RESUMABLE,
+    UNREAD,
     Archived,
     Asking,
     AwaitingApproval,
-    Completed,
+    CleanupPending,
     Ending,
     Grace,
     Instant,
     Killed,
+    Outcome,
     Queued,
     Run,
     Running,
@@ -170,33 +173,36 @@ def refuse_answer(run: Run, name: str) -> Refusal | None:
 
 
 def refuse_resume(run: Run, name: str) -> Refusal | None:
-    """None if the run was killed and may go on; else why not, and what to do instead."""
+    """None if the run was killed, failed or timed out and may go on; else why not, and what to do instead."""
     ended, phase = run.ended, run.phase
     if isinstance(phase, Ending) and isinstance(phase.cause, Stopping):
         return Refusal("error", f"{name} was killed and is stopping: try again in a moment")
     if ended is None:
         instead = "answer its plan" if isinstance(phase, AwaitingApproval) else "steer it, or send it a message"
-        return Refusal("done", f"{name} is {phase.name}, not killed: {instead}")
-    if not isinstance(ended.outcome, Killed):
-        status = ended.outcome.status
-        return Refusal("done", f"{name} was not killed, it ended ({status}): send it a message, or run it again")
-    if (lost := _lost_for_resume(run)) is not None:
-        return Refusal("done", f"{name} {lost}: run it again")
-    if not isinstance(phase, Completed):
+        return Refusal("done", f"{name} is {phase.name} and has not ended: {instead}")
+    if not isinstance(ended.outcome, RESUMABLE):
+        return Refusal("done", f"{name} has ended ({ended.outcome.status}): send it a message, or run it again")
+    if (lost := _lost_for_resume(run, ended.outcome)) is not None:
+        return Refusal("done", f"{name} {lost}")
+    if isinstance(phase, UNREAD):
+        return Refusal("error", f"{name} has ended, and its result is still unread: try again once it is read")
+    if isinstance(phase, CleanupPending):
         return Refusal("error", f"{name} is still being cleaned up: try again in a moment")
     return None
 
 
-def _lost_for_resume(run: Run) -> str | None:
-    """Why a killed run cannot go on; None if it has everything it needs."""
+def _lost_for_resume(run: Run, outcome: Outcome) -> str | None:
+    """Why an ended run cannot go on, and what to do instead; None if it has everything it needs."""
     if run.terms.cleanup == "delete":
-        return "was spawned with cleanup delete, so its transcript is gone"
+        return "was spawned with cleanup delete, so its transcript is gone: run it again"
     if isinstance(run.phase, Archived):
-        return "is archived"
+        return "is archived: run it again"
     if run.terms.mode == "session":
-        return "left its thread when it was killed"
+        if isinstance(outcome, Killed):
+            return "left its thread when it was killed: run it again"
+        return "is still open in its thread: send it a message there"
     if not run.terms.wakeable:
-        return "has a runtime that cannot go on where it was stopped"
+        return "has a runtime that cannot go on where it was stopped: run it again"
     return None
 
 

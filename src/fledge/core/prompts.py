@@ -17,7 +17,21 @@ from fledge.core.attachments import FileEntry
 from fledge.core.figures import duration
 from fledge.core.freeze import NO_REPLY, capped, one_line
 from fledge.core.keys import short_id
-from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Queued, Retry, Run, Running, Stopping
+from fledge.core.run import (
+    Ending,
+    Failed,
+    Instant,
+    Mode,
+    Ok,
+    Outcome,
+    PlanState,
+    Queued,
+    Retry,
+    Run,
+    Running,
+    Stopping,
+    TimedOut,
+)
 from fledge.core.value import Value
 
 LiveStatus = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
@@ -34,6 +48,7 @@ LABEL_CHARS: Final = 48
 TASK_CHARS: Final = 72
 NUDGE_CHARS: Final = 400
 RETRY_CHARS: Final = 120
+ERROR_CHARS: Final = 400
 
 _FINISHED: Final = get_args(FinishedStatus)
 _BY_PHASE: Final[dict[str, RunStatus]] = {
@@ -284,10 +299,13 @@ def task_of(message: str) -> str:
     return task if blank and all(line.startswith(_HEAD) for line in head.split("\n")) else message
 
 
-def accepted_note(mode: Mode, requester: str) -> str | None:
-    """The note of an accepted spawn to the model. None for a scheduled (cron) requester: its turn has to stay alive."""
+def accepted_note(mode: Mode, requester: str, program: bool = False) -> str | None:
+    """The note of an accepted spawn to its requester. None for a scheduled (cron) requester: its turn has to stay
+    alive. To a program nothing is pushed."""
     if mode == "session":
         return "The session stays open in its thread; further messages there continue it."
+    if program:
+        return "Nothing is pushed to a program: read the result by its run id (runs.result)."
     kind = requester.split(":")[2:3]
     if requester.startswith("agent:") and kind == ["cron"]:
         return None
@@ -438,9 +456,14 @@ def overdue_message(
     )
 
 
-def resumed_message(words: str) -> str:
-    """The message to a killed run that goes on, with the words of the person who resumes it."""
-    begun = "You were stopped before you had finished, and go on now. What you have done so far stands."
+def resumed_message(outcome: Outcome, words: str) -> str:
+    """The message to an ended run that goes on: how it ended, and the words of the person who resumes it."""
+    why = "You were stopped before you had finished"
+    if isinstance(outcome, TimedOut):
+        why = "Your time was up before you had finished"
+    elif isinstance(outcome, Failed):
+        why = f"You ended with an error before you had finished ({one_line(outcome.error, ERROR_CHARS)})"
+    begun = f"{why}, and go on now. What you have done so far stands."
     return "\n\n".join(filter(None, (begun, words.strip())))
 
 

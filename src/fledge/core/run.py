@@ -67,6 +67,9 @@ Outcome = Ok | Failed | TimedOut | Killed | Unknown
 for _outcome in get_args(Outcome):
     _outcome.status = _outcome.__struct_config__.tag
 
+RESUMABLE = (Failed, TimedOut, Killed)
+"""Outcomes after which a run may go on."""
+
 WireStatus = Literal["ok", "error", "timeout", "unknown"]
 EndedReason = Literal["complete", "error", "timeout", "killed", "unknown"]
 
@@ -323,7 +326,8 @@ class CleanupPending(_Phase, tag="cleanup_pending"):
 
 class Completed(_Phase, tag="completed"):
     """Means: settled, delivered or skipped, cleaned up.
-    Ends by: being archived; a killed run also by being resumed.
+    Ends by: being archived; a killed, failed or timed-out run also by being resumed; one whose requester was killed
+    before it read the result, by that requester being resumed: the result is announced again.
     After a crash: stays.
     Kept: `archiveAfterMinutes` in the lists, never while a row from it or in its inbox is unread or undelivered;
     session mode for ever.
@@ -338,7 +342,7 @@ class Completed(_Phase, tag="completed"):
 
 class CompletedGiveup(_Phase, tag="completed_giveup"):
     """Means: settled, but the result could not be delivered; it sits in *undelivered*.
-    Ends by: retried; dismissed; `undelivered.retentionDays`.
+    Ends by: retried; dismissed; a failed or timed-out run also by being resumed; `undelivered.retentionDays`.
     After a crash: stays.
     Kept: 7 days, then as if dismissed.
     """
@@ -468,11 +472,11 @@ class Run(Value, kw_only=True):
     deadline_at: Instant | None = None
     """The hard timeout; None while no clock runs (none set, not started, or waiting for a person)."""
     started_at: Instant | None = None
-    """When an attempt first ran; anew after a killed run was resumed."""
+    """When an attempt first ran; anew after the run was resumed."""
     fallback: TextId | None = None
     wakes: int = 0
     resumes: int = 0
-    """How often it went on after a kill: it has one end more than that."""
+    """How often it went on after an end: it has one end more than that."""
     crashes: int = 0
     """Crashes in a row with a step open and none committed in between."""
     steered_at: Instant | None = None

@@ -36,6 +36,13 @@ def is_spent(c: Commit, session: str) -> bool:
     return any(policy.budget_state(account.budget, account.used) == "spent" for account in _accounts(c, session))
 
 
+def reached(c: Commit, session: str) -> str | None:
+    """The ceilings of the session's own budget that are reached, in words; None if it has none, or something is left
+    of each."""
+    account = c.tx.budgets.get(session)
+    return None if account is None else policy.reached_ceilings(account.budget, account.used) or None
+
+
 def reserve(c: Commit, session: str, step: Spent) -> str | None:
     """Reserve the cost of a step. Answers None, or in words which budget is used up; then nothing is reserved."""
     release(c, session)

@@ -150,7 +150,7 @@ def news_of(hints: Hints) -> News | None:
 class Commit:
     """One job's view of the world while it decides."""
 
-    __slots__ = ("at", "find", "hints", "ids", "owner", "queue", "rules", "run", "settled", "tx", "words", "written")
+    __slots__ = ("at", "find", "hints", "ids", "owner", "queue", "rules", "run", "settled", "tx", "written")
 
     def __init__(self, tx: Tx, at: Instant, ids: Ids, rules: Rules, owner: str = "") -> None:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
@@ -168,8 +168,6 @@ class Commit:
         self.hints = Hints()
         self.written: dict[str, list[Line]] = {}
         """Lines appended to transcripts in this commit, by session."""
-        self.words = ""
-        """The words of a command, for the message that its event posts."""
 
     def live_run(self, session: str) -> Run | None:
         """The run of a session while it has no outcome; None of any other session."""

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import policy
+from fledge.core.exchange import plan_answer, plan_words
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.images import with_names
 from fledge.core.keys import is_main_key
 from fledge.core.policy import enforce
 from fledge.core.route import address_of
-from fledge.core.run import AnnounceDeferred, Run
-from fledge.core.transcript import NOTHING_CARRIED, Carried
+from fledge.core.run import AnnounceDeferred, AwaitingApproval, Run
+from fledge.core.transcript import NOTHING_CARRIED, Carried, carried_body
 from fledge.core.turn import TurnEnd, TurnStopped
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import bindings, effects, exchanges, inbox, outbox, transcripts, views
@@ -49,9 +50,11 @@ def send(
 
     The reply goes to where the message came from (`origin`), and an address there becomes the session's route; without
     one it goes to that route, if there is one.
+    Where the session's plan awaits its answer, a message that is one answers it (`core.exchange.plan_answer`).
     Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
     """
-    message = with_names(to_valid_utf8(message), (*carried.images, *carried.files))
+    said = to_valid_utf8(message)
+    message = with_names(said, (*carried.images, *carried.files))
     if not message.strip():
         raise BadInput("message", "must not be empty")
     c.session(key)
@@ -59,7 +62,11 @@ def send(
     if run is not None:
         enforce(policy.refuse_send(run, views.name_of(c.tx, key)))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
-    if inbox.put_message(c, key, row_key, "send", source, message, origin, carried):
+    answer = plan_answer(said) if may_answer_plan(c, run, source) else None
+    if answer is not None and c.tx.inbox.get(row_key) is None:
+        words = with_names(plan_words(answer.approves, answer.reason), (*carried.images, *carried.files))
+        answer_plan(c, key, answer.approves, words, row_key=row_key, carried=carried)
+    elif inbox.put_message(c, key, row_key, "send", source, message, origin, carried):
         if run is not None:
             effects.apply(c, key, ev.SendArrived(at=c.at))
         address = address_of(origin)
@@ -145,15 +152,36 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     exchanges.drop_begun(c, key, "its sender was deleted")
 
 
-def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str = "") -> Run:
-    """Approve or reject the plan that awaits it; a new attempt follows. Refused: another plan than the one that was
-    seen."""
+def may_answer_plan(c: Commit, run: Run | None, sender: str | None) -> bool:
+    """A plan of this run awaits its answer, and the sender may give it: a person or a program (None), the requester or
+    the controller."""
+    if run is None or not isinstance(run.phase, AwaitingApproval):
+        return False
+    return sender in (None, run.terms.parent, c.tx.runs.spec(run.key).controller)
+
+
+def answer_plan(
+    c: Commit,
+    key: str,
+    approve: bool,
+    words: str,
+    run_id_seen: str = "",
+    *,
+    row_key: str = "",
+    carried: Carried = NOTHING_CARRIED,
+) -> Run:
+    """Approve or reject the plan that awaits it; a new attempt follows, which reads these words. Refused: another plan
+    than the one that was seen."""
     run = c.run(key)
     enforce(policy.refuse_answer(run, views.name_of(c.tx, key)))
     if run_id_seen and run_id_seen != run.run_id:
         raise Refused("error", "the plan has changed since it was shown")
-    c.words = to_valid_utf8(words)
     next_id = c.ids.unique()
+    words = to_valid_utf8(words) or ("APPROVED: proceed" if approve else "REJECTED")
+    transcripts.hold_files(c, key, carried)
+    c.tx.inbox.put(
+        row_key or f"approval:{key}:{next_id}", key, "approval", None, words, c.at, carried=carried_body(carried)
+    )
     answered = ev.PlanApproved if approve else ev.PlanRejected
     unsettled = c.tx.sessions.counts(key).unsettled
     return effects.apply(c, key, answered(at=c.at, next_run_id=next_id, unsettled=unsettled)).run

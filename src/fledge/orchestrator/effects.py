@@ -22,7 +22,7 @@ from fledge.core.child_files import RemovalMoment, files_to_remove_at
 from fledge.core.effects import Step
 from fledge.core.images import with_names
 from fledge.core.lifecycle import transition
-from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
+from fledge.core.prompts import BLOCK_ROWS, overdue_message, wake_message
 from fledge.core.run import CleanupPending, Ending, Gone, Instant, Queued, Run, Waiting
 from fledge.core.transcript import Carried, Noted, carried_body
 from fledge.core.turn import (
@@ -318,21 +318,18 @@ def _post(c: Commit, run: Run, effect: fx.Post) -> None:
     match effect.kind:
         case "task":
             _post_task(c, run, f"task:{run.key}", is_new=True)
-        case "resumed":
-            c.tx.turns.save_wait(run.key, None)
-            has_begun = transcripts.has_begun(c.tx, run.key)
-            if not has_begun:
-                _post_task(c, run, f"task:{run.key}:{run.run_id}")
-            words = resumed_message(c.words) if has_begun else c.words.strip()
-            if words:
-                c.tx.inbox.put(f"resume:{run.key}:{run.run_id}", run.key, "steer", None, words, c.at)
         case "wake":
             _post_wake(c, run, wake_message(inbox.silent_children(c, run.key)))
         case "overdue":
             _post_wake(c, run, _overdue_words(c, run.key))
-        case kind:
-            words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
-            c.tx.inbox.put(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
+
+
+def _revive_inbox(c: Commit, run: Run, effect: fx.ReviveInbox) -> None:
+    c.tx.turns.save_wait(run.key, None)
+    inbox.revive(c, run.key)
+    has_task = any(row.kind == "task" for row in c.tx.inbox.unread(run.key))
+    if not has_task and not transcripts.has_begun(c.tx, run.key):
+        _post_task(c, run, f"task:{run.key}:{run.run_id}")  # an earlier version voided the first
 
 
 def _post_task(c: Commit, run: Run, row_key: str, is_new: bool = False) -> None:
@@ -442,6 +439,7 @@ APPLIED_BY: Final[dict[type[fx.Effect], Callable[[Commit, Run, Any], object]]] =
     fx.HandOver: lambda c, run, effect: inbox.hand_over(c, run.key),
     fx.ReadOn: lambda c, run, effect: inbox.read_on(c, run.key),
     fx.SuppressInbox: lambda c, run, effect: inbox.suppress(c, run),
+    fx.ReviveInbox: _revive_inbox,
     fx.CountDown: _count_down,
     fx.CountUp: lambda c, run, effect: _count_up(c, run.terms.parent),
     fx.KillBelow: lambda c, run, effect: kill_below(c, run.key),

@@ -62,15 +62,18 @@ from fledge.store.base import COMPLETIONS, InboxRow, InboxRowKind
 
 _encode = msgspec.json.Encoder().encode
 
-CONTROL = ("task", "steer", "wake", "approval", "notice")
+ORDERS = ("task", "steer", "approval")
+"""Messages to a run, which nobody but the run reads: suppressed when it ends, unread again if it is resumed."""
+PASSING = ("wake", "notice")
 """Messages that are void once the run they belong to has ended."""
 
 
 class Receiver(Value):
-    """The session that receives a result. None: there is none left, or (`suppressed`) a kill lies on the way."""
+    """The session that receives a result. None: there is none left, or a kill lies on the way."""
 
     session: str | None
-    suppressed: bool = False
+    killed: str | None = None
+    """The killed run on the way, in whose inbox the result is suppressed."""
 
 
 def receiver_of(c: Commit, parent: str) -> Receiver:
@@ -83,7 +86,7 @@ def receiver_of(c: Commit, parent: str) -> Receiver:
         run = c.find(session.key)
         if run is not None and run.ended is not None and run.terms.mode == "run":
             if isinstance(run.ended.outcome, Killed):
-                return Receiver(None, suppressed=True)
+                return Receiver(None, killed=session.key)
         elif not session.deleted:
             return Receiver(session.key)
     return Receiver(None)
@@ -242,13 +245,13 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     path = _path(c, target.session, origin)
     # While a hook is asked for its address, the row is in no inbox; `aimed` puts it there.
     asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
-    place = None if asked else target.session
+    place = None if asked else target.session or target.killed
     if not c.tx.inbox.put(key, place, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route):
         c.tx.inbox.rewrite(key, body, text)
         return
     if asked:
         return
-    if target.suppressed:
+    if target.killed is not None:
         c.tx.inbox.suppress(key, c.at)
         if kind == "outcome":
             c.then(run.key, ev.RowSuppressed(at=c.at))
@@ -419,7 +422,8 @@ def put_message(
 
 
 def hand_over(c: Commit, key: str) -> None:
-    """The session stops reading: its completions go to its own requester, orders to its run are void, messages stay."""
+    """The session stops reading: its completions go to its own requester, orders to its run are suppressed, messages
+    stay."""
     if not c.tx.inbox.has_unread(key):
         return
     left = _without_orders(c, key)
@@ -432,18 +436,21 @@ def hand_over(c: Commit, key: str) -> None:
 
 
 def _without_orders(c: Commit, key: str) -> list[InboxRow]:
-    """The unread rows of a session whose run is over. Orders to the run are void."""
+    """The unread rows of a session whose run is over. Orders to the run are suppressed."""
     rows = c.tx.inbox.unread(key)
     for row in rows:
-        if row.kind in CONTROL:
+        if row.kind in ORDERS:
+            c.tx.inbox.suppress(row.key, c.at)
+        elif row.kind in PASSING:
             c.tx.inbox.void(row.key, c.at)
-    return [row for row in rows if row.kind not in CONTROL]
+    return [row for row in rows if row.kind not in (*ORDERS, *PASSING)]
 
 
 def readdress_row(c: Commit, row: InboxRow, target: Receiver, path: Path) -> None:
     """Move a row, with its key, to another session's inbox; without a session it is undelivered, or suppressed by a
     kill."""
-    if target.suppressed:
+    if target.killed is not None:
+        c.tx.inbox.readdress(row.key, target.killed)
         _suppress_row(c, row)
         return
     c.tx.inbox.readdress(row.key, target.session, path)
@@ -457,7 +464,7 @@ def _suppress_row(c: Commit, row: InboxRow) -> None:
 
 
 def read_on(c: Commit, key: str) -> None:
-    """The session outlives its run: orders to the run are void, everything else gets a turn."""
+    """The session outlives its run: orders to the run are suppressed, everything else gets a turn."""
     _without_orders(c, key)
     c.then(key, RowsLeft())
 
@@ -465,13 +472,21 @@ def read_on(c: Commit, key: str) -> None:
 def suppress(c: Commit, run: Run) -> None:
     """A kill suppresses the run's inbox: no row in it is read, and senders of messages get an error."""
     for row in c.tx.inbox.unread(run.key):
-        if row.announces:
-            _suppress_row(c, row)
-        else:
-            c.tx.inbox.void(row.key, c.at)
+        _suppress_row(c, row)
+        if not row.announces:
             words = f"{name_of(c.tx, run.key)} was killed before it read your message"
             if not exchanges.drop_row(c, row.key, words) and row.kind == "send" and row.source is not None:
                 notice(c, row.source, f"void:{row.key}", words)
+
+
+def revive(c: Commit, key: str) -> None:
+    """The run goes on: rows that its end suppressed are unread again, and results among them are announced again. A
+    plan's row is not: its answer or the kill of its run has withdrawn it."""
+    for row in c.tx.inbox.suppressed(key):
+        if row.kind != "plan":
+            c.tx.inbox.revive(row.key)
+            if row.kind == "outcome" and row.source is not None:
+                c.then(row.source, ev.Revived(at=c.at))
 
 
 # ---- waking and reading ----------------------------------------------------------------------------------------------
@@ -671,7 +686,7 @@ def consume(c: Commit, session: str, rows: list[InboxRow], at_boundary: bool, be
     for row in rows:
         if not c.tx.inbox.consume(row.key, c.at):
             raise NotFound(f"row {row.key} was already taken")
-        if row.kind == "send":
+        if row.kind in ("send", "approval"):  # either may be a message that a caller waits for
             c.tx.requests.take_up(row.key, c.at)
         kind = row.announces
         if kind is not None and row.source is not None:

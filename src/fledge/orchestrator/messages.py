@@ -24,7 +24,7 @@ from fledge.core.freeze import one_line, to_valid_utf8
 from fledge.core.keys import is_child_key, parse_key
 from fledge.core.policy import enforce
 from fledge.core.route import INTERNAL
-from fledge.core.run import AwaitingApproval, Instant, Run, on_wire
+from fledge.core.run import Instant, Run, on_wire
 from fledge.core.transcript import NOTHING_CARRIED, Carried
 from fledge.core.turn import Looked, TurnEnd, TurnStopped
 from fledge.errors import BadInput, NotFound, Refused
@@ -58,6 +58,8 @@ class Sending(Struct, frozen=True, kw_only=True):
     """Stop generations that the sender's turn stored when it opened; None for a person, who is never stopped."""
     opens: bool = False
     """A conversation that does not exist yet is made."""
+    by_person: bool = False
+    """A person says it, in the conversation of the sender."""
 
 
 def find_exchange(c: Commit, exchange_id: str, wait_s: float) -> Exchange | None:
@@ -82,7 +84,8 @@ def begin_exchange(c: Commit, sending: Sending) -> Exchange:
         raise BadInput("message", "must not be empty")
     _check(c, sending)
     run = c.find(sending.target)
-    answer = rules.plan_answer(message) if run is not None and _may_answer(c, run, sending.sender) else None
+    sender = None if sending.by_person else sending.sender
+    answer = rules.plan_answer(message) if control.may_answer_plan(c, run, sender) else None
     own = is_below(c.tx, sending.sender, sending.target)
     kind = "tell" if answer is not None else rules.kind_of(run, own, waits=until_at is not None)
     exchange = _exchange(c, sending, kind, None if kind == "tell" else until_at)
@@ -113,11 +116,6 @@ def _check(c: Commit, sending: Sending) -> None:
     run = c.find(target)
     if run is not None:
         enforce(policy.refuse_send(run, name_of(c.tx, run.key)))
-
-
-def _may_answer(c: Commit, run: Run, sender: str) -> bool:
-    """A plan awaits its answer, and the sender is the requester or the controller."""
-    return isinstance(run.phase, AwaitingApproval) and sender in (run.terms.parent, c.tx.runs.spec(run.key).controller)
 
 
 def _exchange(c: Commit, sending: Sending, kind: rules.ExchangeKind, until_at: Instant | None) -> Exchange:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from fledge.config import Config
-from fledge.core.exchange import Exchange, Over
+from fledge.core.exchange import IN_A_TURN, Exchange, Over, how_read
 from fledge.core.freeze import classify_reply
 from fledge.core.keys import agent_of, check_agent_id, parse_key
 from fledge.core.params import also_called
@@ -78,7 +78,12 @@ class Messenger:
     async def tell(self, session: str, target: str, message: str, wait_s: float = WAIT_S) -> Sent:
         """A person's message, from the session they are in to one below it. Raises Refused or BadInput."""
         sending = Sending(
-            id=f"{session}#{self._engine.ids.unique()}", sender=session, target=target, message=message, wait_s=wait_s
+            id=f"{session}#{self._engine.ids.unique()}",
+            sender=session,
+            target=target,
+            message=message,
+            wait_s=wait_s,
+            by_person=True,
         )
         return await self._sent(messages.begin_exchange, sending)
 
@@ -163,7 +168,7 @@ def _told(tx: Tx, exchange: Exchange) -> Sent:
     if isinstance(stage, Over):
         return replace(sent, status="error", error=stage.why)
     if exchange.until_at is None:
-        return replace(sent, delivery="it is read in a turn of its own")
+        return replace(sent, delivery=IN_A_TURN)
     return replace(sent, status="timeout", error="no answer yet; the message stays. Look later with sessions_history")
 
 
@@ -171,6 +176,4 @@ def _of_a_tell(exchange: Exchange, run: Run | None) -> str:
     stage = exchange.stage
     if isinstance(stage, Over) and stage.why in ("approved", "rejected"):
         return f"the plan is {stage.why}"
-    if run is not None and run.ended is None:
-        return "it is read at the next step; the result is announced as usual"
-    return "it is read in a turn of its own"
+    return how_read(run)

@@ -112,6 +112,11 @@ def tell(c: Commit, session: str, key: str, words: str, about: About = "notice")
         _post(c, f"{about}:{key}", route.address, about, root[0].key, words)
 
 
+def answer(c: Commit, session: str, key: str, address: Address, words: str) -> None:
+    """Post a notice to the address that a message for this session came from, once per key."""
+    _post(c, f"notice:{key}", address, "notice", session, words)
+
+
 def _post(
     c: Commit,
     key: str,

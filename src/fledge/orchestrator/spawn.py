@@ -25,6 +25,7 @@ from fledge.core.keys import (
     parse_key,
 )
 from fledge.core.policy import enforce
+from fledge.core.prompts import resumed_message
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
@@ -32,6 +33,9 @@ from fledge.errors import BadInput, FledgeError, Refused
 from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts, views
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
+
+NAME_CHARS = 60
+"""The most of a label that names a run in a refusal."""
 
 
 class SpawnRequest(Struct, frozen=True, kw_only=True):
@@ -230,28 +234,45 @@ def failed(c: Commit, key: str, reason: str) -> None:
         effects.apply(c, key, ev.Withdrawn(at=c.at, reason=reason))
 
 
-def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Callable[[str], int]) -> Run:
-    """Let a killed run go on: a new attempt, admitted like a spawn. Killed runs below it stay killed.
+def resume(
+    c: Commit,
+    key: str,
+    words: str,
+    limits: policy.Limits,
+    cap_of: Callable[[str], int],
+    new_budget: policy.Budget | None = None,
+) -> Run:
+    """Let a run that was killed, failed or timed out go on: a new attempt, admitted like a spawn. It reads how it had
+    ended, the words, and what its end had left unread. Killed runs below it stay killed.
 
-    Raises Refused, with nothing changed, if it was not killed, lacks something that it needs, or a limit forbids it.
+    Raises Refused, with nothing changed, if it may not go on, lacks something that it needs, or a limit forbids it; if
+    its own budget is spent, unless a new one is given.
     """
-    run = c.run(key)
-    name = views.name_of(c.tx, key)
+    run, name = c.run(key), views.name_of(c.tx, key)
     enforce(policy.refuse_resume(run, name))
     if any(isinstance(event, ev.Imported) for event in c.tx.events.of(key)):
         raise Refused("done", f"{name} was imported from another system: run it again")
     session = c.tx.sessions.get(key)
     if session is None or session.deleted:
         raise Refused("done", f"{name}: its session was deleted: run it again")
-    if inbox.receiver_of(c, run.terms.parent).suppressed:
-        above = views.name_of(c.tx, run.terms.parent)
+    killed = inbox.receiver_of(c, run.terms.parent).killed
+    if killed is not None:
+        above = views.name_of(c.tx, killed)
         raise Refused("forbidden", f"{above}, which it would answer to, was killed: resume that, or run it again")
+    if new_budget is not None:
+        budget.give(c, key, new_budget)
+    elif (used := budget.reached(c, key)) is not None:
+        raise Refused("forbidden", f"the budget of {name} is used up ({used}): resume it with a new one: budget")
     spent = budget.is_spent(c, key)
     enforce(policy.admit(limits, policy.Occupancy(run.terms.depth - 1, children=0, retained=0, budget_spent=spent)))
     _check_above(c, run, cap_of)
-    c.words = to_valid_utf8(words)
+    next_id, words = c.ids.unique(), to_valid_utf8(words).strip()
+    if run.ended is not None and transcripts.has_begun(c.tx, key):
+        words = resumed_message(run.ended.outcome, words)
+    if words:
+        c.tx.inbox.put(f"resume:{key}:{next_id}", key, "steer", None, words, c.at)
     said, unsettled = transcripts.last_words(c, key), c.tx.sessions.counts(key).unsettled
-    return effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
+    return effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=next_id, unsettled=unsettled, text=said)).run
 
 
 def present_requester(tx: Tx, key: str) -> str:

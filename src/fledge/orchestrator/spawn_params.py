@@ -200,7 +200,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
         raise BadInput("task", "must not be empty")
     own = agent_of(caller.session)
     target = check_agent_id(params.agent_id) if params.agent_id else own
-    mode = _mode(params)
+    mode = _mode(params, config.session.thread_bindings.enabled)
     if params.output_schema is not None:
         check_schema(params.output_schema)
     _check_runtime(params, host)
@@ -259,7 +259,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             offline=caller.offline,
         ),
         limits=limits_in(config, own, caller.is_program),
-        budget=_budget(params.budget, budget_for(config, target)),
+        budget=allowed_budget(params.budget, budget_for(config, target)),
         cap_of=partial(_max_children, config),
         generations=caller.generations,
         lease=caller.lease,
@@ -376,10 +376,13 @@ def _old_names(params: SpawnParams) -> str:
     return f"timeoutSeconds is the old name of runTimeoutSeconds{ignored}"
 
 
-def _mode(params: SpawnParams) -> Mode:
+def _mode(params: SpawnParams, binds: bool) -> Mode:
     mode: Mode = params.mode or ("session" if params.thread else "run")
     if mode == "session" and not params.thread:
-        raise BadInput("mode", 'session needs "thread": true; for one task use run, for a follow-up sessions_send')
+        needs = 'session needs "thread": true, in a conversation whose channel has threads; elsewhere'
+        if not binds:
+            needs = "session needs a thread, and session.threadBindings.enabled is false:"
+        raise BadInput("mode", f"{needs} use run, and for a follow-up sessions_send")
     if mode == "session" and params.plan_mode:
         raise BadInput("planMode", "is for one task: it does not go with mode session")
     return mode
@@ -474,7 +477,7 @@ def attachment_limits(config: Config) -> AttachmentLimits:
     return AttachmentLimits(settings.max_files, settings.max_file_bytes, settings.max_total_bytes)
 
 
-def _budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:
+def allowed_budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:
     """The budget that was asked for, never more than the configured one."""
     if asked is None:
         return configured_one

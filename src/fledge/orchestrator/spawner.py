@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from fledge.cancellation import error_message
-from fledge.config import Config
+from fledge.config import Config, budget_for
 from fledge.core.attachments import Receipt
 from fledge.core.child_files import ATTACHMENTS, child_file
 from fledge.core.keys import agent_of
@@ -31,7 +31,9 @@ from fledge.orchestrator.spawn import SpawnRequest
 from fledge.orchestrator.spawn_params import (
     Caller,
     Host,
+    SpawnBudget,
     SpawnParams,
+    allowed_budget,
     attachment_limits,
     limits_in,
     params_of,
@@ -104,16 +106,19 @@ class Spawner:
         run = await self.admit(request, open_caller)
         return Spawned(run, request.model, request.spec.attachments, request.warning)
 
-    async def resume(self, key: str, words: str = "") -> Run:
-        """Let a killed run go on, with these words to it. Raises Refused, with nothing changed, if it cannot.
+    async def resume(self, key: str, words: str = "", budget: SpawnBudget | None = None) -> Run:
+        """Let a run that was killed, failed or timed out go on, with these words to it, and a new budget if one is
+        given. Raises Refused, with nothing changed, if it cannot.
 
         Raises BadInput if the words are too long.
         """
         if len(words) > STEER_CHARS:
             raise BadInput("words", f"must be at most {STEER_CHARS} characters", len(words))
-        run, session, name = await self._engine.store.read(
-            lambda tx: (tx.runs.load(key), tx.sessions.get(key), views.name_of(tx, key))
-        )
+
+        def look(tx: Tx) -> tuple[Run, Session | None, str]:
+            return tx.runs.load(key), tx.sessions.get(key), views.name_of(tx, key)
+
+        run, session, name = await self._engine.store.read(look)
         folder = "" if session is None else session.facts.workspace
         is_gone = folder and refuse_resume(run, name) is None and not await asyncio.to_thread(os.path.isdir, folder)
         if is_gone:
@@ -123,7 +128,8 @@ class Spawner:
         def cap_of(agent_id: str) -> int:
             return limits_in(self._config, agent_id).max_children
 
-        return await self._engine.commit(spawn.resume, key, words, limits, cap_of)
+        allowed = None if budget is None else allowed_budget(budget, budget_for(self._config, agent_of(key)))
+        return await self._engine.commit(spawn.resume, key, words, limits, cap_of, allowed)
 
     async def again(self, key: str, idempotency_key: str = "", default_model: str = "") -> Spawned:
         """A new run with the task and the parameters of an earlier one, whatever its outcome, for the same requester,
@@ -252,5 +258,5 @@ def accepted(spawned: Spawned) -> dict[str, object]:
         }
     if spawned.warning:
         answer["warning"] = spawned.warning
-    note = accepted_note(run.terms.mode, run.terms.parent)
+    note = accepted_note(run.terms.mode, run.terms.parent, run.terms.program)
     return answer | ({} if note is None else {"note": note})

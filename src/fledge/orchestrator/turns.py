@@ -464,13 +464,13 @@ class Attempt:
     def lost(c: Commit, driver: Driver, crashed: bool) -> None:
         c.release(driver.session, driver.epoch)
         run, facts = c.run(driver.session), c.facts(driver.session)
-        event = ev.LeaseLost(
-            at=c.at,
-            attempt=run.attempt,
-            next_run_id=c.ids.unique(),
-            step_open=crashed and driver.step_open,
-            **facts,
-        )
+        at, attempt, next_id = c.at, run.attempt, c.ids.unique()
+        event: ev.DriverStopped | ev.LeaseLost
+        if not crashed and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
+            event = ev.DriverStopped(at=at, attempt=attempt, next_run_id=next_id, **facts)  # as the kill told it to
+        else:
+            step_open = crashed and driver.step_open
+            event = ev.LeaseLost(at=at, attempt=attempt, next_run_id=next_id, step_open=step_open, **facts)
         effects.apply(c, run.key, event)
 
 

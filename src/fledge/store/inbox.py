@@ -240,6 +240,10 @@ class Inbox:
         is_open = "(state = 'unread' OR state = 'undelivered')"
         return self._found(f"source = ? AND {is_open} AND {_COMPLETION} ORDER BY seq", run)
 
+    def suppressed(self, session: str) -> list[InboxRow]:
+        """The suppressed rows in this inbox, in the order of arrival."""
+        return self._found("session = ? AND state = 'suppressed' ORDER BY seq", session)
+
     def undelivered(self) -> list[InboxRow]:
         """All undelivered rows, oldest first."""
         return self._found("state = 'undelivered' ORDER BY seq")
@@ -254,8 +258,17 @@ class Inbox:
         return self._close(key, "consumed", at)
 
     def suppress(self, key: str, at: Instant) -> bool:
-        """The row has nothing to announce."""
-        return self._close(key, "suppressed", at)
+        """The row has nothing to announce, or its run ended before it read it; this ends its request, if it has one."""
+        is_suppressed = self._close(key, "suppressed", at)
+        self._requests.end(key, TurnEnd("void"), at)
+        return is_suppressed
+
+    def revive(self, key: str) -> None:
+        """Make a suppressed row unread again, in its old place; its request waits for an answer again."""
+        row = self.rows.get(key)
+        if row is not None and row.state == "suppressed":
+            self._move(row, replace(row, state="unread", closed_at=None))
+            self._requests.reopen(key)
 
     def void(self, key: str, at: Instant) -> bool:
         """The row will not be read; this ends its request, if it has one."""

@@ -126,6 +126,12 @@ class MessageRequests:
         for (session,) in self._open("session", "row = ?", row):
             self._end("row = ?", session, end, at, row)
 
+    def reopen(self, row: str) -> None:
+        """The message of this row, which no turn had read, will be read after all: its request is open again."""
+        if not self._unit.is_empty("commissions"):
+            reopened = "ended = NULL, ended_at = NULL, entry = NULL"
+            self._unit.execute(f"UPDATE commissions SET {reopened} WHERE turn IS NULL AND row = ?", row)
+
     def end_read(self, session: str, end: TurnEnd, at: Instant, first: int) -> None:
         """End the open requests that turns of the session with this number or a higher one have read."""
         if not self._unit.is_empty("commissions"):

@@ -249,6 +249,7 @@ CREATE TABLE errands (
 
 -- ---- inboxes
 -- unread -> consumed | suppressed | void | dropped | undelivered;  undelivered -> unread (tried again) | dismissed | void
+-- suppressed -> unread (its run was resumed)
 
 CREATE TABLE inbox (
   seq         INTEGER PRIMARY KEY,

@@ -41,9 +41,9 @@ export function steer(row) {
 /** Send a message to a run without stopping it. */
 export function send(row) {
   const idempotencyKey = unique();
-  askForWords(`Tell ${nameOf(row)}`, "send", "Nothing is stopped: it reads your words at its next step.", "Words for this run", "Send", async (message, signal) => {
-    await change("runs.send", { target: row.sessionKey, message, timeoutSeconds: 0, idempotencyKey }, { signal });
-    announce(`${nameOf(row)} has your words`);
+  askForWords(`Tell ${nameOf(row)}`, "send", "Nothing is stopped.", "Words for this run", "Send", async (message, signal) => {
+    const { delivery } = await change("runs.send", { target: row.sessionKey, message, timeoutSeconds: 0, idempotencyKey }, { signal });
+    announce(`${nameOf(row)} has your words${delivery ? `: ${delivery}` : ""}`);
   });
 }
 
@@ -99,12 +99,15 @@ export function remove(row) {
     } }));
 }
 
-/** Let a killed run go on. */
+/** Let a run go on that was killed, failed or timed out; the field for a new budget is there if it had one. */
 export function resume(row) {
   const box = el("textarea", { class: "field", rows: 3, "aria-label": "Words for it, if you like", placeholder: "Words for it, if you like", maxlength: 100_000, "data-first": true });
-  const signal = dialog(`Let ${nameOf(row)} go on?`, "steer", [el("p", { class: "soft" }, "It begins another attempt with all it had done. What was killed below it stays killed."), box],
+  const limits = (row.budget ?? []).map(({ name, most }) => ({ name, box: el("input", { class: "field", type: "number", min: 0, step: "any", "aria-label": `New limit: ${name}`, placeholder: `new limit of ${name}, was ${most}` }) }));
+  const signal = dialog(`Let ${nameOf(row)} go on?`, "steer", [el("p", { class: "soft" }, "It begins another attempt with all it had done, and reads what its end left unread. What was killed below it stays killed."), box, ...limits.map((limit) => limit.box)],
     button("Resume", { kind: "primary", act: async () => {
-      await change("runs.resume", { target: row.sessionKey, words: box.value.trim() }, { signal });
+      const given = limits.filter((limit) => limit.box.value.trim());
+      const budget = given.length && { budget: Object.fromEntries(given.map((limit) => [limit.name, Number(limit.box.value)])) };
+      await change("runs.resume", { target: row.sessionKey, words: box.value.trim(), ...budget }, { signal });
       layers.close();
       announce(`${nameOf(row)} goes on`);
     } }));

@@ -231,15 +231,18 @@ class RunPage {
   }
 }
 
+const RESUMABLE = new Set(["killed", "error", "timeout"]);
+
 /** The buttons for the actions that are possible in the present state of a run. */
 function controls(row) {
   const again = button("Run again", { ico: "retry", act: () => actions.runAgain(row) });
   const kill = button("Kill", { kind: "danger", ico: "kill", act: () => actions.kill(row) });
-  if (isUndelivered(row)) return [button("Deliver again", { kind: "primary", ico: "retry", act: () => actions.deliverAgain(row) }), button("Dismiss", { ico: "x", act: () => actions.dismiss(row) })];
+  const resume = RESUMABLE.has(row.endedReason) && button("Resume", { ico: "steer", act: () => actions.resume(row) });
+  if (isUndelivered(row)) return [button("Deliver again", { kind: "primary", ico: "retry", act: () => actions.deliverAgain(row) }), button("Dismiss", { ico: "x", act: () => actions.dismiss(row) }), resume].filter(Boolean);
   if (row.planId) return [kill];
   if (row.endedAt === null) return [button("Send", { ico: "send", act: () => actions.send(row) }), button("Steer", { ico: "steer", act: () => actions.steer(row) }), kill];
   const remove = button("Remove", { ico: "x", act: () => actions.remove(row) });
-  return [row.endedReason === "killed" && button("Resume", { ico: "steer", act: () => actions.resume(row) }), again, row.phase === "completed" && !row.isActive && remove, row.isActive && kill].filter(Boolean);
+  return [resume, again, row.phase === "completed" && !row.isActive && remove, row.isActive && kill].filter(Boolean);
 }
 
 /** Everything that happened to a run, with its reason. */

@@ -612,6 +612,7 @@
  * @property {string|null} [error]
  * @property {string} runId
  * @property {(Question)[]} [questions]
+ * @property {string} [delivery]
  */
 
 /** A model's reply.

@@ -182,6 +182,35 @@ CONFIGURATIONS = {
     "resume-cap": Configuration(
         TWO, {"crash": 1, "kill": 1, "resume": 1}, targets={"kill": (1,), "resume": (1,)}, width=2, cap=1
     ),
+    "resume-failed": Configuration(
+        ONE,
+        {"crash": 1, "timeout": 1, "resume": 2, "steer": 1},
+        targets={"timeout": (1,), "resume": (1,), "steer": (1,)},
+        options=("error", "sweep"),
+    ),
+    "resume-unread": Configuration(
+        NEST,
+        {"crash": 1, "kill": 1, "resume": 1, "send": 1},
+        targets={"kill": (1,), "resume": (1,), "send": (1,)},
+        options=("sweep",),
+        width=2,
+    ),
+    "resume-timeout": Configuration(
+        NEST,
+        {"timeout": 1, "resume": 2},
+        targets={"timeout": (1,), "resume": (1, 2)},
+        options=("error", "sweep"),
+        width=2,
+    ),
+    "resume-gone": Configuration(
+        ONE, {"crash": 1, "gone": 1, "resume": 1}, targets={"resume": (1,)}, options=("error", "sweep")
+    ),
+    "resume-late": Configuration(
+        NEST,
+        {"foreign": 1, "kill": 1, "resume": 1},
+        targets={"foreign": (2,), "kill": (1,), "resume": (1,)},
+        options=("error", "sweep"),
+    ),
     "foreign-late": Configuration(
         ONE, {"foreign": 1, "crash": 1}, targets={"foreign": (1,)}, options=("error", "sweep")
     ),

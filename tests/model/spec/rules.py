@@ -56,6 +56,7 @@ FIXES = {
     "progress": "an attempt or turn that only repeats its steps ends; such a turn is closed for good",
     "resume": "a killed run that is resumed is a new attempt, unsettled for its parents again, and admitted like a"
     " spawn",
+    "revive": "what a kill suppressed, and what an end left unread, is unread again in the run that is resumed",
 }
 """The rules that were found missing or wrong in the first draft, by the names of findings.md, and those added since."""
 
@@ -210,6 +211,8 @@ class Rules:
             return
         session = state.sessions[i]
         sends = () if suppressed else tuple(m for m in session.messages if m in ("send", "send_after_end"))
+        if state.left.get("resume"):  # else nobody would read them again, and the search need not know them
+            session.left_unread += tuple(m for m in session.messages if m not in sends)
         session.messages = sends
         for key in self.unread_in(state, i):
             row = state.rows[key]
@@ -220,6 +223,23 @@ class Rules:
                     child.phase, child.skipped = "cleanup_pending", "suppressed"
             else:
                 state.rows[key] = row._replace(inbox=self.requester(state, key.run))
+
+    def revive(self, state: State, i: int) -> None:
+        """Run i goes on: the messages and results that its end left unread are unread again."""
+        session = state.sessions[i]
+        lost = [key for key, row in state.rows.items() if (row.status, row.inbox) == ("suppressed", i)]
+        results = [key for key in lost if key.kind != "plan"]
+        if "revive" not in self.fixes:
+            if results or session.left_unread:
+                what = f"{len(results)} results and {len(session.left_unread)} messages"
+                self.violate(state, "P1", f"run {i} goes on without {what} that its end left unread")
+            return
+        session.messages, session.left_unread = session.left_unread + session.messages, ()
+        for key in results:
+            state.rows[key] = state.rows[key]._replace(status="unread")
+            child = state.runs[key.run]
+            if child.skipped == "suppressed" and child.phase in ("cleanup_pending", "completed"):
+                child.phase, child.skipped = "announcing", None
 
     def withdraw_plan(self, state: State, i: int) -> None:
         if "plan" in self.fixes:

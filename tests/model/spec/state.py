@@ -51,7 +51,7 @@ class RowKey(NamedTuple):
 class Row(NamedTuple):
     """A completion on its way."""
 
-    status: Literal["unread", "consumed", "undelivered", "suppressed"]
+    status: Literal["unread", "consumed", "undelivered", "suppressed", "dismissed"]
     inbox: int
     content: Content
     times_read: int
@@ -109,6 +109,8 @@ class Run:
 class Session:
     exists: bool = True
     messages: tuple[Message, ...] = ()
+    left_unread: tuple[Message, ...] = ()
+    """Messages that the end of its run left unread; the run reads them if it is resumed."""
     turn: Turn | None = None
     generation: int = 0
     is_driven: bool = False

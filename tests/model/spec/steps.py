@@ -11,7 +11,20 @@ from typing import Literal, NamedTuple
 
 from tests.model.spec.configurations import Event
 from tests.model.spec.rules import Rules
-from tests.model.spec.state import LIVE, NOWHERE, OFFERED, SETTLED, Condition, Key, RowKey, Run, Session, State, Turn
+from tests.model.spec.state import (
+    LIVE,
+    NOWHERE,
+    OFFERED,
+    SETTLED,
+    Condition,
+    Key,
+    Row,
+    RowKey,
+    Run,
+    Session,
+    State,
+    Turn,
+)
 
 By = Literal["system", "world", "deadline"]
 MAX_REPEATS = 2
@@ -561,10 +574,12 @@ class Model(Rules):
             self.close_calls(state, i)
 
     def _may_resume(self, now: State, i: int) -> bool:
-        """A killed run that is cleaned up, under a requester that was not killed. It needs a place of its parent's, and
-        so does each parent above that had settled."""
+        """A run that was killed, failed or timed out and is cleaned up, under a requester that was not killed. It needs
+        a place of its parent's, and so does each parent above that had settled."""
         run, p = now.runs[i], self.parents[i]
-        if run.outcome != "killed" or run.phase != "completed" or not now.sessions[i].exists:
+        if run.outcome not in ("killed", "error", "timeout") or not now.sessions[i].exists:
+            return False
+        if run.phase not in ("completed", "completed_giveup"):
             return False
         if p and now.runs[p].is_killed:
             return False
@@ -580,6 +595,10 @@ class Model(Rules):
         run, session = state.runs[i], state.sessions[i]
         run.phase, run.outcome, run.stop, run.skipped = "queued", None, "no", None
         run.is_killed, run.ended_hook_ran = False, False
+        for key, row in state.rows.items():
+            if key.run == i and row.status == "undelivered":
+                state.rows[key] = row._replace(status="dismissed")  # The new attempt has an announce of its own.
+        self.revive(state, i)
         session.messages += ("resume",)
         for j in self.descendants(i):
             if state.runs[j].phase == "none":
@@ -629,10 +648,14 @@ class Model(Rules):
 
     def _complete_foreign(self, state: State, i: int) -> None:
         run = state.runs[i]
-        if "silent" in self.fixes and self.parents[i] and state.runs[self.parents[i]].is_killed:
+        p = self.parents[i]
+        if "silent" in self.fixes and p and state.runs[p].is_killed:
+            if not run.is_killed:  # Its requester may be resumed, and reads it then.
+                state.rows[RowKey(i, run.attempt, "late")] = Row("suppressed", p, "text", 0)
             return
         if "kinds" not in self.fixes or run.phase in OFFERED:
-            if run.ended_hook_ran:
+            is_announced_again = "revive" in self.fixes and run.phase in OFFERED
+            if run.ended_hook_ran and not is_announced_again:
                 why = f"run {i} leaves {run.phase} again: cleanup and the ended hook run twice"
                 self.violate(state, "P1", why)
             run.phase, run.outcome = "announcing", "ok"
