@@ -199,7 +199,7 @@ def placed(form: dict[str, Any], path: tuple[Any, ...], value: Any) -> Any:
     return sample(form) | {path[0]: placed(form["properties"][path[0]], path[1:], value)}
 
 
-@proves("7.input.35", "A number of any size in any parameter is taken, or refused by the name of its field")
+@proves("7.input.51", "A number of any size in any parameter is taken, or refused by the name of its field")
 def test_numbers_of_any_size_are_taken_or_refused_by_name(tmp_path_factory: pytest.TempPathFactory) -> None:
     mark = "number-here"
     requests = [
