@@ -414,10 +414,13 @@ def test_a_turn_that_fails_says_so(browser: Browser, gateway: Gateway) -> None:
         person.say("fail")
         person.see("#chat-live", "That failed: ")
         person.see("#chat-live", "no such luck")
+        person.page.reload()
+        expect(person.page.locator("#failing")).to_contain_text(re.compile(r"failed \d+ times?: .*luck; tried again"))
         person.page.get_by_role("button", name="Stop this turn").click()
         person.say("hello")
         person.said("How can I help?")
         expect(person.page.locator("#chat-live")).to_be_hidden()
+        expect(person.page.locator("#failing")).to_be_hidden()
 
 
 @proves("4.tools.39")

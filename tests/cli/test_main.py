@@ -134,3 +134,8 @@ def _unread(process: "subprocess.Popen[str]") -> int:
     unread = array.array("i", [0])
     fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, unread)
     return unread[0]
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "fledge", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, fledge("--version").stdout)

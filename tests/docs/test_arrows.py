@@ -24,6 +24,7 @@ LAYERS = (
     "testing",
     "gateway",
     "cli",
+    "__main__",
 )
 """From the bottom up. A package imports from its own and from lower layers; what stands on one line does not import
 each other. `fledge` itself names the public things, so whatever imports `fledge` uses what a program would."""

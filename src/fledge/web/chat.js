@@ -89,6 +89,7 @@ class Chat {
     this.newest = button("Newest", { kind: "newest", id: "newest", ico: "down", hidden: true, act: () => this.bottom() });
     this.activity = el("div", { class: "activity", role: "status" });
     this.late = el("p", { class: "because c-stuck", id: "unanswered", role: "status", hidden: true });
+    this.failing = el("p", { class: "because c-error", id: "failing", role: "status", hidden: true });
     const more = button("", { kind: "ghost", ico: "more", label: "More", "aria-haspopup": "menu", act: () => layers.menu(more, "More", this.#actions) });
     const element = el("div", { class: "chatview" },
       el("section", { class: "chat", "aria-label": "Chat" },
@@ -96,7 +97,7 @@ class Chat {
           el("a", { class: "btn small only-narrow", href: "#/runs" }, "Runs"),
           button("", { kind: "ghost only-wide", ico: "panel", label: "Show or hide the tree", key: null, act: () => togglePanel() }), more),
         el("div", { class: "scrollbox" }, this.scroll, this.newest),
-        el("div", { class: "bottom" }, this.late, this.activity, this.composer.element)),
+        el("div", { class: "bottom" }, this.late, this.failing, this.activity, this.composer.element)),
       this.panel.element);
     element.addEventListener("keydown", (event) => this.#escape(event));
     fill(root, element);
@@ -180,8 +181,10 @@ class Chat {
     const waits = this.waiting.querySelectorAll(".ask:not(.answered)").length;
     const lost = below.filter((row) => row.phase === "completed_giveup").length;
     const failing = conversation?.failing, late = conversation?.unanswered ?? "";
-    this.late.hidden = late === "" && !failing;
-    write(this.late, [late, failing && this.#failingWords(failing)].filter(Boolean).join("; "));
+    this.late.hidden = late === "";
+    write(this.late, late && `${late}: it is tried again by itself`);
+    this.failing.hidden = !failing;
+    write(this.failing, failing ? this.#failingWords(failing) : "");
     const tokens = below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0);
     const waitsFor = isBusy ? "" : conversation?.waitsFor ?? "";
     const is = JSON.stringify([active, isBusy, waits, waitsFor, lost, tokens, conversation?.costBelowUsd]);
