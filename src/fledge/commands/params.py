@@ -19,7 +19,7 @@ SessionKeyParam = Annotated[
 MOST_WORDS: Final = 1_000_000
 """The most characters of a message."""
 WordsParam = Annotated[str, Meta(min_length=1, max_length=MOST_WORDS)]
-MessageParam = Annotated[str, Meta(max_length=MOST_WORDS, description="empty only beside images or attachments")]
+SessionMessage = Annotated[str, Meta(max_length=MOST_WORDS, description="empty only beside images or attachments")]
 WaitMs = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), description="how long to wait for it")]
 WaitSeconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
 SessionName = Annotated[SessionKeyParam, formerly("sessionKey", "key")]

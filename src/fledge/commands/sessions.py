@@ -21,10 +21,10 @@ from fledge.commands.params import (
     DefaultModel,
     FolderParam,
     InSession,
-    MessageParam,
     NamedSession,
     Nothing,
     RunId,
+    SessionMessage,
     SessionName,
     ShortText,
     WaitMs,
@@ -102,7 +102,7 @@ def _checked(address: Address | None) -> Address | None:
 class AgentParams(Params):
     """`agent`."""
 
-    message: MessageParam
+    message: SessionMessage
     session: SessionName = "main"
     deliver: bool = True
     lane: Annotated[str, Meta(max_length=64)] = ""
@@ -168,7 +168,7 @@ async def agent_wait(gateway: GatewayState, params: AgentWait) -> Waited:
 class Send(NamedSession):
     """`send`."""
 
-    message: MessageParam
+    message: SessionMessage
     timeout_seconds: WaitSeconds = 30.0
     images: Images = ()
     attachments: AttachmentsParam = ()
