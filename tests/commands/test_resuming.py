@@ -10,11 +10,12 @@ import pytest
 import fledge
 from fledge.commands.dispatch import value_of
 from fledge.commands.gateway_state import GatewayState
+from fledge.commands.params import budget_of_words
 from fledge.commands.slash import Order, read
 from fledge.errors import BadInput, Refused
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, last_text, use
-from fledge.orchestrator.spawn_params import SpawnBudget, budget_of_words
+from fledge.orchestrator.spawn_params import SpawnBudget
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.commands.slashing import run_command

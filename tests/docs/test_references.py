@@ -18,7 +18,7 @@ GUARANTEES = {f"G{number}" for number in range(1, 9)}
 """In docs/contract.md."""
 FORMATS = {"VP8"}
 """Names in file formats: of a frame in WebP, whose description is RFC 9649."""
-OF_THE_MODEL = {f"F{number}" for number in range(1, 21)} | {f"P{number}" for number in range(1, 12)}
+OF_THE_MODEL = {f"F{number}" for number in range(1, 22)} | {f"P{number}" for number in range(1, 12)}
 """In tests/model/spec: findings.md and README.md. A file that uses them names that folder."""
 
 

@@ -222,7 +222,7 @@ def resume(where: Where, name: str, words: str, budget: str) -> CommandOutput:
     """Let a run go on that was killed, failed or timed out."""
     from msgspec import to_builtins
 
-    from fledge.orchestrator.spawn_params import budget_of_words
+    from fledge.commands.params import budget_of_words
 
     given = {"budget": to_builtins(budget_of_words(budget))} if budget else {}
     return _next_attempt("resumed", ask(where, "runs.resume", target=name, words=words, **given))

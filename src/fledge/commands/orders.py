@@ -17,6 +17,7 @@ from fledge.commands import lines, looking, slash
 from fledge.commands.dispatch import value_of
 from fledge.commands.gateway_state import GatewayState
 from fledge.commands.looking import MOST_SHOWN
+from fledge.commands.params import budget_of_words
 from fledge.commands.slash import Order
 from fledge.commands.wire import WireObject
 from fledge.config import agent_view, known_agents, model_for_conversation
@@ -31,7 +32,6 @@ from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import transcripts, views
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.effects import Killing
-from fledge.orchestrator.spawn_params import budget_of_words
 from fledge.store.base import Approval, Session, Tx
 from fledge.workspaces.documents import versions_in
 

@@ -6,7 +6,9 @@ from msgspec import Meta
 
 from fledge.api.views import session_key
 from fledge.commands.table import Params
-from fledge.core.params import formerly
+from fledge.core.params import formerly, read_params
+from fledge.errors import BadInput
+from fledge.orchestrator.spawn_params import SpawnBudget
 
 LONGEST_WAIT_S: Final = 600.0
 """No request is held longer than this."""
@@ -75,3 +77,17 @@ class InWorkspace(Params):
     """Documents of a workspace."""
 
     workspace: Annotated[str, Meta(min_length=1, max_length=4096, description="its real path")]
+
+
+def budget_of_words(words: str) -> SpawnBudget:
+    """A budget that a person wrote, such as `turns=20,usd=0.5`."""
+    ceilings: dict[str, object] = {}
+    for part in words.split(","):
+        name, sign, number = part.partition("=")
+        try:
+            ceilings[name.strip()] = int(number) if number.strip().isdecimal() else float(number)
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise BadInput("budget", "must be written like turns=20 or tokens=50000,usd=0.5", words)
+    return read_params(SpawnBudget, ceilings, "budget").params

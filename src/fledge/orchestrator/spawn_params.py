@@ -48,7 +48,7 @@ from fledge.core.attachments import (
 from fledge.core.child_files import ATTACHMENTS, WORK, WORKTREES
 from fledge.core.handover import artifacts_folder
 from fledge.core.keys import agent_of, check_agent_id
-from fledge.core.params import also_called, read_params
+from fledge.core.params import also_called
 from fledge.core.policy import Budget, Limits, Refusal
 from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
@@ -467,20 +467,6 @@ def attachment_limits(config: Config) -> AttachmentLimits:
     """How many files a spawn or a message may carry, and how large."""
     settings = config.tools.sessions_spawn.attachments
     return AttachmentLimits(settings.max_files, settings.max_file_bytes, settings.max_total_bytes)
-
-
-def budget_of_words(words: str) -> SpawnBudget:
-    """A budget that a person wrote, such as `turns=20,usd=0.5`."""
-    ceilings: dict[str, object] = {}
-    for part in words.split(","):
-        name, sign, number = part.partition("=")
-        try:
-            ceilings[name.strip()] = int(number) if number.strip().isdecimal() else float(number)
-        except ValueError:
-            sign = ""
-        if not sign:
-            raise BadInput("budget", "must be written like turns=20 or tokens=50000,usd=0.5", words)
-    return read_params(SpawnBudget, ceilings, "budget").params
 
 
 def allowed_budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:
