@@ -377,6 +377,18 @@ def test_a_refusal_names_the_parameter_as_a_program_writes_it_in_the_holder_and_
     asyncio.run(main())
 
 
+def test_the_id_of_a_message_to_a_run_finds_its_reply_in_the_holder_and_in_a_guest(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with two(tmp_path / "state") as both:
+            for fl in both:
+                run = await fl.spawn("Say hello")
+                assert (await run).ok
+                run_id = await run.send("And goodbye")
+                assert (await fl.session(run.session_key).reply(run_id)).text == "echo: And goodbye"
+
+    asyncio.run(main())
+
+
 def test_what_needs_the_rows_is_refused_in_a_guest(tmp_path: Path) -> None:
     async def body(guest: fledge.Fledge) -> None:
         for name in ("engine", "spawner", "messenger"):

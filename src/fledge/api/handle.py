@@ -16,7 +16,7 @@ from fledge.core.policy import Budget
 from fledge.core.run import Instant
 from fledge.core.value import Value
 from fledge.errors import Refused, check_text
-from fledge.orchestrator import control
+from fledge.orchestrator import control, messages
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import Changes, Engine, deadline
 from fledge.orchestrator.spawner import Spawner
@@ -195,16 +195,17 @@ class Handle(Generic[T]):
         return (await self._engine.commit(control.steer, self.session_key, message)).run_id
 
     async def send(self, message: str) -> str:
-        """Send the run a message without stopping it; return the message's id. The run reads it at its next step.
+        """Send the run a message without stopping it; return its run id, which `reply` of the run's conversation takes.
+        The run reads it at its next step.
 
         While its plan awaits an answer, a message whose first word is approve, approved, reject or rejected answers the
         plan; the run reads any other message once the plan has its answer.
 
         >>> run = await fl.spawn("Say hello")
-        >>> message_id = await run.send("And goodbye")
+        >>> run_id = await run.send("And goodbye")
         """
         check_text("message", message)
-        return await self._engine.commit(control.send, self.session_key, message)
+        return (await self._engine.commit(messages.accept_request, self.session_key, message)).run_id
 
     async def kill(self) -> Killing:
         """End the run and everything below it, without an announcement; return which sessions have ended and which are

@@ -111,7 +111,7 @@ class GuestHandle(Handle[T]):
         return (await self._asking.call(NextAttempt, "runs.steer", target=self.session_key, message=message)).run_id
 
     async def send(self, message: str) -> str:
-        """Send the run a message without stopping it; returns the message's id."""
+        """Send the run a message without stopping it; returns its run id."""
         return (await self._asking.call(Reply, "runs.send", target=self.session_key, message=message)).run_id
 
     async def _kill(self) -> Killing:
