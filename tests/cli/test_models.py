@@ -124,3 +124,4 @@ def test_doctor_says_that_no_model_can_be_chosen(place: Place) -> None:
     said = place.fledge("doctor", OLLAMA_BASE_URL=NOBODY).stdout
     assert "fail  model        no model is set, and none can be chosen\n" in said
     assert "ollama (OLLAMA_BASE_URL is set) names no model that can be used" in said
+    assert "DEEPSEEK_API_KEY, OPENROUTER_API_KEY, AZURE_OPENAI_API_KEY" in place.fledge("doctor").stdout

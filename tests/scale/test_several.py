@@ -52,7 +52,7 @@ def test_a_kill_reaches_a_worker_of_another_process(desk: Desk) -> None:
         around = desk.told("ps", "--state", str(files))
         assert "1 at work in other conversations" in around
         assert "no process" not in around, "a worker of the store drives it"
-        assert desk.told("kill", "digger", "--state", str(files)) == "killed 0, 1 stopping\n"
+        assert desk.told("kill", "digger", "--state", str(files)) == "killed 1\n"
 
 
 @proves("7.server.21")
@@ -209,6 +209,16 @@ def test_the_processes_of_a_store_are_shown_also_a_dead_one(desk: Desk, server: 
         assert re.search(rf"worker {worker.pid} on {host}, .*, drives 0, dead, seen [67]\d s ago\n", shown())
         checked = desk.do("doctor", "--offline", "--store", desk.url).stdout
         assert f"warn  processes    process {worker.pid} on {host} is dead: it was last seen " in checked
+
+
+def test_doctor_finds_nothing_wrong_where_only_the_workers_of_a_store_have_a_model(desk: Desk) -> None:
+    with started(desk, "worker") as (worker, _):
+        (desk.folder / "config" / "fledge.json5").unlink()
+        done = desk.do("doctor", "--offline", "--store", desk.url)
+        assert "warn  model        no model is set here; the workers of this store use theirs" in done.stdout
+        assert done.returncode == 0, done.stdout
+        assert end(worker)[0] == 0
+        assert desk.do("doctor", "--offline", "--store", desk.url).returncode == 1
 
 
 @proves("7.server.20")

@@ -105,8 +105,13 @@ async def examine(
         findings.append(
             Finding("settings", "fail", str(error), "correct that line; `fledge docs config` lists all settings")
         )
-    findings += await _models(config, env, model, offline)
-    findings += await _server(store, state) if store else await _store(state)
+    models, stored = (
+        await _models(config, env, model, offline),
+        await (_server(store, state) if store else _store(state)),
+    )
+    if any(one.name == "workers" and one.state == "ok" for one in stored):
+        models = [_of_workers(one) for one in models]
+    findings += [*models, *stored]
     findings += _places(state)
     findings += _workspace(folder, config, env)
     findings += _import_folders(folder, env)
@@ -117,6 +122,14 @@ async def examine(
         words = f"{commands} made files that only you may allow: see {state / FOLDER}"
         findings.append(Finding("set aside", "warn", words, "move back what you want, and remove the rest"))
     return findings
+
+
+def _of_workers(finding: Finding) -> Finding:
+    """The finding about a model where workers of the store run the agents: only commands that drive need one here."""
+    if finding.name != "model" or finding.state != "fail":
+        return finding
+    words = f"{finding.words} here; the workers of this store use theirs"
+    return Finding("model", "warn", words, f"for commands that work along, as `fledge run` does: {finding.remedy}")
 
 
 def _import_folders(folder: Path, env: Environment) -> Iterable[Finding]:
@@ -153,7 +166,7 @@ async def _models(config: Config, env: Environment, model: str | None, offline: 
         chosen = settled_model(config, env, model)
         if chosen is None and offline:
             return [Finding("model", "fail", "no model is set", "set agents.defaults.model, or give --model NAME")]
-        chosen = chosen or await choose_by_key(config, registry)
+        chosen = chosen or await choose_by_key(config, registry, names_all=True)
         name = chosen.model
         provider = registry.provider_of(name)
     except Refused as error:

@@ -45,6 +45,8 @@ from fledge.models.scripted import ScriptedModel, echo
 
 SCRIPTED = "scripted"
 REMEMBERED = 256
+USUAL_KEYS = 3
+"""How many keys a newcomer without any is told of."""
 """The size of the cache of names."""
 _ADAPTERS: Mapping[WireName, type[HttpModel]] = {
     "anthropic": AnthropicModel,
@@ -168,13 +170,18 @@ class Registry:
         # A vendor lists hundreds of models, in any order; the user's own server lists those that the user loaded.
         return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
 
-    def usable_words(self, configured: Collection[str]) -> str:
-        """The services that can be used now, or the keys of which one must be set, in a line."""
+    def usable_words(self, configured: Collection[str], names_all: bool = False) -> str:
+        """The services that can be used now, or the keys of which one must be set, in a line: the usual ones, or all
+        (`names_all`)."""
         found = self.standings(configured)
         usable = [one for one in found if one.reason]
         if not usable:
             keys = dict.fromkeys(one.provider.key_env for one in found if one.missing and one.provider.key_env)
-            return f"no provider can be used: set one of {', '.join(keys)}, or start a local Ollama"
+            if names_all or len(keys) <= USUAL_KEYS:
+                return f"no provider can be used: set one of {', '.join(keys)}, or start a local Ollama"
+            *first, last = list(keys)[:USUAL_KEYS]
+            others = "or start a local Ollama (`fledge doctor` names the keys of other services)"
+            return f"no provider can be used: set {', '.join(first)} or {last}, {others}"
         words = (f"{self.default_model(one.provider) or one.provider.name} ({one.reason})" for one in usable)
         return f"usable now: {', '.join(words)}"
 

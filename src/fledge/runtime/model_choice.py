@@ -112,8 +112,9 @@ async def choose_model(
     return chosen
 
 
-async def choose_by_key(config: Config, registry: Registry) -> ChosenModel:
-    """A model of the first usable service, else of a local Ollama. Raises `Refused` if there is none."""
+async def choose_by_key(config: Config, registry: Registry, names_all: bool = False) -> ChosenModel:
+    """A model of the first usable service, else of a local Ollama. Raises `Refused` if there is none, with the usual
+    keys of which one would do, or all of them (`names_all`)."""
     found = registry.standings(config.models.providers)
     without_model: list[str] = []
     for one in found:
@@ -128,7 +129,7 @@ async def choose_by_key(config: Config, registry: Registry) -> ChosenModel:
         model = await registry.first_model(local.provider, UNASKED_S)
         if model is not None:
             return ChosenModel(model, "ollama", "a local Ollama answers and no key is set")
-    words = "; ".join(without_model) or registry.usable_words(config.models.providers)
+    words = "; ".join(without_model) or registry.usable_words(config.models.providers, names_all)
     raise Refused("error", f"no model is set, and {words}. Or give --model NAME (`fledge models --all` lists them)")
 
 
