@@ -17,6 +17,8 @@ from fledge.errors import BadInput
 from tests.statements import proves
 from tests.tools.places import SECRET, open_descriptors, place, snapshot
 
+pytestmark = pytest.mark.root
+
 CODE = (
     f"path: {GUARDED}, and no person was asked (fledge itself runs from there, or it is a folder of PATH, so a person"
     " approves each change; to work on a folder of fledge's freely, install fledge outside the workspace (pipx install"

@@ -16,6 +16,8 @@ from tests.left_out import requires
 from tests.own_code.layout import Project, Report
 from tests.statements import proves
 
+pytestmark = pytest.mark.root
+
 Call = tuple[str, dict[str, Any]]
 NAMES = ("aiohttp", "brotli", "difflib", "json5", "lxml", "pydantic_core", "uvloop", "winreg", "zoneinfo")
 """Modules that fledge imports late: installed, part of Python, and of packages that it does without."""

@@ -22,6 +22,8 @@ from tests.runtime.desk import said
 from tests.statements import proves
 from tests.workspaces.repository import make_repository, run_git
 
+pytestmark = pytest.mark.root
+
 PATIENCE_S = 60.0
 PLAIN: dict[str, Any] = {"agents": {"defaults": {"sandbox": {"mode": "off"}}}}
 real = pytest.mark.usefixtures("bubblewrap")

@@ -37,6 +37,8 @@ from tests.statements import proves
 from tests.tools.places import SECRET, call, error, place, snapshot, text
 from tests.workspaces.repository import make_repository, run_git
 
+pytestmark = pytest.mark.root
+
 
 @pytest.fixture(scope="module")
 def aside(tmp_path_factory: pytest.TempPathFactory) -> Path:

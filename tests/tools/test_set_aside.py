@@ -10,6 +10,8 @@ import pytest
 
 from fledge.tools.set_aside import SetAside, kept_in, settle_dead, watch
 
+pytestmark = pytest.mark.root
+
 
 @pytest.fixture(params=["same disk", "another disk"])
 def aside(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
