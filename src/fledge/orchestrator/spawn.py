@@ -34,9 +34,6 @@ from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts, 
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
 
-NAME_CHARS = 60
-"""The most of a label that names a run in a refusal."""
-
 
 class SpawnRequest(Struct, frozen=True, kw_only=True):
     """A spawn that has been read and validated at its edge (`spawn_params`)."""
