@@ -170,7 +170,7 @@ LEAST = {
 MOST = {S + "maxSpawnDepth": 5, "session.agentToAgent.maxPingPongTurns": 5}
 WORDS = {
     S + "limits": ["strict"],
-    S + "thinking": ["off", "minimal", "low", "medium", "high"],
+    S + "thinking": ["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"],
     "agents.defaults.sandbox.mode": ["auto", "off", "non-main", "all"],
     "agents.defaults.sandbox.network": ["shared", "none"],
     "agents.defaults.sandbox.sessionToolsVisibility": ["spawned", "all"],

@@ -32,7 +32,7 @@ class SpawnOptions(TypedDict, total=False):
     model: str
     """The model, by name; by default the agent's."""
     thinking: str
-    """`off`, `minimal`, `low`, `medium` or `high`."""
+    """`off`, `minimal`, `low`, `medium`, `high`, `xhigh`, or `adaptive`: the model decides itself."""
     timeout: float
     """Seconds of work after which the run ends with its partial result; 0 for no limit."""
     cleanup: Literal["keep", "delete"]

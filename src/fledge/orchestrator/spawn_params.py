@@ -53,6 +53,7 @@ from fledge.core.policy import Budget, Limits, Refusal
 from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
 from fledge.errors import BadInput, FledgeError, Refused
+from fledge.models.base import Thinking
 from fledge.orchestrator.commit import Lease
 from fledge.orchestrator.spawn import SpawnRequest
 from fledge.store.base import SessionFacts, Spec
@@ -64,7 +65,6 @@ TaskParam = Annotated[str, Meta(description="what the subagent is to do; it know
 Label = Annotated[str, Meta(max_length=200, description="a few words to tell it from others")]
 MOST_SECONDS = 86_400 * 365
 Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS, description="end it after so many seconds; 0: no limit")]
-ThinkingLevel = Literal["off", "minimal", "low", "medium", "high"]
 
 
 class SpawnBudget(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -83,7 +83,7 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     label: Label = ""
     agent_id: Annotated[str, Meta(description="another agent's id, if yours may spawn it"), also_called("agent")] = ""
     model: Annotated[str, Meta(description="another model than the usual one")] = ""
-    thinking: ThinkingLevel | None = None
+    thinking: Thinking | None = None
     run_timeout_seconds: Seconds | None = None
     timeout_seconds: (
         Annotated[float, Meta(ge=0, le=MOST_SECONDS, description="old name of runTimeoutSeconds")] | None

@@ -49,7 +49,7 @@ from fledge.core.run import Run
 from fledge.egress import Environment
 from fledge.errors import BadInput, NeedsProgram, Refused
 from fledge.hooks import Hooks
-from fledge.models.base import Thinking, Usage
+from fledge.models.base import LEVELS, Thinking, Usage
 from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, outbox, transcripts
@@ -626,11 +626,7 @@ def check_runtime_name(name: str) -> None:
 
 
 def _thinking(word: str) -> Thinking:
-    match word:
-        case "minimal" | "low" | "medium" | "high" as level:
-            return level
-        case _:
-            return "off"
+    return next((level for level in LEVELS if level == word), "off")
 
 
 def _real(workspace: Path) -> str:
