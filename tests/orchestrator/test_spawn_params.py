@@ -64,9 +64,7 @@ def test_thinking_is_one_of_seven_levels() -> None:
     levels = ["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"]
     assert [read(thinking=level).spec.thinking for level in levels] == levels
     assert read(f"{SUBAGENTS}.thinking=low").spec.thinking == "low"
-    with pytest.raises(
-        BadInput, match="^thinking: must be one of adaptive, high, low, medium, minimal, off, xhigh"
-    ):
+    with pytest.raises(BadInput, match=r"^thinking: must be one of adaptive, high, low, medium, minimal, off, xhigh"):
         read(thinking="huge")
 
 

@@ -50,6 +50,7 @@ from fledge.core.handover import artifacts_folder
 from fledge.core.keys import agent_of, check_agent_id, is_child_key
 from fledge.core.params import also_called
 from fledge.core.policy import Budget, Limits, Refusal
+from fledge.core.prompts import FOLDER_CHARS
 from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
 from fledge.errors import BadInput, FledgeError, Refused
@@ -74,6 +75,15 @@ class SpawnBudget(Struct, frozen=True, rename="camel", omit_defaults=True, forbi
     usd: Annotated[float, Meta(gt=0)] | None = None
     turns: Annotated[int, Meta(ge=1, description="model steps")] | None = None
     seconds: Annotated[float, Meta(gt=0, description="seconds of work, waiting not counted")] | None = None
+
+
+class AttachAs(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """The folder of attached files in the words of a task. They are not moved there."""
+
+    mount_path: Annotated[
+        str,
+        Meta(max_length=FOLDER_CHARS, description="what your task calls their folder; it is told the real one"),
+    ] = ""
 
 
 class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -103,7 +113,11 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     context: Annotated[Literal["isolated", "fork"], Meta(description="fork: it is told what was said here so far")] = (
         "isolated"
     )
+    light_context: Annotated[
+        bool, Meta(description="true: its prompt has no documents of the workspace, such as AGENTS.md")
+    ] = False
     attachments: Annotated[tuple[SpawnFile, ...], Meta(description="files it is given to read")] = ()
+    attach_as: AttachAs | None = None
     instructions: Annotated[
         str, Meta(max_length=100_000, description="who it is and how it works, beside the task; for its system prompt")
     ] = ""
@@ -394,7 +408,7 @@ def _check_runtime(params: SpawnParams, host: Host) -> None:
         raise BadInput("runtime", f"must be one that is configured: {there_are}", name)
     unfit: dict[str, object] = {"model": params.model, "thinking": params.thinking, "planMode": params.plan_mode}
     unfit |= {"context": params.context == "fork", "attachments": len(params.attachments)}
-    unfit |= {"instructions": params.instructions, "tools": params.tools}
+    unfit |= {"instructions": params.instructions, "tools": params.tools, "lightContext": params.light_context}
     for field, value in unfit.items():
         if value:
             raise BadInput(field, f"cannot be applied to runtime {name}: it is for {NATIVE} only", value)

@@ -272,7 +272,7 @@ class ConfiguredProfiles:
         brief = None if spec is None or snapshot.run is None else self._brief(session, snapshot.run, spec, makes_files)
         parts = [self._system(session, spec, brief, workspace)]
         if not is_bare:
-            parts += await self._documents(engine, session, snapshot.run, place)
+            parts += await self._documents(engine, snapshot, place)
         checklist: str | None = None
         if drive.heartbeat and snapshot.run is None:
             for name, found in read_documents(workspace, [CHECKLIST]).items():
@@ -535,6 +535,7 @@ class ConfiguredProfiles:
             artifacts=session.facts.artifacts if makes_files else "",
             attachments=self._files.attachments(session, spec),
             attached=tuple([one.name for one in spec.attachments]) if spec.attachments else (),
+            attached_as=spec.mount_path,
             branch=self._files.places.branch(run.terms.leaves),
         )
 
@@ -543,8 +544,9 @@ class ConfiguredProfiles:
         prompt = MAIN_PROMPT.format(workspace=workspace) if brief is None else child_prompt(brief)
         return "\n\n".join(filter(None, [own, "" if spec is None else spec.instructions, prompt]))
 
-    async def _documents(self, engine: Engine, session: Session, run: Run | None, place: str) -> list[str]:
-        """The documents of the workspace for the prompt, without those that are left out.
+    async def _documents(self, engine: Engine, snapshot: TurnSnapshot, place: str) -> list[str]:
+        """The documents of the workspace for the prompt, without those that are left out. A child that was spawned with
+        `lightContext` loads none.
 
         All documents are checked at each turn, also those that this session does not load, so that a change is noticed
         soon.
@@ -556,8 +558,10 @@ class ConfiguredProfiles:
         known = await engine.store.read(lambda tx: transcripts.known_workspace(tx, place))
         left_out: frozenset[str] = frozenset()
         if any(known.document(name).accepted != version.digest for name, version in versions.items()):
-            left_out = await engine.commit(transcripts.judge_documents, session.key, place, versions)
-        names = document_names("main" if run is None else "child")
+            left_out = await engine.commit(transcripts.judge_documents, snapshot.session.key, place, versions)
+        if snapshot.spec is not None and snapshot.spec.light_context:
+            return []
+        names = document_names("main" if snapshot.run is None else "child")
         return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
 
     async def _besides(self, engine: Engine, snapshot: TurnSnapshot) -> list[str]:
