@@ -362,7 +362,7 @@ class ConfiguredProfiles:
             remove_tool(engine),
             subagents_tool(engine, changes),
             send_tool(Messenger(engine, self._config, changes)),
-            *observing_tools(engine, self._config, self._window),
+            *observing_tools(engine, self._config, self._window, self.check_model),
         )
         self.tool_choice.use_session_tools(ours)
 
