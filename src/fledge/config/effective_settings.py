@@ -232,6 +232,9 @@ def heartbeat_settings(config: Config) -> HeartbeatSettings:
         hours=None if hours is None else active_hours(hours.start, hours.end),
         zone="local" if hours is None else hours.timezone,
         ack_chars=said.ack_max_chars,
+        prompt=said.prompt or "",
+        target=said.target,
+        to=said.to or "",
     )
 
 

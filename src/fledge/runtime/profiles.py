@@ -224,6 +224,8 @@ class ConfiguredProfiles:
             chosen = model_for_conversation(config, agent_id)
             for name in () if chosen is None else (chosen.name, *chosen.fallbacks):
                 reasons.setdefault(name, f"the model of {agent_id}")
+        if config.agents.defaults.heartbeat.model:
+            reasons.setdefault(config.agents.defaults.heartbeat.model, "the model of heartbeats")
         for service in await self._registry.service_models(config.models.providers):
             for name in service.models if service.reason else ():
                 reasons.setdefault(name, service.reason)
@@ -255,6 +257,9 @@ class ConfiguredProfiles:
         session, spec = snapshot.session, snapshot.spec
         facts, agent_id = session.facts, session.facts.agent_id
         wishes = snapshot.wishes
+        of_heartbeats = self._config.agents.defaults.heartbeat.model
+        if of_heartbeats and drive.heartbeat and snapshot.run is None:
+            wishes = (Wishes(model=of_heartbeats), *wishes)
         if facts.model or facts.thinking:  # a person has set these for all turns
             wishes = (Wishes(model=facts.model, thinking=facts.thinking), *wishes)
         choice, thinking = self._choice(agent_id, spec, wishes)
