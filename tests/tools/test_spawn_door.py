@@ -242,6 +242,16 @@ def test_a_runtime_has_no_light_context_to_give(tmp_path: Path) -> None:
     assert requester.answer["error"].startswith("lightContext: cannot be applied to runtime echo")
 
 
+@proves("3.params.30", "A parameter of OpenClaw that is not there is refused with what to write instead")
+@pytest.mark.parametrize("name", SpawnParams.INSTEAD)
+def test_a_model_that_writes_a_parameter_of_openclaw_reads_what_to_write_instead(tmp_path: Path, name: str) -> None:
+    requester = Requester(**{name: "x"})
+    requester.play(tmp_path)
+    assert requester.answer["status"] == "error"
+    told = f"{name}: is not a parameter: {SpawnParams.INSTEAD[name]}. It takes: task"
+    assert requester.answer["error"].startswith(told)
+
+
 @proves("7.input.32")
 def test_a_model_may_give_null_for_everything_but_the_task(tmp_path: Path) -> None:
     given: Any = dict.fromkeys(set(SpawnParams.__struct_encode_fields__) - {"task"})

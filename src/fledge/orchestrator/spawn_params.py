@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct, to_builtins
@@ -86,8 +86,25 @@ class AttachAs(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_u
     ] = ""
 
 
+_ADVICE = {
+    "a subagent answers only you; tell people yourself": "target transport channel to threadId thread_id replyTo "
+    "reply_to",
+    'write workspace: "worktree"': "worktree worktreeName worktreeBaseRef",
+    "the folder is inherited: write workspace and cwd": "workspaceDir",
+    "write label": "taskName",
+    "write model or thinking": "fastMode",
+    "every subagent is visible, and in no group": "visible group groupId",
+    "results are collected by the setting messages.queue.mode": "collect",
+    "write to an earlier subagent with sessions_send": "resumeSessionId",
+    "its result comes when it is done; sessions_history shows how it goes on": "streamTo",
+}
+
+
 class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """The parameters of `sessions_spawn`, as they stand on the wire."""
+
+    INSTEAD: ClassVar[Mapping[str, str]] = {name: advice for advice, names in _ADVICE.items() for name in names.split()}
+    """Parameters of OpenClaw that are not there, each with what to write instead."""
 
     task: TaskParam
     label: Label = ""
