@@ -277,7 +277,8 @@ class ConfiguredProfiles:
         brief = None if spec is None or snapshot.run is None else self._brief(session, snapshot.run, spec, makes_files)
         parts = [self._system(session, spec, brief, workspace)]
         if not is_bare:
-            parts += await self._documents(engine, snapshot, place)
+            documents = await self._documents(engine, session, snapshot.run, place)
+            parts += [] if spec is not None and spec.light_context else documents
         checklist: str | None = None
         if drive.heartbeat and snapshot.run is None:
             for name, found in read_documents(workspace, [CHECKLIST]).items():
@@ -549,9 +550,8 @@ class ConfiguredProfiles:
         prompt = MAIN_PROMPT.format(workspace=workspace) if brief is None else child_prompt(brief)
         return "\n\n".join(filter(None, [own, "" if spec is None else spec.instructions, prompt]))
 
-    async def _documents(self, engine: Engine, snapshot: TurnSnapshot, place: str) -> list[str]:
-        """The documents of the workspace for the prompt, without those that are left out. A child that was spawned with
-        `lightContext` loads none.
+    async def _documents(self, engine: Engine, session: Session, run: Run | None, place: str) -> list[str]:
+        """The documents of the workspace for the prompt, without those that are left out.
 
         All documents are checked at each turn, also those that this session does not load, so that a change is noticed
         soon.
@@ -563,10 +563,8 @@ class ConfiguredProfiles:
         known = await engine.store.read(lambda tx: transcripts.known_workspace(tx, place))
         left_out: frozenset[str] = frozenset()
         if any(known.document(name).accepted != version.digest for name, version in versions.items()):
-            left_out = await engine.commit(transcripts.judge_documents, snapshot.session.key, place, versions)
-        if snapshot.spec is not None and snapshot.spec.light_context:
-            return []
-        names = document_names("main" if snapshot.run is None else "child")
+            left_out = await engine.commit(transcripts.judge_documents, session.key, place, versions)
+        names = document_names("main" if run is None else "child")
         return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
 
     async def _besides(self, engine: Engine, snapshot: TurnSnapshot) -> list[str]:
