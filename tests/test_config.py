@@ -88,6 +88,10 @@ DEFAULTS: dict[str, object] = {
     "agents.defaults.heartbeat.every": "off",
     "agents.defaults.heartbeat.activeHours": None,
     "agents.defaults.heartbeat.ackMaxChars": 300,
+    "agents.defaults.heartbeat.prompt": None,
+    "agents.defaults.heartbeat.target": "last",
+    "agents.defaults.heartbeat.to": None,
+    "agents.defaults.heartbeat.model": None,
     "agents.defaults.sandbox": SandboxBlock(mode="auto", network="shared", session_tools_visibility="spawned"),
     "agents.list": (),
     "announce.style": "auto",
@@ -170,7 +174,7 @@ LEAST = {
 MOST = {S + "maxSpawnDepth": 5, "session.agentToAgent.maxPingPongTurns": 5}
 WORDS = {
     S + "limits": ["strict"],
-    S + "thinking": ["off", "minimal", "low", "medium", "high"],
+    S + "thinking": ["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"],
     "agents.defaults.sandbox.mode": ["auto", "off", "non-main", "all"],
     "agents.defaults.sandbox.network": ["shared", "none"],
     "agents.defaults.sandbox.sessionToolsVisibility": ["spawned", "all"],

@@ -120,8 +120,8 @@ def test_the_thinking_of_a_child_is_the_first_that_is_set() -> None:
     assert thinking_for_child(config, "high", "a") == "high"
     assert thinking_for_child(config, None, "A") == "off"
     assert thinking_for_child(config, None, "b") == "low"
-    assert refusal(thinking_for_child, config, "xhigh", "a") == (
-        "thinking: must be one of off, minimal, low, medium, high (got 'xhigh')"
+    assert refusal(thinking_for_child, config, "huge", "a") == (
+        "thinking: must be one of off, minimal, low, medium, high, xhigh, adaptive (got 'huge')"
     )
 
 

@@ -98,7 +98,7 @@ KNOWN_UNUSED = [
     (S + "delegationMode", S + "delegationMode"),
     ("agents.defaults.contextTokens", "agents.defaults.contextTokens"),
     ("agents.defaults.skipBootstrap", "agents.defaults.skipBootstrap"),
-    ("agents.defaults.heartbeat.target", "agents.defaults.heartbeat.target"),
+    ("agents.defaults.heartbeat.session", "agents.defaults.heartbeat.session"),
     ("agents.list[].default", "agents.list.research.default"),
     ("agents.list[].identity.avatar", "agents.list.research.identity.avatar"),
     ("agents.list[].sandbox.docker", "agents.list.research.sandbox.docker"),

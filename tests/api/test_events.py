@@ -31,9 +31,11 @@ class Chat:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.to: list[Address] = []
 
     async def send(self, message: Message) -> None:
         self.sent.append(message.text)
+        self.to.append(Address(message.channel, message.to, message.thread))
 
     async def close(self) -> None:
         """There is nothing to let go of."""
@@ -94,6 +96,54 @@ def test_what_a_heartbeat_says_is_posted_and_kept_without_its_ok(place: Place) -
 
     assert place.act(body, watcher.model, channels={"chat": channel}) == [LONG] * 3
     assert channel.sent == ["echo: hello", LONG]
+
+
+@proves("5.heartbeat.18", "`heartbeat.target` and `heartbeat.to` say where a heartbeat's words go")
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({}, [ANN]),
+        ({"target": "last"}, [ANN]),
+        ({"to": "bob"}, [Address("chat", "bob")]),
+        ({"target": "none"}, []),
+        ({"target": "ops"}, []),
+        ({"target": "ops", "to": "bob"}, [Address("ops", "bob")]),
+    ],
+)
+def test_the_words_of_a_heartbeat_go_where_the_settings_say(
+    place: Place, settings: dict[str, str], sent: list[Address]
+) -> None:
+    watcher, channels = Watcher("The disk is full."), {"chat": Chat(), "ops": Chat()}
+
+    async def body(fl: fledge.Fledge) -> str:
+        chat = fl.session("main", address=ANN)
+        await chat.send("hello")
+        await fl.engine.commit(lambda c: bindings.follow(c, MAIN, ANN))
+        await chat.post_event("Look at the disk")
+        assert await chat.settled(timeout=60)
+        await asyncio.sleep(1)
+        return (await chat.history())[-1].text
+
+    config = {"agents": {"defaults": {"heartbeat": settings}}}
+    assert place.act(body, watcher.model, channels=channels, config=config) == "The disk is full."
+    assert channels["chat"].to[0] == ANN
+    assert channels["chat"].to[1:] + channels["ops"].to == sent
+
+
+@proves("5.heartbeat.19", "A heartbeat begins with the words of `heartbeat.prompt`, and with how to be silent")
+def test_a_heartbeat_begins_with_the_prompt_of_the_settings(place: Place) -> None:
+    model = ScriptedModel(lambda _: "HEARTBEAT_OK")
+
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session("main").send("hello")
+        await fl.session("main").request_heartbeat()
+        await asyncio.sleep(5)
+
+    config = {"agents": {"defaults": {"heartbeat": {"prompt": "Read the mail."}}}}
+    place.act(body, model, config=config)
+    assert said_to(model.requests[-1])[-1] == (
+        "Read the mail.\n\nIf nothing needs attention, answer only HEARTBEAT_OK."
+    )
 
 
 @proves("5.heartbeat.16", "A heartbeat is asked for by API, gateway or command; that of a run is its conversation's")

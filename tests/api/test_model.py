@@ -1,5 +1,6 @@
 """Which model answers: the spawn's parameter, the settings, `model=` of `open`, `--model`, `/model`."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,42 @@ def test_a_model_set_in_a_conversation_is_that_conversations_alone(place: Place)
 
     config = {"agents": {"defaults": {"subagents": {"model": "m/children"}}}}
     place.act(body, "m/all", models=MODELS, config=config)
+
+
+@proves("5.heartbeat.20", "`heartbeat.model` is the model of heartbeats and of no other turn")
+def test_a_heartbeat_has_a_model_of_its_own(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        chat = fl.session("main")
+        assert (await chat.send("who are you?")).text == "m/all"
+        await run_command(fl, chat.key, "/model m/set")
+        await chat.request_heartbeat()
+        await asyncio.sleep(5)
+        assert (await chat.history())[-1].text == "m/own"
+        assert (await chat.send("who are you?")).text == "m/set"
+
+    config = {"agents": {"defaults": {"heartbeat": {"model": "m/own"}}}}
+    place.act(body, "m/all", models=MODELS, config=config)
+
+
+@proves("4.tools.67", "`session_status` with `model` sets the model of the session that calls it, as `/model` does")
+def test_a_model_sets_the_model_of_its_own_conversation_alone(place: Place) -> None:
+    async def answer(request: Request) -> Answer:
+        said = last_text(request)
+        return use("session_status", model=said.split()[1]) if said.startswith("set ") else "m/all"
+
+    async def body(fl: fledge.Fledge) -> None:
+        main_chat, other = fl.session("main"), fl.session(OTHER)
+        await main_chat.send("set m/own")
+        assert (await main_chat.send("who are you?")).text == "m/own"
+        assert (await other.send("who are you?")).text == "m/all"
+        told = (await run_command(fl, main_chat.key, "/model")).text
+        assert told == f"this conversation uses m/own; {ENDS}"
+        await other.send("set nowhere/model")
+        assert (await other.send("who are you?")).text == "m/all"
+        await other.send("set m/own")
+        await run_command(fl, other.key, "/model default")
+        await other.send("set m/own")
+        assert (await other.send("who are you?")).text == "m/own"
+
+    models = MODELS | {"m/all": ScriptedModel(answer)}
+    place.act(body, "m/all", models=models, config={})

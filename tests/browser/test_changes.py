@@ -244,6 +244,14 @@ def resume(person: Person, desk: Scene) -> Callable[[], Any]:
     return lambda: attempts(desk, key) - 1
 
 
+def remove_run(person: Person, desk: Scene) -> Callable[[], Any]:
+    key = at_work(desk, "worker")
+    desk.call("runs.kill", target=key, wait=True)
+    open_run(person, key).get_by_role("button", name="Remove").click()
+    in_dialog(person.page, "Remove")
+    return lambda: int(desk.call("runs.query")["counts"]["all"] == 0)
+
+
 def run_again(person: Person, desk: Scene) -> Callable[[], Any]:
     key = at_work(desk, "worker")
     desk.call("runs.kill", target=key, wait=True)
@@ -288,6 +296,7 @@ ACTIONS: dict[str, Action] = {
     "runs.steer": steer,
     "runs.send": tell,
     "runs.resume": resume,
+    "runs.remove": remove_run,
     "runs.again": run_again,
     "signins.end": sign_out_another,
     "undelivered.retry": deliver_again,

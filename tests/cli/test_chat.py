@@ -762,7 +762,9 @@ def test_focus_beside_the_holder_lets_the_user_talk_with_a_subagent(tmp_path: Pa
         is_spoken_to = "# Subagent Context" in request.system or last_text(request) == "red"
         return last_text(request) if is_spoken_to else "NO_REPLY"
 
-    screen = Typed("/subagents spawn main dig deep", "/focus last", "what is there?", "/unfocus", "red")
+    screen = Typed(
+        "/subagents spawn main dig deep", "/subagents focus last", "what is there?", "/subagents unfocus", "red"
+    )
     with gateway.serving(tmp_path / "state", ScriptedModel(answers)) as server:
         assert beside(server, screen) == 0
         entries = server.client().call("sessions.history", session="main")

@@ -216,7 +216,7 @@ def test_a_number_in_a_models_call_means_its_run_or_none(tmp_path: Path, name: s
             subagents_tool(fl.engine),
             remove_tool(fl.engine),
             send_tool(fl.messenger),
-            *observing_tools(fl.engine, fl.config, lambda model: None),
+            *observing_tools(fl.engine, fl.config, lambda model: None, fl.check_model),
         ]
         tool = next(tool for tool in tools if tool.name == name)
 

@@ -12,6 +12,7 @@ from fledge.core.heartbeat import (
     DAY_MINUTES,
     MAX_NOTICES,
     OK_EXTRA_CHARS,
+    PROMPT,
     REPEAT_S,
     ActiveHours,
     Cause,
@@ -28,6 +29,7 @@ from fledge.core.heartbeat import (
     is_worth_noticing,
     minutes_until_open,
     next_periodic_at,
+    opening,
     request_wake,
     spoken,
     verdict,
@@ -402,3 +404,19 @@ def test_the_same_words_within_a_day_are_a_repeat(
     text: str, said: tuple[str, float | None], now: float, repeat: bool
 ) -> None:
     assert is_repeat(text, *said, now) is repeat
+
+
+# ---- what it is told -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ("", PROMPT),
+        ("  ", PROMPT),
+        ("Read the mail; else say HEARTBEAT_OK.", "Read the mail; else say HEARTBEAT_OK."),
+        ("Read the mail. ", "Read the mail.\n\nIf nothing needs attention, answer only HEARTBEAT_OK."),
+    ],
+)
+def test_a_heartbeat_always_says_how_to_answer_if_nothing_needs_attention(prompt: str, told: str) -> None:
+    assert opening(HeartbeatSettings(prompt=prompt)) == told

@@ -4,7 +4,7 @@ import datetime
 import enum
 import re
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import pytest
@@ -120,6 +120,18 @@ def refusal(given: object, **options: Any) -> str:
 )
 def test_what_fits_is_read(given: dict[str, Any], field: str, value: object) -> None:
     assert getattr(read(**given), field) == value
+
+
+class Advising(Struct, forbid_unknown_fields=True):
+    INSTEAD: ClassVar = {"taskName": "write label"}
+    label: str = ""
+
+
+def test_a_name_of_another_system_is_refused_with_what_to_write_instead() -> None:
+    for given, told in (("taskName", ": write label"), ("labl", " (did you mean label?)")):
+        with pytest.raises(BadInput) as refused:
+            read_params(Advising, {given: "x"})
+        assert str(refused.value) == f"{given}: is not a parameter{told}"
 
 
 class Plain(Struct, forbid_unknown_fields=True):

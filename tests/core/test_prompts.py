@@ -162,6 +162,8 @@ def test_a_child_is_told_of_its_files_and_where_to_put_those_it_hands_over() -> 
     many = replace(given, attached=tuple(f"f{n}" for n in range(BLOCK_ROWS + 3)))
     assert '"f19" and 3 more. They' in child_prompt(many)
     assert "You were given 1 file in" in child_prompt(replace(given, attached=("a",)))
+    assert "may call that folder" not in prompt
+    assert '- The task may call that folder "/in".' in child_prompt(replace(given, attached_as="/in"))
 
 
 def test_a_child_with_a_worktree_is_told_its_branch() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fledge.core.heartbeat import HeartbeatSettings
 from fledge.core.route import (
     INTERNAL,
     About,
@@ -16,6 +17,7 @@ from fledge.core.route import (
     check_address,
     check_channel,
     expiry_s,
+    heartbeat_address,
     is_of_another,
     is_same_place,
     is_worth_sending,
@@ -82,6 +84,28 @@ def test_an_address_that_cannot_be_reached_is_refused_by_its_field(address: Addr
     with pytest.raises(BadInput) as refused:
         check_address(address)
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("target", "to", "usual", "goes"),
+    [
+        ("last", "", OPS, OPS),
+        ("last", "", None, None),
+        ("last", "u-3", OPS, Address("ops", "u-3")),
+        ("last", "u-3", None, None),
+        ("none", "", OPS, None),
+        ("none", "u-3", OPS, None),
+        ("ops", "", OPS, OPS),
+        ("ops", "", NEWS, None),
+        ("ops", "", None, None),
+        ("ops", "u-3", NEWS, Address("ops", "u-3")),
+        ("ops", "u-3", None, Address("ops", "u-3")),
+    ],
+)
+def test_the_words_of_a_heartbeat_go_where_the_settings_say(
+    target: str, to: str, usual: Address | None, goes: Address | None
+) -> None:
+    assert heartbeat_address(HeartbeatSettings(target=target, to=to), usual) == goes
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,8 @@ def test_without_a_system_text_the_tools_are_marked_for_the_cache() -> None:
         ("high", 8192, 16384, 24576),
         ("high", 24576, 16384, 24576),
         ("high", 30000, 16384, 30000),
+        ("xhigh", 8192, 22528, 30720),
+        ("adaptive", 8192, 8192, 16384),
     ],
 )
 def test_levels_become_budgets_with_room_for_the_answer(
@@ -188,13 +190,20 @@ def test_levels_become_budgets_with_room_for_the_answer(
 
 @pytest.mark.parametrize(
     ("thinking", "effort"),
-    [("off", None), ("minimal", "low"), ("low", "low"), ("medium", "medium"), ("high", "high")],
+    [("off", None), ("minimal", "low"), ("low", "low"), ("medium", "medium"), ("high", "high"), ("xhigh", "high")],
 )
 def test_levels_become_efforts_where_a_model_decides_itself(thinking: Thinking, effort: str | None) -> None:
     request = msgspec.structs.replace(HELLO, model=ADAPTIVE, thinking=thinking)
     _, [body] = run(talked([ScriptedReply("ok")], [request]))
     assert body.get("output_config") == (None if effort is None else {"effort": effort})
     assert body.get("thinking") == (None if effort is None else {"type": "adaptive", "display": "summarized"})
+
+
+def test_adaptive_thinking_names_no_effort_where_a_model_decides_itself() -> None:
+    request = msgspec.structs.replace(HELLO, model=ADAPTIVE, thinking="adaptive")
+    _, [body] = run(talked([ScriptedReply("ok")], [request]))
+    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert "output_config" not in body
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,8 @@ def test_a_wrong_override_is_refused(override: Any, words: str) -> None:
         ("openai/gpt-5.6-terra", "off", "none", "none"),
         ("openai/gpt-5.6-terra", "minimal", "low", "none"),
         ("openai/gpt-5.6-terra", "high", "high", "none"),
+        ("openai/gpt-5.6-terra", "xhigh", "xhigh", "none"),
+        ("openai/gpt-5.6-terra", "adaptive", "medium", "none"),
         ("openai/gpt-5.4-mini", "medium", "medium", "none"),
         ("openai/gpt-5.2", "low", "low", "none"),
         ("openai/gpt-5.1", "off", "none", "none"),
@@ -134,10 +136,13 @@ def test_a_wrong_override_is_refused(override: Any, words: str) -> None:
         ("openai/gpt-5", "off", "minimal", "minimal"),
         ("openai/o3", "off", "low", "low"),
         ("openai/o3", "high", "high", "high"),
+        ("openai/o3", "xhigh", "high", "high"),
         ("openai/gpt-4.1", "high", None, None),
         ("nobody/knows", "off", None, None),
         ("nobody/knows", "minimal", "low", "low"),
         ("nobody/knows", "high", "high", "high"),
+        ("nobody/knows", "xhigh", "high", "high"),
+        ("nobody/knows", "adaptive", "medium", "medium"),
     ],
 )
 def test_a_thinking_level_becomes_the_nearest_one_that_the_model_accepts(

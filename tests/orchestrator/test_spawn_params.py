@@ -60,11 +60,11 @@ def test_a_parameter_wins_over_the_configuration() -> None:
     assert read(f"{SUBAGENTS}.runTimeoutSeconds=90", runTimeoutSeconds=0).terms.timeout_s == 0.0
 
 
-def test_thinking_is_one_of_five_levels() -> None:
-    levels = ["off", "minimal", "low", "medium", "high"]
+def test_thinking_is_one_of_seven_levels() -> None:
+    levels = ["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"]
     assert [read(thinking=level).spec.thinking for level in levels] == levels
     assert read(f"{SUBAGENTS}.thinking=low").spec.thinking == "low"
-    with pytest.raises(BadInput, match=r"^thinking: must be one of high, low, medium, minimal, off \(got 'huge'\)$"):
+    with pytest.raises(BadInput, match=r"^thinking: must be one of adaptive, high, low, medium, minimal, off, xhigh"):
         read(thinking="huge")
 
 
@@ -152,7 +152,7 @@ def test_rules_object_in_order_whom_then_sandbox_then_thinking_and_model() -> No
     assert read(allowed, host=FakeHost(has_sandbox=True), **{**wrong, "model": MODEL}).objection is None
 
 
-@proves("3.params.6", "`thinking` is off, minimal, low, medium or high")
+@proves("3.params.6", "`thinking` is off, minimal, low, medium, high, xhigh or adaptive")
 def test_a_level_the_model_does_not_have_objects_only_if_it_was_asked_for() -> None:
     asked = read(model=PLAIN, thinking="high").objection
     assert str(asked) == f"thinking: must be off: {PLAIN} has no other level (got 'high')"

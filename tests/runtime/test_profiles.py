@@ -225,9 +225,18 @@ def test_settings_of_heartbeats_reach_the_commits() -> None:
         "agents.defaults.heartbeat.activeHours.start=22:00",
         "agents.defaults.heartbeat.activeHours.end=06:30",
         "agents.defaults.heartbeat.activeHours.timezone=Europe/Paris",
+        "agents.defaults.heartbeat.prompt=Look at the mail.",
+        "agents.defaults.heartbeat.target=ops",
+        "agents.defaults.heartbeat.to=ann",
     )
     assert rules_of(with_settings({}, settings).config).heartbeat == HeartbeatSettings(
-        every_s=1800.0, hours=ActiveHours(1320, 390), zone="Europe/Paris", ack_chars=7
+        every_s=1800.0,
+        hours=ActiveHours(1320, 390),
+        zone="Europe/Paris",
+        ack_chars=7,
+        prompt="Look at the mail.",
+        target="ops",
+        to="ann",
     )
 
 

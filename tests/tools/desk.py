@@ -44,7 +44,7 @@ class Desk:
             yield_tool(),
             send_tool(Messenger(engine, config)),
             remove_tool(engine),
-            *observing_tools(engine, config, {"scripted-1": 1000}.get),
+            *observing_tools(engine, config, {"scripted-1": 1000}.get, FakeHost().check_model),
         ]
 
     async def __call__(self, name: str, index: int | None = None, **arguments: Any) -> dict[str, Any]:

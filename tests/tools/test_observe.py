@@ -13,6 +13,7 @@ from fledge.orchestrator import spawn, transcripts
 from fledge.store.base import EntryKind, Tx
 from fledge.testing import Stage
 from tests.model.world import MAIN
+from tests.orchestrator.host import MODEL
 from tests.statements import proves
 from tests.tools.desk import SAY, Desk, play, play_child
 
@@ -336,6 +337,28 @@ def test_the_status_of_a_child_tells_its_run_and_its_plan(tmp_path: Path) -> Non
         assert status["runStatus"] == "awaiting approval [PLAN:AWAITING APPROVAL]"
         assert status["state"] == "idle"
         assert (await desk("session_status", sessionKey=STRANGER))["error"] == f"no session {STRANGER}"
+
+    play(tmp_path, body)
+
+
+@proves("4.tools.67")
+def test_a_session_sets_no_model_but_its_own_and_none_that_cannot_be_used(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        child = (await desk("sessions_spawn", task="work"))["childSessionKey"]
+        refused = await desk("session_status", sessionKey=child, model=MODEL)
+        assert (refused["status"], refused["error"]) == (
+            "forbidden",
+            "model: a session sets only its own; a subagent gets one by sessions_spawn",
+        )
+        wrong = await desk("session_status", model="nope")
+        assert (wrong["status"], wrong["error"]) == ("error", "model: no such model (got 'nope')")
+        assert (await desk("session_status", model=MODEL))["changedModel"]
+        held = {one.key: one.facts.model for one in await desk.engine.store.read(lambda tx: tx.sessions.lineage(child))}
+        assert held == {child: "", MAIN: MODEL}
+        assert (await desk("session_status", model="default"))["changedModel"]
+        found = await desk.engine.store.read(lambda tx: tx.sessions.get(MAIN))
+        assert found is not None
+        assert found.facts.model == ""
 
     play(tmp_path, body)
 

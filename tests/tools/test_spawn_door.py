@@ -220,6 +220,38 @@ def test_half_a_second_is_no_missing_limit(tmp_path: Path, asked: float | None, 
     place.act(by_tool, ScriptedModel(requester))
 
 
+@proves("3.params.28", "`lightContext`: the child's prompt has no documents of the workspace")
+@pytest.mark.parametrize("is_light", [False, True])
+def test_a_child_with_a_light_context_reads_no_documents_of_the_workspace(tmp_path: Path, is_light: bool) -> None:
+    (tmp_path / "AGENTS.md").write_text("Speak like a pirate.")
+    requester = Requester(lightContext=is_light)
+    requester.play(tmp_path)
+    assert ("Speak like a pirate." in requester.child[0].system) is not is_light
+
+
+@proves("3.params.29", "`attachAs.mountPath` tells the child what its task calls the folder of its files")
+def test_a_child_is_told_what_its_task_calls_the_folder_of_its_files(tmp_path: Path) -> None:
+    requester = Requester(attachments=[{"name": "a.csv", "content": "1"}], attachAs={"mountPath": "/in"})
+    requester.play(tmp_path, config={"tools": {"sessions_spawn": {"attachments": {"enabled": True}}}})
+    assert '- The task may call that folder "/in".' in requester.child[0].system
+
+
+def test_a_runtime_has_no_light_context_to_give(tmp_path: Path) -> None:
+    requester = Requester(runtime="echo", lightContext=True)
+    requester.play(tmp_path, config=OFF, runtimes={"echo": echoes})
+    assert requester.answer["error"].startswith("lightContext: cannot be applied to runtime echo")
+
+
+@proves("3.params.30", "A parameter of OpenClaw that is not there is refused with what to write instead")
+@pytest.mark.parametrize("name", SpawnParams.INSTEAD)
+def test_a_model_that_writes_a_parameter_of_openclaw_reads_what_to_write_instead(tmp_path: Path, name: str) -> None:
+    requester = Requester(**{name: "x"})
+    requester.play(tmp_path)
+    assert requester.answer["status"] == "error"
+    told = f"{name}: is not a parameter: {SpawnParams.INSTEAD[name]}. It takes: task"
+    assert requester.answer["error"].startswith(told)
+
+
 @proves("7.input.32")
 def test_a_model_may_give_null_for_everything_but_the_task(tmp_path: Path) -> None:
     given: Any = dict.fromkeys(set(SpawnParams.__struct_encode_fields__) - {"task"})

@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar, Unpack, get_args, overload
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +38,7 @@ from fledge.core.permission import Permission, counts, permission
 from fledge.core.route import Address, check_address, origin_of
 from fledge.errors import BadInput, FledgeError, Refused, check_text
 from fledge.ids import Ids
-from fledge.models.base import Thinking
+from fledge.models.base import LEVELS
 from fledge.orchestrator import control, messages, spawn, steps, turns
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Changes, Engine, deadline
@@ -567,9 +567,9 @@ class Fledge:
         return await session._accept(message, images, attachments, wishes, idempotency_key)
 
     def _check_wishes(self, wishes: Wishes, session: str) -> None:
-        levels, lanes = get_args(Thinking), tuple(self._parts.rules.widths)
-        if wishes.thinking and wishes.thinking not in levels:
-            raise BadInput("thinking", f"must be one of {', '.join(levels)}", wishes.thinking)
+        lanes = tuple(self._parts.rules.widths)
+        if wishes.thinking and wishes.thinking not in LEVELS:
+            raise BadInput("thinking", f"must be one of {', '.join(LEVELS)}", wishes.thinking)
         if wishes.model:
             self._parts.profiles.check_model(wishes.model, wishes.thinking or None)
         if wishes.lane and wishes.lane not in lanes:

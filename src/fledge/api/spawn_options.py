@@ -32,7 +32,7 @@ class SpawnOptions(TypedDict, total=False):
     model: str
     """The model, by name; by default the agent's."""
     thinking: str
-    """`off`, `minimal`, `low`, `medium` or `high`."""
+    """`off`, `minimal`, `low`, `medium`, `high`, `xhigh`, or `adaptive`: the model decides itself."""
     timeout: float
     """Seconds of work after which the run ends with its partial result; 0 for no limit."""
     cleanup: Literal["keep", "delete"]
@@ -59,8 +59,12 @@ class SpawnOptions(TypedDict, total=False):
     branch."""
     cwd: str
     """The folder in the workspace to start in."""
+    light_context: bool
+    """The prompt has no documents of the workspace, such as `AGENTS.md`."""
     attachments: Sequence[Attachment]
     """Files for the run to read, if the settings allow attachments."""
+    attach_as: dict[str, str]
+    """`{"mountPath": …}`: the folder of these files in the words of the task. They are not moved there."""
     runtime: str
     """Another executor, from the settings or given to `open`; by default the built-in agent loop."""
     instructions: str

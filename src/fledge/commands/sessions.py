@@ -41,12 +41,12 @@ from fledge.core.route import Address, check_address
 from fledge.core.run import Instant
 from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
+from fledge.models.base import Thinking
 from fledge.orchestrator import bindings, control, messages, spawn, views
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.effects import Killing
 from fledge.orchestrator.engine import kill_outcome
 from fledge.orchestrator.messages import EVENT_CHARS
-from fledge.orchestrator.spawn_params import ThinkingLevel
 from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class AgentParams(Params):
     lane: Annotated[str, Meta(max_length=64)] = ""
     extra_system_prompt: Annotated[str, Meta(max_length=100_000)] = ""
     model: ShortText = ""
-    thinking: ThinkingLevel | Literal[""] = ""
+    thinking: Thinking | Literal[""] = ""
     timeout_seconds: Annotated[float, Meta(ge=0, le=86_400 * 365)] = 0
     idempotency_key: ShortText = ""
     default_model: DefaultModel = ""
@@ -246,7 +246,7 @@ class SessionsPatch(NamedSession):
 
     label: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
     model: ShortText | UnsetType = UNSET
-    thinking: ThinkingLevel | Literal[""] | UnsetType = UNSET
+    thinking: Thinking | Literal[""] | UnsetType = UNSET
 
 
 @method("sessions.patch")

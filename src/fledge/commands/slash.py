@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from fledge.core.value import NamedValue, Value
 from fledge.errors import BadInput
+from fledge.models.base import LEVELS
 
 Verb = Literal[
     "list",
@@ -51,7 +52,6 @@ LOG_LINES: Final = 20
 LOG_MOST: Final = 200
 DRY_RUN: Final = "--dry-run"
 """At the end of a kill command: only list the runs that would end."""
-THINKING: Final = ("off", "minimal", "low", "medium", "high")
 
 _COMMAND: Final = re.compile(r"/([a-zA-Z]+)(?:\s+(.*))?", re.DOTALL)
 _QUOTED: Final = re.compile(r"""(["'])(.+?)\1(?:\s+(.*))?""", re.DOTALL)
@@ -106,6 +106,9 @@ SUBAGENTS: Final = (
     SlashUsage("approve", "/subagents approve <id|#> [words]", "approve its plan"),
     SlashUsage("reject", "/subagents reject <id|#> <reason>", "reject its plan, so that it plans again"),
     SlashUsage("undelivered", "/subagents undelivered [retry|dismiss <id>]", "undelivered results and messages"),
+    SlashUsage("agents", "/subagents agents", "as /agents"),
+    SlashUsage("focus", "/subagents focus <id|#>", "as /focus"),
+    SlashUsage("unfocus", "/subagents unfocus", "as /unfocus"),
     SlashUsage("help", "/subagents help", "this list"),
 )
 """The commands that begin with `/subagents`."""
@@ -288,8 +291,8 @@ def _spawn(rest: str) -> Order:
     while found := _FLAG.search(rest):
         flags.setdefault(found[1], found[2])
         rest = rest[: found.start()]
-    if flags.get("thinking", "off") not in THINKING:
-        raise BadInput("--thinking", f"must be one of {', '.join(THINKING)}", flags["thinking"])
+    if flags.get("thinking", "off") not in LEVELS:
+        raise BadInput("--thinking", f"must be one of {', '.join(LEVELS)}", flags["thinking"])
     agent, task = _split(rest)
     return Order(
         verb="spawn", target=agent, words=task, model=flags.get("model", ""), thinking=flags.get("thinking", "")

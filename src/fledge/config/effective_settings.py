@@ -5,7 +5,7 @@ Pure functions of a `Config`. An agent without an entry of its own has the defau
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from fledge.core.policy import Budget
 from fledge.core.progress import StepLimits
 from fledge.core.value import Value
 from fledge.errors import BadInput
-from fledge.models.base import Thinking
+from fledge.models.base import LEVELS
 
 _T = TypeVar("_T", bound=Struct)
 _SHELL = ("exec", "bash")
@@ -199,8 +199,8 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
     In this order: the spawn's parameter, the agent's `subagents.thinking`, the defaults'. Refused: an unknown level.
     """
     if requested is not None:
-        if requested not in get_args(Thinking):
-            raise BadInput("thinking", f"must be one of {', '.join(get_args(Thinking))}", requested)
+        if requested not in LEVELS:
+            raise BadInput("thinking", f"must be one of {', '.join(LEVELS)}", requested)
         return requested
     return subagent_limits(config, target_agent).thinking
 
@@ -232,6 +232,9 @@ def heartbeat_settings(config: Config) -> HeartbeatSettings:
         hours=None if hours is None else active_hours(hours.start, hours.end),
         zone="local" if hours is None else hours.timezone,
         ack_chars=said.ack_max_chars,
+        prompt=said.prompt or "",
+        target=said.target,
+        to=said.to or "",
     )
 
 

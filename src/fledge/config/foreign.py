@@ -29,7 +29,7 @@ _BLOCKS = {
     "envelopeTimezone envelopeTimestamp envelopeElapsed cliBackends compaction timeoutSeconds mediaMaxMb "
     "imageMaxDimensionPx additionalSystemPrompt",
     "agents.defaults.subagents": _SUBAGENTS,
-    "agents.defaults.heartbeat": "model session target directPolicy to accountId prompt timeoutSeconds lightContext "
+    "agents.defaults.heartbeat": "session directPolicy accountId timeoutSeconds lightContext "
     "isolatedSession includeReasoning includeSystemPromptSection suppressToolErrorWarnings",
     "agents.defaults.sandbox": _SANDBOX,
     "agents.list[]": f"{_AGENT} default name agentDir heartbeat groupChat memory plugins runtime",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fledge.core.keys import check_agent_id
+from fledge.core.route import check_channel
 from fledge.errors import BadInput
 
 UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -96,6 +97,7 @@ FORMS: dict[str, tuple[str, Callable[[str, str], str]]] = {
     "start": ("a time of day such as 08:30", partial(_clock, "start")),
     "end": ("a time of day such as 22:00, at most 24:00", partial(_clock, "end")),
     "webhook": ("an address that starts with https:// (http:// only on this computer)", _webhook),
+    "outlet": ("last, none, or the name of a channel", check_channel),
     "timezone": ("local, or a time zone such as Europe/Paris", _timezone),
 }
 """By form: its description in words, and the check that returns the canonical spelling."""

@@ -187,6 +187,14 @@ class HeartbeatBlock(SettingsBlock):
     every: Annotated[str, _means("how often a heartbeat runs by itself", "duration")] = "off"
     active_hours: ActiveHoursBlock | None = None
     ack_max_chars: Annotated[int, _from(0, "a HEARTBEAT_OK with at most this much beside it is silence")] = 300
+    prompt: Annotated[str, _means("the message that begins a heartbeat; not set: look at what came in")] | None = None
+    target: Annotated[
+        str, _means("where its words go; last: where the conversation's words go; none: nowhere but there", "outlet")
+    ] = "last"
+    to: Annotated[str, _means("the receiver on that channel; not set: the conversation's, if it is on it")] | None = (
+        None
+    )
+    model: Annotated[str, _means("model of heartbeats; not set: the conversation's")] | None = None
 
 
 class SandboxBlock(SettingsBlock):

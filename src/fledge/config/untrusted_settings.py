@@ -102,6 +102,7 @@ RULES: Final[TighteningRules] = {
     "agents.defaults.maxSteps": _least_limit,
     "agents.defaults.maxRepeatedSteps": _least_limit,
     "agents.defaults.heartbeat.every": _only("off"),
+    "agents.defaults.heartbeat.target": _only("none"),
     **_below("agents.defaults.subagents", _CHILDREN),
     **_below("agents.defaults.sandbox", _BOX),
     **_below("agents.list[].subagents", _CHILDREN),

@@ -29,7 +29,7 @@ PROMPT: Final = (
     "[Heartbeat] Nobody has spoken to you. Look at what has come in, and at what you were told to look after; do what"
     f" is due, and speak up about what needs attention. If nothing does, answer only {HEARTBEAT_OK}."
 )
-"""The first message of a heartbeat turn."""
+"""The first message of a heartbeat turn, if the settings have none."""
 REPEAT_S: Final = 24 * 3600.0
 """For this long the same heartbeat text is not sent again."""
 DAY_MINUTES: Final = 24 * 60
@@ -126,13 +126,21 @@ def minutes_until_open(hours: ActiveHours | None, minute_of_day: int) -> int | N
 
 
 class HeartbeatSettings(Value, kw_only=True):
-    """`heartbeat`: how often by itself (0 is off), at which hours at all, and how much may stand beside an ok."""
+    """The settings `heartbeat`, without the model of its turns."""
 
     every_s: float = 0.0
+    """How often by itself; 0: not."""
     hours: ActiveHours | None = None
     zone: str = "local"
     """In which time zone the hours are."""
     ack_chars: int = OK_EXTRA_CHARS
+    """How much may stand beside an ok."""
+    prompt: str = ""
+    """The first message of its turns; empty: `PROMPT`."""
+    target: str = "last"
+    """Where its words go: `last`, where the conversation's words go; `none`; or a channel."""
+    to: str = ""
+    """The receiver on that channel; empty: the conversation's own, if it is on that channel."""
 
 
 class HeartbeatVerdict(Value):
@@ -192,12 +200,20 @@ def has_periodic(session: str, main: str, spoken: Mapping[str, Instant | None]) 
     return session == max(spoken, key=lambda one: (spoken[one] or 0.0, one == main, one), default=session)
 
 
-# ---- what it says ----------------------------------------------------------------------------------------------------
+# ---- what it is told and says ----------------------------------------------------------------------------------------
 
 
 def is_worth_noticing(text: str, last: str | None) -> bool:
     """True of a notice that says something, and something else than the last one that waits."""
     return bool(text.strip()) and (last is None or text.strip() != last.strip())
+
+
+def opening(settings: HeartbeatSettings) -> str:
+    """The first message of a heartbeat turn. It always says how to answer if nothing needs attention."""
+    own = settings.prompt.strip()
+    if not own or HEARTBEAT_OK in own:
+        return own or PROMPT
+    return f"{own}\n\nIf nothing needs attention, answer only {HEARTBEAT_OK}."
 
 
 def is_silence(reply: str, extra_chars: int = OK_EXTRA_CHARS) -> bool:

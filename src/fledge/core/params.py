@@ -3,7 +3,8 @@
 Tools, gateway methods and `fl.spawn` all read by it, so a parameter means the same at each of them: `null` for one that
 may be left out means "not given", a whole number may be written with a point, and an error says the field as the caller
 wrote it, what it must be, and what was given. Other names of a parameter stand in the struct's declaration
-(`also_called`, `formerly`). The words that describe a type are here too; settings use them.
+(`also_called`, `formerly`); its attribute `INSTEAD` has names that other systems use, with what to write instead. The
+words that describe a type are here too; settings use them.
 """
 
 import datetime
@@ -225,7 +226,7 @@ def _fit_object(
         name = names.get(key) or others.get(key)
         if name is None:
             if block.forbid_unknown_fields:
-                raise BadInput(at, f"is not a parameter{_hint(str(key), names)}")
+                raise BadInput(at, f"is not a parameter{_hint(block.cls, str(key), names)}")
             clean[key] = one
             continue
         field = fields[name]
@@ -240,7 +241,10 @@ def _fit_object(
     return clean
 
 
-def _hint(key: str, names: Collection[str]) -> str:
+def _hint(kind: type[Struct], key: str, names: Collection[str]) -> str:
+    instead: Mapping[str, str] = getattr(kind, "INSTEAD", {})
+    if key in instead:
+        return f": {instead[key]}"
     found = near(key, names)
     return f" (did you mean {found}?)" if found else ""
 

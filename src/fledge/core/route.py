@@ -105,6 +105,19 @@ def answer_to(origin: str, route: Address | None) -> Address | None:
     return address_of(origin) or route
 
 
+def heartbeat_address(settings: heartbeat.HeartbeatSettings, usual: Address | None) -> Address | None:
+    """Where the words of a heartbeat turn go, from the address where its conversation's words would go; None is
+    nowhere."""
+    if settings.target == "none":
+        return None
+    channel = settings.target
+    if channel == "last":
+        channel = "" if usual is None else usual.channel
+    if settings.to and channel:
+        return Address(channel, settings.to)
+    return usual if usual is not None and usual.channel == channel else None
+
+
 def is_same_place(one: Address | None, other: Address | None) -> bool:
     """True if messages to both arrive in the same thread, or at the same person."""
     return one is not None and other is not None and (one.channel, one.place) == (other.channel, other.place)

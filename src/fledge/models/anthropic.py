@@ -28,6 +28,7 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
+from fledge.models.catalog import reasoning_effort
 from fledge.models.http import BrokenReply, ReplyReading, Wire, broken_stream
 from fledge.models.images import base64_of
 from fledge.models.keys import SecretKey
@@ -45,7 +46,6 @@ from fledge.models.transcript import (
 
 API_VERSION = "2023-06-01"
 """The header `anthropic-version`: without it every request is refused."""
-_EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|-latest)?$)|(?!claude-)")
 """Models whose thinking is given a token budget; later ones decide for themselves and refuse a budget."""
@@ -104,7 +104,9 @@ class AnthropicModel(HttpModel):
             body["thinking"] = {"type": "enabled", "budget_tokens": BUDGETS[thinking]}
         elif thinking != "off":
             body["thinking"] = {"type": "adaptive", "display": "summarized"}
-            body["output_config"] = {"effort": _EFFORTS[thinking]}
+            level: Thinking = "low" if thinking == "minimal" else thinking
+            if level != "adaptive":  # without an effort it decides itself
+                body["output_config"] = {"effort": reasoning_effort(self._card(request.model), level)}
         return body
 
     def _reading(self, request: Request) -> ReplyReading:

@@ -6,7 +6,7 @@ behind.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol, get_args
 
 from fledge.core.asking import ProviderErrorKind as ProviderErrorKind
 from fledge.core.asking import StopReason as StopReason
@@ -14,7 +14,9 @@ from fledge.core.images import ImageEntry
 from fledge.core.schema import JsonObject
 from fledge.core.value import Value
 
-Thinking = Literal["off", "minimal", "low", "medium", "high"]
+Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "adaptive"]
+"""How much a model thinks: the nearest level that it has. `adaptive`: it decides itself, or `medium` if it cannot."""
+LEVELS: Final[tuple[Thinking, ...]] = get_args(Thinking)
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------

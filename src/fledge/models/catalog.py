@@ -52,6 +52,17 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 WireName = Literal["openai-chat", "openai-responses", "anthropic"]
 """The wire protocols: chat completions, responses, messages."""
 _EFFORTS: tuple[Effort, ...] = get_args(Effort)
+_AS_EFFORT: Mapping[Thinking, Effort] = {
+    "off": "none",
+    "minimal": "minimal",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "adaptive": "medium",
+}
+_COMMON: Mapping[Thinking, Effort] = {"minimal": "low", "xhigh": "high"}
+"""For levels that few models know, the nearest that most do."""
 
 
 class Card(Value, rename="camel", forbid_unknown_fields=True):
@@ -84,18 +95,17 @@ def reasoning_effort(card: Card | None, thinking: Thinking, *, chat_with_tools: 
     """Our thinking level as the nearest level that the model accepts; None: the request names no level.
 
     A model that cannot stop thinking gets its lowest level for `off`. A model without a card gets a level only if the
-    user set one, and never `minimal`, which few models know.
+    user set one, and only `low`, `medium` or `high`, which most models know.
     """
+    wished: Effort = _AS_EFFORT[thinking]
     if card is None:
-        if thinking == "off":
-            return None
-        return "low" if thinking == "minimal" else thinking
+        return None if thinking == "off" else _COMMON.get(thinking, wished)
     levels = card.efforts
     if chat_with_tools and card.chat_efforts is not None:
         levels = card.chat_efforts
     if thinking != "off":
         levels = tuple(level for level in levels if level != "none") or levels
-    wanted = _EFFORTS.index("none" if thinking == "off" else thinking)
+    wanted = _EFFORTS.index(wished)
     ranks = [_EFFORTS.index(level) for level in levels]
     return _EFFORTS[min(ranks, key=lambda rank: (abs(rank - wanted), rank))] if ranks else None
 

@@ -18,8 +18,15 @@ from fledge.models.base import AssistantMessage, Call, ModelMessage, Thinking, T
 NO_TEXT = "(no text)"
 """Stands for an empty message, where a provider refuses one."""
 NO_OUTPUT = "(no output)"
-BUDGETS: Mapping[Thinking, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
-"""Tokens to think with, by level."""
+BUDGETS: Mapping[Thinking, int] = {
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 16384,
+    "xhigh": 22528,
+    "adaptive": 8192,
+}
+"""Tokens to think with, by level. The most leave a model of 32 000 tokens room for `_ANSWER_TOKENS`."""
 _ANSWER_TOKENS = 8192
 """The tokens that remain for the answer beside the thinking, unless the request asks for fewer."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")

@@ -188,7 +188,7 @@ def begin(c: Commit, session: str, rows: Sequence[InboxRow]) -> Cause | Literal[
     turn = c.tx.turns.get(session)
     if turn is not None:
         c.tx.turns.save(replace(turn, heartbeat=cause))
-    transcripts.write(c, session, Spoken(rules.PROMPT, kind="heartbeat"))
+    transcripts.write(c, session, Spoken(rules.opening(c.rules.heartbeat), kind="heartbeat"))
     return cause
 
 

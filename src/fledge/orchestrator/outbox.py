@@ -35,6 +35,7 @@ from fledge.core.route import (
     address_of,
     answer_to,
     expiry_s,
+    heartbeat_address,
     is_worth_sending,
     next_try_at,
 )
@@ -68,6 +69,8 @@ def address_for(c: Commit, session: str, origin: str) -> Address | None:
 def reply(c: Commit, turn: OpenTurn, entry: int, text: str) -> None:
     """Post the reply that ended a turn, if it has words and an address."""
     address = address_for(c, turn.session, turn.origin)
+    if turn.heartbeat:
+        address = heartbeat_address(c.rules.heartbeat, address)
     if address is not None and is_worth_sending(text, c.rules.heartbeat.ack_chars):
         _post(c, f"{REPLIED}{turn.session}:{entry}", address, "reply", turn.session, text, route=turn.route)
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct, to_builtins
@@ -50,9 +50,11 @@ from fledge.core.handover import artifacts_folder
 from fledge.core.keys import agent_of, check_agent_id, is_child_key
 from fledge.core.params import also_called
 from fledge.core.policy import Budget, Limits, Refusal
+from fledge.core.prompts import FOLDER_CHARS
 from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
 from fledge.errors import BadInput, FledgeError, Refused
+from fledge.models.base import Thinking
 from fledge.orchestrator.commit import Lease
 from fledge.orchestrator.spawn import SpawnRequest
 from fledge.store.base import SessionFacts, Spec
@@ -64,7 +66,6 @@ TaskParam = Annotated[str, Meta(description="what the subagent is to do; it know
 Label = Annotated[str, Meta(max_length=200, description="a few words to tell it from others")]
 MOST_SECONDS = 86_400 * 365
 Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS, description="end it after so many seconds; 0: no limit")]
-ThinkingLevel = Literal["off", "minimal", "low", "medium", "high"]
 
 
 class SpawnBudget(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -76,14 +77,40 @@ class SpawnBudget(Struct, frozen=True, rename="camel", omit_defaults=True, forbi
     seconds: Annotated[float, Meta(gt=0, description="seconds of work, waiting not counted")] | None = None
 
 
+class AttachAs(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """The folder of attached files in the words of a task. They are not moved there."""
+
+    mount_path: Annotated[
+        str,
+        Meta(max_length=FOLDER_CHARS, description="what your task calls their folder; it is told the real one"),
+    ] = ""
+
+
+_ADVICE = {
+    "a subagent answers only you; tell people yourself": "target transport channel to threadId thread_id replyTo "
+    "reply_to",
+    'write workspace: "worktree"': "worktree worktreeName worktreeBaseRef",
+    "the folder is inherited: write workspace and cwd": "workspaceDir",
+    "write label": "taskName",
+    "write model or thinking": "fastMode",
+    "every subagent is visible, and in no group": "visible group groupId",
+    "results are collected by the setting messages.queue.mode": "collect",
+    "write to an earlier subagent with sessions_send": "resumeSessionId",
+    "its result comes when it is done; sessions_history shows how it goes on": "streamTo",
+}
+
+
 class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """The parameters of `sessions_spawn`, as they stand on the wire."""
+
+    INSTEAD: ClassVar[Mapping[str, str]] = {name: advice for advice, names in _ADVICE.items() for name in names.split()}
+    """Parameters of OpenClaw that are not there, each with what to write instead."""
 
     task: TaskParam
     label: Label = ""
     agent_id: Annotated[str, Meta(description="another agent's id, if yours may spawn it"), also_called("agent")] = ""
     model: Annotated[str, Meta(description="another model than the usual one")] = ""
-    thinking: ThinkingLevel | None = None
+    thinking: Thinking | None = None
     run_timeout_seconds: Seconds | None = None
     timeout_seconds: (
         Annotated[float, Meta(ge=0, le=MOST_SECONDS, description="old name of runTimeoutSeconds")] | None
@@ -103,7 +130,11 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     context: Annotated[Literal["isolated", "fork"], Meta(description="fork: it is told what was said here so far")] = (
         "isolated"
     )
+    light_context: Annotated[
+        bool, Meta(description="true: its prompt has no documents of the workspace, such as AGENTS.md")
+    ] = False
     attachments: Annotated[tuple[SpawnFile, ...], Meta(description="files it is given to read")] = ()
+    attach_as: AttachAs | None = None
     instructions: Annotated[
         str, Meta(max_length=100_000, description="who it is and how it works, beside the task; for its system prompt")
     ] = ""
@@ -397,7 +428,7 @@ def _check_runtime(params: SpawnParams, host: Host) -> None:
         raise BadInput("runtime", f"must be one that is configured: {there_are}", name)
     unfit: dict[str, object] = {"model": params.model, "thinking": params.thinking, "planMode": params.plan_mode}
     unfit |= {"context": params.context == "fork", "attachments": len(params.attachments)}
-    unfit |= {"instructions": params.instructions, "tools": params.tools}
+    unfit |= {"instructions": params.instructions, "tools": params.tools, "lightContext": params.light_context}
     for field, value in unfit.items():
         if value:
             raise BadInput(field, f"cannot be applied to runtime {name}: it is for {NATIVE} only", value)

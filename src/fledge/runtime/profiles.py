@@ -50,7 +50,7 @@ from fledge.core.run import Run
 from fledge.egress import Environment
 from fledge.errors import BadInput, NeedsProgram, Refused
 from fledge.hooks import Hooks
-from fledge.models.base import Thinking, Usage
+from fledge.models.base import LEVELS, Thinking, Usage
 from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, outbox, transcripts
@@ -226,6 +226,8 @@ class ConfiguredProfiles:
             chosen = model_for_conversation(config, agent_id)
             for name in () if chosen is None else (chosen.name, *chosen.fallbacks):
                 reasons.setdefault(name, f"the model of {agent_id}")
+        if config.agents.defaults.heartbeat.model:
+            reasons.setdefault(config.agents.defaults.heartbeat.model, "the model of heartbeats")
         for service in await self._registry.service_models(config.models.providers):
             for name in service.models if service.reason else ():
                 reasons.setdefault(name, service.reason)
@@ -262,6 +264,9 @@ class ConfiguredProfiles:
         session, spec = snapshot.session, snapshot.spec
         facts, agent_id = session.facts, session.facts.agent_id
         wishes = snapshot.wishes
+        of_heartbeats = self._config.agents.defaults.heartbeat.model
+        if of_heartbeats and drive.heartbeat and snapshot.run is None:
+            wishes = (Wishes(model=of_heartbeats), *wishes)
         if facts.model or facts.thinking:  # a person has set these for all turns
             wishes = (Wishes(model=facts.model, thinking=facts.thinking), *wishes)
         choice, thinking = self._choice(agent_id, spec, wishes)
@@ -279,7 +284,8 @@ class ConfiguredProfiles:
         brief = None if spec is None or snapshot.run is None else self._brief(session, snapshot.run, spec, makes_files)
         parts = [self._system(session, spec, brief, workspace)]
         if not is_bare:
-            parts += await self._documents(engine, session, snapshot.run, place)
+            documents = await self._documents(engine, session, snapshot.run, place)
+            parts += [] if spec is not None and spec.light_context else documents
         checklist: str | None = None
         if drive.heartbeat and snapshot.run is None:
             for name, found in read_documents(workspace, [CHECKLIST]).items():
@@ -368,7 +374,7 @@ class ConfiguredProfiles:
             remove_tool(engine),
             subagents_tool(engine, changes),
             send_tool(Messenger(engine, self._config, changes)),
-            *observing_tools(engine, self._config, self._window),
+            *observing_tools(engine, self._config, self._window, self.check_model),
         )
         self.tool_choice.use_session_tools(ours)
 
@@ -541,6 +547,7 @@ class ConfiguredProfiles:
             artifacts=session.facts.artifacts if makes_files else "",
             attachments=self._files.attachments(session, spec),
             attached=tuple([one.name for one in spec.attachments]) if spec.attachments else (),
+            attached_as=spec.mount_path,
             branch=self._files.places.branch(run.terms.leaves),
         )
 
@@ -634,11 +641,7 @@ def check_runtime_name(name: str) -> None:
 
 
 def _thinking(word: str) -> Thinking:
-    match word:
-        case "minimal" | "low" | "medium" | "high" as level:
-            return level
-        case _:
-            return "off"
+    return next((level for level in LEVELS if level == word), "off")
 
 
 def _real(workspace: Path) -> str:

@@ -100,6 +100,16 @@ class Spec(Value, omit_defaults=True):
     asked: dict[str, Any] = field(default_factory=dict)
     """The other parameters of its spawn, as they were on the wire: `again` uses them."""
 
+    @property
+    def light_context(self) -> bool:
+        """Its prompt has no documents of the workspace."""
+        return bool(self.asked.get("lightContext"))
+
+    @property
+    def mount_path(self) -> str:
+        """The folder of its attached files in the words of its task; empty if they have none."""
+        return str(self.asked.get("attachAs", {}).get("mountPath", ""))
+
 
 class ChildrenPage(Value):
     """The first children of a session in list order, and the number of all. Archived ones do not count."""

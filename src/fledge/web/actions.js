@@ -90,9 +90,9 @@ export function runAgain(row) {
 
 /** Take a finished run off the lists, after asking, and go to the list. */
 export function remove(row) {
-  layers.dialog(`Remove ${nameOf(row)}?`, "x", el("p", null, "It is taken off the lists before its time. Its transcript and its result are kept as long as those of an archived run."),
+  const signal = dialog(`Remove ${nameOf(row)}?`, "x", el("p", null, "It is taken off the lists before its time. Its transcript and its result are kept as long as those of an archived run."),
     button("Remove", { kind: "danger", act: async () => {
-      await call("runs.remove", { target: row.sessionKey });
+      await change("runs.remove", { target: row.sessionKey }, { signal });
       layers.close();
       announce(`${nameOf(row)} was removed`);
       location.hash = "#/runs";

@@ -140,8 +140,8 @@ const AGAIN = {
   "sessions.open": "sets", "sessions.patch": "sets",
   // it is refused: the one thing that it names is settled by then
   "approvals.approve": "settles", "approvals.deny": "settles", "permissions.revoke": "settles",
-  "plans.approve": "settles", "plans.reject": "settles", "runs.kill": "settles", "signins.end": "settles",
-  "undelivered.dismiss": "settles", "undelivered.retry": "settles",
+  "plans.approve": "settles", "plans.reject": "settles", "runs.kill": "settles", "runs.remove": "settles",
+  "signins.end": "settles", "undelivered.dismiss": "settles", "undelivered.retry": "settles",
   // the same once more, so a person must want it
   "runs.resume": "acts", "runs.steer": "acts", "sessions.stop": "acts", "slash.run": "acts",
 };
