@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from fledge.core.file_change import ChangeLine, FileChange, Mark, Replaced
+from fledge.core.file_change import ChangeLine, FileChange, LineMark, Replaced
 from fledge.core.redact import hidden, redacted, secrets
 
 MOST_BYTES: Final = 1 << 20
@@ -47,7 +47,7 @@ def file_change(path: str, before: bytes | None, size: int, after: bytes, own_wo
     old_shown, new_shown = _lines(_hidden(old), new), new_lines if own_words else _lines(_hidden(new), old)
     raw: list[str] = []
     shown: list[ChangeLine] = []
-    hidden_in: set[Mark] = set()
+    hidden_in: set[LineMark] = set()
     for mark, at, count in _hunks(old_lines, new_lines):
         text, given = (new_shown[at], new_lines[at]) if mark == "added" else (old_shown[at], old_lines[at])
         if mark == "gap":
@@ -125,7 +125,7 @@ def _lines(text: str, other: str) -> list[str]:
     return lines
 
 
-def _as_shown(line: str, mark: Mark) -> str:
+def _as_shown(line: str, mark: LineMark) -> str:
     """The line with words for a missing line break, and of a changed one with a sign for a carriage return: a change of
     line ends must be seen."""
     if line.endswith("\r"):
@@ -135,11 +135,11 @@ def _as_shown(line: str, mark: Mark) -> str:
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
-Block = tuple[int, int, int]
+EqualLines = tuple[int, int, int]
 """Equal lines: where they begin in the old and in the new text, and how many they are."""
 
 
-def _hunks(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Mark, int, int]]:
+def _hunks(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[LineMark, int, int]]:
     """The marks of a diff: each with the place of its line (of an added one in the new text), or of a gap the number of
     lines."""
     in_old = in_new = 0
@@ -158,9 +158,9 @@ def _hunks(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Mark, int, 
         in_old, in_new = old_at + count, new_at + count
 
 
-def _blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
+def _blocks(old: Sequence[str], new: Sequence[str]) -> list[EqualLines]:
     """The equal lines of two texts, in order."""
-    found: list[Block] = []
+    found: list[EqualLines] = []
     room = MOST_WORK
     regions = [(0, len(old), 0, len(new))]
     while regions:
@@ -190,9 +190,9 @@ def _blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
     return _merged(sorted(block for block in found if block[2]))
 
 
-def _merged(blocks: list[Block]) -> list[Block]:
+def _merged(blocks: list[EqualLines]) -> list[EqualLines]:
     """The blocks, with those that follow each other at once made one."""
-    merged: list[Block] = []
+    merged: list[EqualLines] = []
     for old_at, new_at, count in blocks:
         if merged and (old_at, new_at) == (merged[-1][0] + merged[-1][2], merged[-1][1] + merged[-1][2]):
             old_at, new_at, before = merged.pop()
@@ -226,7 +226,7 @@ def _anchors(
     return ordered[::-1]
 
 
-def _common(old: Sequence[str], new: Sequence[str], old_at: int, new_at: int) -> Iterator[Block]:
+def _common(old: Sequence[str], new: Sequence[str], old_at: int, new_at: int) -> Iterator[EqualLines]:
     """The longest common subsequence of two short regions, line by line."""
     longest = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
     for one in reversed(range(len(old))):

@@ -9,14 +9,14 @@ from fledge.core.value import Value
 
 WHY_CHARS: Final = 300
 
-Mark = Literal["kept", "removed", "added", "gap"]
-SIGNS: Final[dict[Mark, str]] = {"kept": " ", "removed": "-", "added": "+", "gap": "…"}
+LineMark = Literal["kept", "removed", "added", "gap"]
+SIGNS: Final[dict[LineMark, str]] = {"kept": " ", "removed": "-", "added": "+", "gap": "…"}
 
 
 class ChangeLine(Value):
     """One line of a change."""
 
-    mark: Mark
+    mark: LineMark
     """`kept`: an unchanged line. `gap`: unchanged lines that are not shown; the text has their number."""
     text: str
 

@@ -105,7 +105,7 @@ ApprovalMode = Literal["ask", "never"]
 """Whether a person must approve each call of a tool; the values of the setting `tools.<name>.approval`."""
 AsksPerson = Callable[[Mapping[str, Any], ToolContext], bool]
 """Returns True if a person must approve a call with these arguments, in this context."""
-Changes = Callable[[Mapping[str, Any], ToolContext], FileChange]
+FindsChange = Callable[[Mapping[str, Any], ToolContext], FileChange]
 """Returns the change that a call with these arguments would make in a file, in this context."""
 Commands = Callable[[Mapping[str, Any]], str]
 """Returns the command that a call with these arguments gives to a shell; empty if the call asks for more than that."""
@@ -146,7 +146,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     """Decides for each call whether a person must approve it, whatever the settings say; None: for no call."""
     commands: Commands | None = None
     """For a tool of shell commands: returns the command of a call. A person can make rules for no other tool."""
-    changes: Changes | None = None
+    changes: FindsChange | None = None
     """For a tool that changes one file: returns the change, which a person sees who is asked. It changes nothing."""
     answers: Literal["text", "json"] = "text"
     """json: a refusal is an object with `status` and `error`, as its other answers are objects."""
