@@ -59,6 +59,7 @@ async def answered(fl: fledge.Fledge, asked: fledge.Question) -> str:
     """The result of the call, once it is allowed."""
     await fl.approve(asked.id, digest=asked.digest)
     found = await fl.until(lambda tx: next(iter(_results(tx, "agent:main:main")), None))
+    assert found is not None
     return found.text
 
 

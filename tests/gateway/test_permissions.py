@@ -58,7 +58,7 @@ def test_a_rule_is_made_listed_and_revoked_over_the_wire(server: Server, tmp_pat
 
 @proves("8.changes.1")
 def test_a_question_and_its_call_have_the_change_of_the_file_over_the_wire(tmp_path: Path) -> None:
-    settings = {"tools": {"write": {"approval": "ask"}}}
+    settings: dict[str, object] = {"tools": {"write": {"approval": "ask"}}}
     (tmp_path / "a.txt").write_text("one\ntwo\n")
 
     def writes(request: Request) -> Answer:
