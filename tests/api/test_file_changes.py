@@ -16,7 +16,7 @@ from fledge.core.entries import ReplyEntry
 from fledge.core.file_change import Replaced, change_lines
 from fledge.core.transcript import Resulted, from_body
 from fledge.models.base import Request, ToolMessage
-from fledge.models.scripted import Answer, ScriptedModel, echo, use
+from fledge.models.scripted import Answer, ScriptedModel, ScriptedReply, echo, use
 from tests.api.scene import Place
 from tests.statements import proves
 
@@ -263,3 +263,45 @@ def test_a_file_that_no_tool_may_see_is_not_shown(place: Place, work: Path, lead
     assert "do not read" not in result
     assert secret.read_text() == "do not read\n"
     assert list(place.folder.glob("images/*")) == []
+
+
+@proves("8.changes.2")
+@pytest.mark.parametrize("changes", [False, True])
+def test_the_change_that_was_shown_counts_after_a_restart(place: Place, work: Path, changes: bool) -> None:
+    (work / "a.txt").write_text("old\n")
+    model = written("a.txt", "new\n")
+    place.act(question, model, config=ASKS, workspace=work)
+    if changes:
+        (work / "a.txt").write_text("changed\n")
+
+    async def body(fl: fledge.Fledge) -> str:
+        (asked,) = await fl.approvals()
+        assert asked.change is not None
+        assert change_lines(asked.change) == ["-old", "+new"]
+        return await answered(fl, asked)
+
+    result = place.act(body, model, config=ASKS, workspace=work)
+    assert ("since a person was asked" in result) == changes
+    assert (work / "a.txt").read_text() == ("changed\n" if changes else "new\n")
+
+
+def test_of_two_edits_of_one_file_each_is_carried_out_as_it_was_shown(place: Place, work: Path) -> None:
+    (work / "a.txt").write_text(TEXT)
+    edits = [use("edit", path="a.txt", old=f"line {n}\n", new=f"{n}!\n") for n in (1, 10)]
+
+    def script(request: Request) -> Answer:
+        is_over = isinstance(request.messages[-1], ToolMessage)
+        return "done" if is_over else ScriptedReply("", tuple(edits))
+
+    async def body(fl: fledge.Fledge) -> list[str]:
+        asyncio.get_running_loop().create_task(fl.session("main").send("go"))
+        await fl.until(lambda tx: len(tx.approvals.open()) == 2 or None)
+        for asked in await fl.approvals():
+            await fl.approve(asked.id, digest=asked.digest)
+        found = await fl.until(lambda tx: len(_results(tx, "agent:main:main")) == 2 or None)
+        assert found
+        return [result.text for result in await fl.engine.store.read(lambda tx: _results(tx, "agent:main:main"))]
+
+    results = place.act(body, ScriptedModel(script), config=ASKS, workspace=work)
+    assert results == ["replaced 1 place in a.txt"] * 2
+    assert (work / "a.txt").read_text() == TEXT.replace("line 1\n", "1!\n").replace("line 10\n", "10!\n")

@@ -99,7 +99,10 @@ def test_a_question_shows_the_change_of_the_file_as_it_is(browser: Browser, desk
         assert binary.locator(".d-add").all_inner_texts() == ["+text"]
         press(page, cards.nth(0), "a")
         expect(cards.nth(0)).to_contain_text("Allowed once")
-    desk.until(lambda tx: "eleven" in (folder / "app.py").read_text() or None)
+        desk.until(lambda tx: "eleven" in (folder / "app.py").read_text() or None)
+        page.goto(f"{desk.address}/#/chat/agent%3Amain%3Areplace")
+        person.see("details.call summary", "write").click()
+        assert page.locator("details.call .change .d-add").all_inner_texts() == ["+eleven"]
 
 
 def test_a_call_is_allowed_denied_and_denied_with_words_for_the_model(browser: Browser, desk: Scene) -> None:
