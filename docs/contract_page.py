@@ -116,6 +116,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "egress": "Proxies and certificates",
             "approvals": "Approvals",
             "permissions": "Rules of a person",
+            "changes": "Changes of files",
             "child": "Child output, webhooks, keys",
         },
     ),

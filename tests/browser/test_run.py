@@ -98,7 +98,7 @@ def test_the_page_says_why_and_offers_what_can_be_done(browser: Browser, scene: 
         open_run(person, scene, "broken")
         person.see(".why", "It failed, and its requester has not read that yet.")
         person.see(".why", "no such luck")
-        expect(acts).to_have_text(["Run again"])
+        expect(acts).to_have_text(["Resume", "Run again"])
         page.goto(f"{scene.gateway.address}/#/run/agent:main:subagent:none")
         person.see("#view-run", "There is no such run")
 

@@ -72,6 +72,39 @@ def test_every_call_is_shown_whole_by_its_tool_with_why_and_where(browser: Brows
         expect(page).to_have_title("(4) For you · fledge")
 
 
+@proves("8.changes.1")
+def test_a_question_shows_the_change_of_the_file_as_it_is(browser: Browser, desk: Scene) -> None:
+    folder = desk.server.state.parent
+    before = "".join(f"line {n}\n" for n in range(12)) + f"{HOSTILE}\ntoken = ghp_{'a1' * 18}\n"
+    (folder / "app.py").write_text(before)
+    (folder / "picture").write_bytes(b"\x00" * 10)
+    desk.ask("write", "replace", path="app.py", content=before.replace("line 11", "eleven"))
+    desk.ask("edit", "secret", path="app.py", old="token = ", new="key = ")
+    desk.ask("write", "binary", path="picture", content="text\n")
+    with sitting(browser, desk) as person:
+        page = look(person)
+        cards = page.locator("#waiting .ask")
+        expect(cards).to_have_count(3)
+        wrote, edited, binary = (cards.nth(n).locator(".change") for n in range(3))
+        assert wrote.locator("code span").all_inner_texts() == [
+            "@@ 8 unchanged lines @@",
+            *(" line 8", " line 9", " line 10", "-line 11", "+eleven"),
+            f" {SHOWN}",
+            " token = [redacted]",
+        ]
+        expect(wrote.locator(".soft")).to_have_text("secrets of the file are not shown")
+        assert edited.locator(".d-del").all_inner_texts() == ["-token = [redacted]", "-token = "]
+        assert edited.locator(".d-add").all_inner_texts() == ["+key = [redacted]", "+key = "]
+        expect(binary.locator(".soft")).to_have_text("replaces a file of 10 bytes that is not shown (binary)")
+        assert binary.locator(".d-add").all_inner_texts() == ["+text"]
+        press(page, cards.nth(0), "a")
+        expect(cards.nth(0)).to_contain_text("Allowed once")
+        desk.until(lambda tx: "eleven" in (folder / "app.py").read_text() or None)
+        page.goto(f"{desk.address}/#/chat/agent%3Amain%3Areplace")
+        person.see("details.call summary", "write").click()
+        assert page.locator("details.call .change .d-add").all_inner_texts() == ["+eleven"]
+
+
 def test_a_call_is_allowed_denied_and_denied_with_words_for_the_model(browser: Browser, desk: Scene) -> None:
     work = desk.server.state.parent
     desk.ask("write", "one", path="one.txt", content="1")

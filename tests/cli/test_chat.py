@@ -267,6 +267,17 @@ def test_through_a_pipe_it_ends_where_only_a_person_could_go_on(model: Model, wo
     assert f"? the agent wants to run in {work}:\n  | write\n  | path: made.txt" in done.stdout
 
 
+@proves("8.changes.1")
+def test_a_question_about_a_file_that_is_there_shows_what_changes_in_it(model: Model, work: Path) -> None:
+    (work / "made.txt").write_text("old \x1b[31mred\nmade")
+    ask = ("--set", "tools.write.approval=ask")
+    command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state"), *ask]
+    done = subprocess.run(
+        command, cwd=work, env=model.env, input="write\n", capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert "  | write\n  | path: made.txt\n  | -old ␛[31mred\n  |  made\n" in done.stdout
+
+
 def test_without_the_line_editor_it_is_plain_and_says_what_to_install(model: Model, work: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()

@@ -282,7 +282,7 @@ def test_a_question_is_answered_for_the_call_that_was_shown(
         screen.type("write")
         await asyncio.sleep(2)
         (asked,) = screen.asked
-        call = "write\npath: made.txt\ncontent: made"
+        call = "write\npath: made.txt\ncontent: made\n(a new file)"
         assert asked == CallQuestion(asked.id, "the agent", call, place=str(tmp_path))
         assert screen.turns[-1] is not None
         assert screen.turns[-1].state == "waiting"

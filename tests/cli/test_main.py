@@ -51,7 +51,7 @@ def test_the_demo_says_what_is_wrong_with_a_folder() -> None:
 
 @pytest.mark.parametrize("decoding", ["strict", "surrogateescape"])
 def test_what_is_no_text_is_refused_by_name(tmp_path: Path, decoding: str) -> None:
-    env = os.environ | {"PYTHONIOENCODING": f"utf-8:{decoding}", "HOME": "/nonexistent"}
+    env = os.environ | {"PYTHONIOENCODING": f"utf-8:{decoding}", "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "fledge.cli.main"]
     model = ["--model", "scripted/echo", "--state", str(tmp_path / "state")]
 

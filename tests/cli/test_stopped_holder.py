@@ -37,6 +37,7 @@ ASKS = {
     "kill": ("all",),
     "resume": ("x",),
     "again": ("x",),
+    "remove": ("x",),
     "approve": ("x",),
     "reject": ("x",),
     "permissions": (),

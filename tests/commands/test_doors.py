@@ -40,6 +40,8 @@ ELSEWHERE: Final = {
     ("sessions.open", "library"): "a conversation of a program begins with its first message",
     ("sessions.patch", "command line"): "the model of a conversation is set in it: /model",
     ("sessions.patch", "library"): "a program names model and thinking with each message",
+    ("signins.end", "slash commands"): "signs a browser out: Settings of the page, `fledge page --sign-out`",
+    ("signins.end", "library"): "signs a browser out: Settings of the page, `fledge page --sign-out`",
     ("slash.run", "slash commands"): "is how they are carried out",
     ("slash.run", "library"): "a program calls the function that a slash command is for",
 }

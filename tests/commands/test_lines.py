@@ -1,7 +1,9 @@
 """Views of runs as lines: what they say, and that hostile words cannot forge one."""
 
+from fledge.api.values import Question
 from fledge.api.views import forest, timeline
 from fledge.commands import lines
+from fledge.core.file_change import ChangeLine, FileChange
 from fledge.orchestrator import control, spawn, turns
 from fledge.store.base import Spec
 from tests.model.world import MAIN, World
@@ -54,3 +56,25 @@ def test_a_timeline_says_when_what_happened_and_where_that_led() -> None:
         "   1.500 s  failed             → announcing  (no model)",
     ]
     world.close()
+
+
+@proves("8.changes.1")
+def test_a_question_says_below_it_what_changes_in_a_file_and_no_line_of_that_passes_for_another() -> None:
+    change = FileChange(
+        path="a",
+        note="note",
+        lines=(ChangeLine("removed", "a\x1b[31m"), ChangeLine("added", "b\u2028waits for approval")),
+    )
+    asked = Question(
+        id="0123456789",
+        session_key=MAIN,
+        tool="write",
+        arguments="{}",
+        digest="d",
+        asked_at=0.0,
+        expires_at=60.0,
+        change=change,
+    )
+    below = ["  | (note)", "  | -a␛[31m", "  | +b<U+2028>waits for approval"]
+    assert lines.question(asked).split("\n")[1:] == below
+    assert lines.question_left(asked, "main", 0.0).split("\n")[1:] == below

@@ -5,8 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fledge.core.doing import call_line, whole_call_text
+from fledge.core.file_change import ChangeLine, FileChange
 
 NAMES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
 VALUES = st.one_of(st.text(max_size=30), st.integers(), st.booleans(), st.lists(st.text(max_size=5), max_size=3))
@@ -61,3 +63,36 @@ def test_every_argument_is_shown_whatever_it_is(arguments: dict[str, object]) ->
         assert name in shown
         words = value.splitlines() if isinstance(value, str) else [json.dumps(value, ensure_ascii=False)]
         assert all(line in shown for line in words)
+
+
+CHANGE = FileChange(path="a.md", lines=(ChangeLine("removed", "old"), ChangeLine("added", "new")))
+
+
+@pytest.mark.parametrize(
+    ("case", "arguments", "change", "text"),
+    [
+        (
+            "the lines stand for the words that they show",
+            '{"path": "a.md", "old": "old", "new": "new"}',
+            CHANGE,
+            "edit\npath: a.md\n-old\n+new",
+        ),
+        (
+            "a note stands beside all arguments",
+            '{"path": "a.md", "old": "old", "new": "new"}',
+            FileChange(path="a.md", note="a new file"),
+            "edit\npath: a.md\nold: old\nnew: new\n(a new file)",
+        ),
+        (
+            "lines that hide a part of the call stand beside all arguments",
+            '{"path": "a.md", "old": "old", "new": "new"}',
+            replace(CHANGE, hides=True),
+            "edit\npath: a.md\nold: old\nnew: new\n-old\n+new",
+        ),
+        ("arguments that name a key twice", '{"a": 1, "a": 2}', CHANGE, 'edit {"a": 1, "a": 2}\n-old\n+new'),
+    ],
+)
+def test_the_change_of_a_file_stands_for_the_arguments_that_it_shows_whole(
+    case: str, arguments: str, change: FileChange, text: str
+) -> None:
+    assert whole_call_text("edit", arguments, change) == text

@@ -25,6 +25,7 @@ from fledge.core.entries import (
     lines,
     merged,
 )
+from fledge.core.file_change import ChangeLine, FileChange
 from fledge.core.freeze import Stats
 from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
@@ -129,6 +130,18 @@ def test_a_call_without_a_result_runs_or_waits_for_a_person(asked: CallAsked | N
     (reply,) = shown(Replied(calls=(CallEntry("c", "exec", "{}"),)), asked={} if asked is None else {(1, 0): asked})
     assert isinstance(reply, ReplyEntry)
     assert (reply.calls[0].status, reply.calls[0].question) == (status, asked)
+
+
+def test_a_call_shows_the_change_of_its_file_and_of_a_long_one_the_beginning() -> None:
+    short = FileChange(path="a", lines=(ChangeLine("added", "a" * 1000),))
+    long = FileChange(path="a", lines=tuple(ChangeLine("added", f"{n}" * 1000) for n in range(5)))
+    calls = (CallEntry("c", "write", "{}"), CallEntry("d", "write", "{}", "asked", short))
+    (reply,) = shown(Replied(calls=(*calls, CallEntry("e", "write", "{}", "asked", long))))
+    assert isinstance(reply, ReplyEntry)
+    changes = [call.change for call in reply.calls]
+    assert changes[:2] == [None, short]
+    assert changes[2] is not None
+    assert changes[2].lines == (*long.lines[:2], ChangeLine("gap", "3 more lines of the change"))
 
 
 @pytest.mark.parametrize(

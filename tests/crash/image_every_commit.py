@@ -1,10 +1,11 @@
-"""Send an image, let a tool show another, give a third to a child, delete it all, in real processes; end one before or
-after each transaction, start another on what it left, and judge the image files. Prints one JSON line.
+"""Send an image, let a tool show another, replace a file, give a third image to a child, delete it all, in real
+processes; end one before or after each transaction, start another on what it left, and judge the files of entries.
+Prints one JSON line.
 
     python -m tests.crash.image_every_commit
 
-Whatever a process leaves, the next start must find the bytes of every image that a row names, and remove every file
-that none does.
+Whatever a process leaves, the next start must find the bytes of every image and replaced content that a row names, and
+remove every file that none does.
 """
 
 import asyncio
@@ -35,9 +36,12 @@ def show() -> fledge.Image:
 
 
 def script(request: Request) -> Answer:
-    """Calls the tool once for each message that asks for it."""
-    wants = "show" in last_text(request) and not isinstance(request.messages[-1], ToolMessage)
-    return use("show") if wants else echo(request)
+    """Calls a tool once for each message that asks for it."""
+    if isinstance(request.messages[-1], ToolMessage):
+        return echo(request)
+    if "replace" in last_text(request):
+        return use("write", path="notes.md", content="new\n")
+    return use("show") if "show" in last_text(request) else echo(request)
 
 
 def opened(folder: Path, store: Store, at: float) -> fledge.Fledge:
@@ -45,7 +49,7 @@ def opened(folder: Path, store: Store, at: float) -> fledge.Fledge:
     return fledge.open(
         folder,
         model=ScriptedModel(script),
-        workspace=folder,
+        workspace=folder / "work",
         store=store,
         config=CONFIG,
         tools=[show],
@@ -57,6 +61,7 @@ async def perform(store: Store, folder: Path) -> None:
     """The whole story, from wherever an earlier process left it."""
     async with opened(folder, store, START) as fl:
         await fl.session("main").send("show it", images=[fledge.Image(SENT)])
+        await fl.session("main").send("replace it")
         given = Attachment("given.png", base64.b64encode(GIVEN).decode(), "base64")
         await (await fl.spawn("Look.", attachments=[given], cleanup="delete"))
         await fl.session("main").delete()
@@ -89,6 +94,8 @@ def crash_at(nth: int, when: When) -> tuple[bool, bool, list[str]]:
     """Whether the process got as far as this, whether it left image files, and what is wrong after the next start."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "work").mkdir()
+        (folder / "work" / "notes.md").write_text("old\n")
         code = in_a_process(partial(play, folder, nth, when))
         left = any((folder / "images").glob("*"))
         wrong = [] if code in (0, CRASHED) else [f"ended with {code}"]

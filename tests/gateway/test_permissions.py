@@ -9,6 +9,8 @@ import pytest
 import fledge
 from fledge.config.permissions import keep
 from fledge.core.permission import Offer, permission
+from fledge.models.base import Request, ToolMessage
+from fledge.models.scripted import Answer, use
 from fledge.testing import ScriptedModel
 from tests.api.test_permissions import SETTINGS, runs
 from tests.gateway.serving import Asks, OverHttp, Server, serving
@@ -52,6 +54,31 @@ def test_a_rule_is_made_listed_and_revoked_over_the_wire(server: Server, tmp_pat
     with pytest.raises(fledge.NotFound, match="no rule is named"):
         ask.call("permissions.revoke", id=made["id"])
     assert say(ask, "echo hi")["status"] == "pending"
+
+
+@proves("8.changes.1")
+def test_a_question_and_its_call_have_the_change_of_the_file_over_the_wire(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"tools": {"write": {"approval": "ask"}}}
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+
+    def writes(request: Request) -> Answer:
+        is_over = isinstance(request.messages[-1], ToolMessage)
+        return "done" if is_over else use("write", path="a.txt", content="one\nthree\n")
+
+    with serving(tmp_path / "state", ScriptedModel(writes), settings) as server:
+        ask = OverHttp(server)
+        reply = ask.call("send", session="main", message="go", timeoutSeconds=30)
+        (question,) = ask.call("approvals.list")
+        lines = [
+            {"mark": "kept", "text": "one"},
+            {"mark": "removed", "text": "two"},
+            {"mark": "added", "text": "three"},
+        ]
+        assert (question["change"]["path"], question["change"]["lines"]) == ("a.txt", lines)
+        assert [one["change"] for one in reply["questions"]] == [question["change"]]
+        page = ask.call("sessions.history", session="main", view="entries")["entries"]
+        (call,) = next(entry["calls"] for entry in page if entry["type"] == "reply")
+        assert call["change"] == question["change"]
 
 
 def test_a_line_of_a_chat_allows_for_good_denies_with_words_and_revokes(server: Server) -> None:

@@ -101,14 +101,12 @@ def test_a_store_is_made_although_its_connection_is_cut_meanwhile(server: Server
 def test_a_store_is_opened_although_its_connection_is_cut_at_any_message(server: Server, proxy: Proxy) -> None:
     url = proxy.url(server.new_schema())
     opened(url)
-    before = proxy.asked
-    opened(url)
-    messages = proxy.asked - before
-    assert messages > 10
-    for number in range(1, messages + 1):
+    number = 0
+    while proxy.cuts == number:  # until an opening has fewer messages
+        number += 1
         proxy.cut_at = number
         opened(url)
-    assert proxy.cuts >= messages - 3, "the last ones may belong to the close"
+    assert proxy.cuts > 10
 
 
 def test_a_database_or_user_that_does_not_exist_is_named(server: Server) -> None:

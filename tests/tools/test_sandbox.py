@@ -334,15 +334,15 @@ def test_no_socket_outside_the_workspace_answers_from_the_sandbox(
     (home / ".agent" / "run").mkdir(parents=True)
     (home / "with space").mkdir()
     (home / "link").symlink_to("with space")
-    run = next(path for path in ("/run", f"/run/user/{os.getuid()}") if os.access(path, os.W_OK))
+    run = [path for path in ("/run", f"/run/user/{os.getuid()}") if os.access(path, os.W_OK)]
     name = f"fledge-{os.getpid()}.sock"
     outside = [
-        *(listening(f"{folder}/{name}") for folder in (run, "/tmp", "/var/tmp", "/dev/shm", home, visible)),
+        *(listening(f"{folder}/{name}") for folder in (*run, "/tmp", "/var/tmp", "/dev/shm", home, visible)),
         *(listening(f"{home}/{inner}/{name}") for inner in (".agent/run", "link")),
         listening(f"{home}/.agent/{name}", is_relative=True),
     ]
     own, abstract = listening(f"{context.workspace}/own.sock"), listening(f"@fledge-{os.getpid()}")
-    aliases = [f"/var{run}/{name}", f"{home}/with space/{name}"]
+    aliases = [*(f"/var{folder}/{name}" for folder in run), f"{home}/with space/{name}"]
     found = answering(tool, context, *outside, *aliases, own, abstract)
     assert found == ([own, abstract] if network == "shared" else [own])
     assert [path for path in outside if not stat.S_ISSOCK(os.lstat(path).st_mode)] == []

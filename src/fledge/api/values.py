@@ -6,6 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from fledge.core.entries import AttachmentShown, CompletionValue
 from fledge.core.figures import duration
+from fledge.core.file_change import FileChange
 from fledge.core.freeze import Stats, one_line
 from fledge.core.handover import Worktree
 from fledge.core.run import EndedReason, Instant, Outcome
@@ -243,6 +244,9 @@ class Question(NamedValue):
     """The id of the rule that allowed the call, or that was made with the answer."""
     why: str = ""
     """Why a person is asked."""
+    change: FileChange | None = None
+    """What a call that waits would change in a file, as the file was when the question was asked; None for calls that
+    change no file by themselves."""
     run_id: str = ""
     """The run of the subagent that asks; empty for a conversation."""
     label: str = ""

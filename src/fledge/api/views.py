@@ -16,6 +16,7 @@ from fledge.api.values import Forest, GivenUp, Message, Plan, Question, Result, 
 from fledge.core.announce import Completion, announce_key
 from fledge.core.entries import attachments, completions
 from fledge.core.events import Admitted, Event, people_words, reason
+from fledge.core.file_change import FileChange
 from fledge.core.freeze import Stats
 from fledge.core.handover import Handover
 from fledge.core.keys import parse_key
@@ -391,12 +392,19 @@ def question(tx: Tx, approval: Approval) -> Question:
         words=approval.words,
         rule=approval.rule,
         why=approval.why,
+        change=_change(tx, approval) if approval.state == "waiting" else None,
         run_id="" if run is None else run.run_id,
         label=facts.label,
         lineage=labels_above(tx, key),
         cwd=os.path.join(folder, facts.cwd) if facts.cwd else folder,
         is_sandboxed=ran is not None and ran.boxed,
     )
+
+
+def _change(tx: Tx, approval: Approval) -> FileChange | None:
+    """The change of a file that the call would make; it stands in the entry of the call."""
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(approval.session, approval.entry - 1, 1)]
+    return next((body.calls[approval.index].change for body in bodies if isinstance(body, Replied)), None)
 
 
 def labels_above(tx: Tx, key: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Questions:
                 shown.CallQuestion(
                     self._id(one.id),
                     who(one.session_key),
-                    whole_call_text(one.tool, one.arguments),
+                    whole_call_text(one.tool, one.arguments, one.change),
                     place=from_home(one.cwd, self._home),
                     always=one.always,
                     for_subagents=one.for_subagents,

@@ -13,6 +13,7 @@ from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Story, Tr
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.figures import count_text, elapsed, money
+from fledge.core.file_change import change_lines
 from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import conversation_name, short_id
 from fledge.core.permission import Permission
@@ -317,7 +318,7 @@ def question(asked: Question) -> str:
     short = short_id(asked.id)
     always = f"; --always: {_granted(asked)}" if asked.always else ""
     call = whole_call(asked.tool, asked.arguments)
-    return f"waits for approval {short}: {call}  (fledge approve {short}, or reject{always})"
+    return f"waits for approval {short}: {call}  (fledge approve {short}, or reject{always}){_changed(asked)}"
 
 
 def question_left(asked: Question, name: str, now: Instant) -> str:
@@ -328,7 +329,12 @@ def question_left(asked: Question, name: str, now: Instant) -> str:
     short = short_id(asked.id)
     call = whole_call(asked.tool, asked.arguments)
     always = f", always: {_granted(asked)}" if asked.always else ""
-    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}{always}"
+    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}{always}{_changed(asked)}"
+
+
+def _changed(asked: Question) -> str:
+    """The change of a file that the call would make, as marked lines below it."""
+    return "" if asked.change is None else quoted_lines(printable("\n".join(change_lines(asked.change))))
 
 
 def _granted(asked: Question) -> str:

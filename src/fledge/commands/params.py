@@ -1,6 +1,6 @@
 """Parameters that several verbs take."""
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta
 
@@ -8,7 +8,9 @@ from fledge.api.views import session_key
 from fledge.commands.table import Params
 from fledge.core.params import formerly, read_params
 from fledge.errors import BadInput
-from fledge.orchestrator.spawn_params import SpawnBudget
+
+if TYPE_CHECKING:
+    from fledge.orchestrator.spawn_params import SpawnBudget
 
 LONGEST_WAIT_S: Final = 600.0
 """No request is held longer than this."""
@@ -82,8 +84,12 @@ class InWorkspace(Params):
     workspace: Annotated[str, Meta(min_length=1, max_length=4096, description="its real path")]
 
 
-def budget_of_words(words: str) -> SpawnBudget:
+def budget_of_words(words: str) -> "SpawnBudget":
     """A budget that a person wrote, such as `turns=20,usd=0.5`."""
+    from fledge.orchestrator.spawn_params import (
+        SpawnBudget,  # loads all settings, which a verb that looks does not need
+    )
+
     ceilings: dict[str, object] = {}
     for part in words.split(","):
         name, sign, number = part.partition("=")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fledge.core.asking import retry_text
 from fledge.core.figures import duration
+from fledge.core.file_change import FileChange, change_lines, shown_by
 from fledge.core.freeze import one_line
 from fledge.core.run import (
     AnnounceDeferred,
@@ -55,15 +56,17 @@ def call_line(tool: str, arguments: str) -> str:
     return one_line(f"{tool} {texts.get(chosen, '')}", LINE_CHARS)
 
 
-def whole_call_text(tool: str, arguments: str) -> str:
-    """The whole call: a command line as it would be typed, then every other argument on lines of its own."""
+def whole_call_text(tool: str, arguments: str, change: FileChange | None = None) -> str:
+    """The whole call: a command line as it would be typed, then every other argument on lines of its own. The change of
+    a file stands there instead of the arguments that it shows."""
     given = _given(arguments)
-    if given is None:
-        return f"{tool} {arguments}"
-    lines: list[str] = [tool]
+    lines: list[str] = [tool if given is not None else f"{tool} {arguments}"]
+    given = given or {}
     if tool == COMMAND[0] and isinstance(given.get(COMMAND[1]), str):
         lines = [given.pop(COMMAND[1])]
-    return "\n".join([*lines, *(line for name, value in given.items() for line in _argument(name, value))])
+    shown = () if change is None else shown_by(change)
+    lines += [line for name, value in given.items() if name not in shown for line in _argument(name, value)]
+    return "\n".join([*lines, *(() if change is None else change_lines(change))])
 
 
 def _argument(name: str, value: Any) -> list[str]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from fledge.core.attachments import FileEntry
 from fledge.core.events import Event, KillOrdered, LeaseLost, PlanApproved, PlanRejected, Resumed, Steered
 from fledge.core.events import reason as reason_of
+from fledge.core.file_change import ChangeLine, FileChange
 from fledge.core.freeze import Stats, to_valid_utf8
 from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
@@ -111,6 +112,8 @@ class CallValue(Value, kw_only=True, omit_defaults=True):
     child_run_id: str = ""
     """Of a spawn: the run it started."""
     child_session_key: str = ""
+    change: FileChange | None = None
+    """Of a call about which a person was asked: the change of a file, as the file was then."""
     question: CallAsked | None = None
 
 
@@ -352,8 +355,21 @@ def _call(
         result_seq=0 if answered is None else answered[0].seq,
         child_run_id=spawned.run_id,
         child_session_key=spawned.child_session_key,
+        change=None if call.change is None else _cut_change(call.change, limit),
         question=asked,
     )
+
+
+def _cut_change(change: FileChange, limit: int) -> FileChange:
+    """The change with as many of its lines as have room."""
+    kept: list[ChangeLine] = []
+    for line in change.lines:
+        limit -= len(line.text) + 1
+        if limit < 0:
+            missing = len(change.lines) - len(kept)
+            return replace(change, lines=(*kept, ChangeLine("gap", f"{missing} more lines of the change")))
+        kept.append(line)
+    return change
 
 
 def _status(answered: tuple[EntryPlace, Resulted] | None, asked: CallAsked | None) -> CallStatus:

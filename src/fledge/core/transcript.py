@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from fledge.core.attachments import FileEntry
+from fledge.core.file_change import FileChange, Replaced
 from fledge.core.freeze import Stats, classify_reply
 from fledge.core.handover import Artifact
 from fledge.core.images import ImageEntry
@@ -30,6 +31,8 @@ class CallEntry(Value, omit_defaults=True):
     arguments: str
     state: CallState = "ready"
     """As it stood in the commit that appended the reply."""
+    change: FileChange | None = None
+    """Of a call about which a person is asked: the change of a file, as the file was then."""
 
 
 class Spoken(Value, omit_defaults=True, tag="user"):
@@ -109,6 +112,8 @@ class Resulted(Value, omit_defaults=True, tag="tool"):
     """A process died in this call, and it may not be made again: its outcome is unknown."""
     images: tuple[ImageEntry, ...] = ()
     """Each is named in the text, too."""
+    replaced: Replaced | None = None
+    """The content that the call has replaced in a file."""
 
 
 class Noted(Value, omit_defaults=True, tag="note"):

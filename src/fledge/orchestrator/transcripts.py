@@ -75,6 +75,8 @@ def write(c: Commit, session: str, *bodies: Body) -> int:
             c.hints.replied_at = c.at
         elif (images := images_of(body)) or files_of(body):
             hold_files(c, session, Carried(images, files_of(body)))
+        if type(body) is Resulted and body.replaced is not None and body.replaced.kept:
+            c.tx.transcripts.hold_files(session, [body.replaced.kept])
     last = c.tx.transcripts.append(session, c.at, entries, used)
     written = c.written.setdefault(session, [])
     for seq, body in enumerate(bodies, last - len(bodies) + 1):

@@ -10,17 +10,20 @@ messages. Every task belongs to its turn and ends with it.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, assert_never
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from fledge.cancellation import Leavable, end_tasks
 from fledge.clock import pause
 from fledge.core import asking
 from fledge.core.access import AsksBecause, tool_name, why_asked
 from fledge.core.attachments import FileEntry, text_of
+from fledge.core.diff import replaced
+from fledge.core.file_change import Replaced
 from fledge.core.freeze import to_valid_utf8
 from fledge.core.handover import Handover
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
@@ -74,7 +77,7 @@ from fledge.runtime.feed import Feed, TurnEvent, TurnEventKind
 from fledge.runtime.foreign import drive_foreign
 from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Approval, ApprovalState, TurnRan, Tx
-from fledge.tools.base import ToolContext, ToolResult
+from fledge.tools.base import Replacement, ToolContext, ToolResult
 from fledge.tools.search import SEARCH
 from fledge.tools.sessions import yield_terms
 from fledge.workspaces.documents import JUDGED, digest
@@ -563,12 +566,23 @@ class _Turn:
         tools_s = self._longest([call for call in reply.calls if call.state != "asked"])
         in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
         rules, whys = self._questions(reply.calls)
+        reply = replace(reply, calls=await self._with_changes(reply.calls)) if whys else reply
         self.lines += await self.commit(
             steps.replied, reply, self.last(), wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules, whys
         )
         self.ran = None
         entry = last_step(self.lines)[0]
         self.own.update([(entry, index) for index in range(len(reply.calls))])
+
+    async def _with_changes(self, calls: Sequence[CallEntry]) -> tuple[CallEntry, ...]:
+        """The calls; those about which a person is asked, with the change that each would make in a file."""
+        changed: list[CallEntry] = []
+        for call in calls:
+            tool = self.profile.tools.get(call.name)
+            if call.state == "asked" and tool is not None and tool.changes is not None:
+                call = replace(call, change=await asyncio.to_thread(tool.change, call.arguments, self._context()))
+            changed.append(call)
+        return tuple(changed)
 
     def _questions(self, calls: Sequence[CallEntry]) -> tuple[dict[int, Permission | Offer], dict[int, str]]:
         """Of the calls that need approval, by index: for commands, the rule that covers it, or the rule that *always*
@@ -765,10 +779,20 @@ class _Turn:
     async def _run(self, call: OpenCall, answers: ApprovalsByCall) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)
         self.tell("tool:start", name, call.call.id, self.last(), call.call.arguments)
-        result = await self._result(call, answers.get(place))
+        replacements: list[Replacement] = []
+        result = await self._result(call, answers.get(place), replacements.append)
         unknown = result is UNKNOWN_OUTCOME
         text, images = await self._keep_images(result) if result.images else (result.text, ())
-        return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
+        kept = await self._keep_content(replacements[-1]) if replacements else None
+        return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images, kept)
+
+    async def _keep_content(self, replacement: Replacement) -> Replaced:
+        """The record of a replaced file; its content is kept first, if it can be."""
+        record, content = await asyncio.to_thread(replaced, *astuple(replacement))
+        if content is not None:
+            with suppress(OSError):  # the call is done: its result counts without the content, too
+                record = replace(record, kept=await self.hold.keep_content(content))
+        return record
 
     async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:
         """The text of a result, and its images, whose files are written first."""
@@ -777,7 +801,9 @@ class _Turn:
         except OSError as error:
             return f"{result.text}\n[its images could not be kept: {error.strerror or error_words(error)}]", ()
 
-    async def _result(self, call: OpenCall, answer: Approval | None) -> ToolResult:
+    async def _result(
+        self, call: OpenCall, answer: Approval | None, note_replaced: Callable[[Replacement], None]
+    ) -> ToolResult:
         state = None if answer is None else answer.state
         if answer is not None and state in ("denied", "expired"):
             return ToolResult(not_run(call.call.name, state == "expired", answer.words), is_error=True)
@@ -791,7 +817,12 @@ class _Turn:
         if begun and not tool.repeatable:
             return UNKNOWN_OUTCOME
         by_person = answer is not None and state == "allowed" and not answer.by_rule
-        context = self._context(call.entry, call.index, approved=by_person) if tool.takes_context else NO_CONTEXT
+        if not tool.takes_context:
+            return await tool.call(call.call.arguments, NO_CONTEXT)
+        context = self._context(call.entry, call.index, approved=by_person)
+        if tool.changes is not None:
+            agreed = call.call.change.digest if by_person and call.call.change is not None else ""
+            context = replace(context, replaced=note_replaced, agreed=agreed)
         return await tool.call(call.call.arguments, context)
 
     def _context(self, entry: int = 0, index: int = 0, approved: bool = False) -> ToolContext:

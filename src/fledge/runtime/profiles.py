@@ -593,7 +593,8 @@ class ConfiguredProfiles:
         try:
             await asyncio.to_thread(set_aside.settle_dead, self._aside)
         except OSError as error:
-            log.warning("what commands of a dead process made at guarded paths could not be set aside: %s", error)
+            words = "what commands of a dead process made at guarded paths could not be set aside: %s"
+            log.warning(words, error_words(error))
         try:
             await self.sweep_files()
         except OSError as error:

@@ -1,8 +1,9 @@
-"""The files of transcript entries beside the database: images and attached files. Private, written whole or not at all.
+"""The files of transcript entries beside the database: images, attached files, and the earlier contents of files that
+calls have replaced. Private, written whole or not at all.
 
-An image is named by its digest and stored once for all sessions (`images/<sha256>`). A file attached to a message is in
-the folder of its session (`attached/<folder>/<name>`), where file tools can read it; it never replaces another file.
-Rows of the store list the files of each session (`<sha256>`, `<folder>/<name>`).
+An image or an earlier content is named by its digest and stored once for all sessions (`images/<sha256>`). A file
+attached to a message is in the folder of its session (`attached/<folder>/<name>`), where file tools can read it; it
+never replaces another file. Rows of the store list the files of each session (`<sha256>`, `<folder>/<name>`).
 
 A file is written before the commit that refers to it, and is protected from the sweep until then (`holding`). A process
 that dies in between leaves a file without a row, which the next sweep removes. The sweep runs when a folder is opened
@@ -210,6 +211,13 @@ class FileHold:
         if entries:
             await self._files.write([image.data for image in images])
         return entries
+
+    async def keep_content(self, content: bytes) -> str:
+        """Write the earlier content of a file. Answers its digest. Raises `OSError` if writing fails."""
+        digest = hashlib.sha256(content).hexdigest()
+        self._hold(digest)
+        await self._files.write([content])
+        return digest
 
     async def attach(self, session: str, files: Sequence[File]) -> tuple[FileEntry, ...]:
         """Write files attached to a message of this session. Raises `OSError` if that fails."""

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fledge.cancellation import describe, is_stop
+from fledge.core.file_change import FileChange, refused_change
 from fledge.core.images import Image, read_images, with_names
 from fledge.core.params import described, read_params, struct_type
 from fledge.core.protected import UNPROTECTED, Protected
@@ -39,6 +40,14 @@ R = TypeVar("R")
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
+
+
+class Replacement(Struct, frozen=True):
+    """A file that a call has replaced: its path, its content before, and its size then; no content if it was new."""
+
+    path: str
+    before: bytes | None
+    size: int
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
@@ -76,6 +85,10 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     """True if commands of the session run in a sandbox."""
     offline: bool = False
     """True if that sandbox has no network."""
+    replaced: Callable[[Replacement], None] | None = None
+    """Internal: call it with the content of each file that was replaced; any thread may."""
+    agreed: str = ""
+    """Internal: the digest of the change that the person who approved this call has seen."""
     generations: Mapping[str, int] | None = None
     """Internal: which stops the turn has seen."""
     epoch: int | None = None
@@ -93,6 +106,8 @@ ApprovalMode = Literal["ask", "never"]
 """Whether a person must approve each call of a tool; the values of the setting `tools.<name>.approval`."""
 AsksPerson = Callable[[Mapping[str, Any], ToolContext], bool]
 """Returns True if a person must approve a call with these arguments, in this context."""
+FindsChange = Callable[[Mapping[str, Any], ToolContext], FileChange]
+"""Returns the change that a call with these arguments would make in a file, in this context."""
 Commands = Callable[[Mapping[str, Any]], str]
 """Returns the command that a call with these arguments gives to a shell; empty if the call asks for more than that."""
 
@@ -132,6 +147,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """Decides for each call whether a person must approve it, whatever the settings say; None: for no call."""
     commands: Commands | None = None
     """For a tool of shell commands: returns the command of a call. A person can make rules for no other tool."""
+    changes: FindsChange | None = None
+    """For a tool that changes one file: returns the change, which a person sees who is asked. It changes nothing."""
     answers: Literal["text", "json"] = "text"
     """json: a refusal is an object with `status` and `error`, as its other answers are objects."""
     hosted: bool = False
@@ -169,6 +186,15 @@ class Tool(Struct, frozen=True, kw_only=True):
             return "" if self.commands is None else self.commands(named_arguments(self.read_arguments(raw_arguments)))
         except BadInput:
             return ""
+
+    def change(self, raw_arguments: str, context: ToolContext) -> FileChange | None:
+        """The change that this call would make in a file; None for a tool of other calls."""
+        if self.changes is None:
+            return None
+        try:
+            return self.changes(named_arguments(self.read_arguments(raw_arguments)), context)
+        except (FledgeError, OSError) as error:
+            return refused_change(capped(_clean(error_words(error)), MAX_ERROR_CHARS))
 
     @property
     def takes_context(self) -> bool:

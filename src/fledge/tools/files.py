@@ -15,17 +15,25 @@ import stat
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from fledge.confine import Confined
+from fledge.confine import Confined, NoSuchFile
+from fledge.core.diff import file_change
+from fledge.core.file_change import FileChange
 from fledge.core.images import Image, kind_of
 from fledge.errors import BadInput
 from fledge.own_code import PYTHON
-from fledge.tools.base import Tool, ToolContext, ToolResult, tool
+from fledge.tools.base import Replacement, Tool, ToolContext, ToolResult, tool
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
+CHANGED: Final = (
+    "holds something else since a person was asked, so the call would change it in another way than they saw; nothing"
+    " was written: read the file, and make the call again"
+)
 MAX_SHOWN_CHARS: Final = 48_000
 MAX_LINE_CHARS: Final = 2_000
 MAX_ENTRIES: Final = 1_000
@@ -134,17 +142,72 @@ def _writes_guarded(arguments: Mapping[str, Any], context: ToolContext) -> bool:
         return workspace.is_guarded(_at(context, arguments["path"]))
 
 
+class _Rewrite(Struct, frozen=True):
+    """A file as it is, and as a call wants it."""
+
+    path: str
+    before: bytes | None
+    """The beginning of a file that is too large; None if there is no file."""
+    size: int
+    after: bytes
+    own_words: bool = False
+    """The call holds all of it."""
+    places: int = 0
+    """How many places an edit replaces."""
+
+    def change(self, workspace: Confined) -> FileChange:
+        return file_change(workspace.inner(self.path), self.before, self.size, self.after, self.own_words)
+
+
+def _writing(workspace: Confined, context: ToolContext, path: str, content: str) -> _Rewrite:
+    data, place = _encoded("content", content), _at(context, path)
+    before, size = None, 0
+    with suppress(NoSuchFile):
+        before, size = workspace.read(place, MAX_FILE_BYTES + 1)
+    return _Rewrite(place, before, size, data, own_words=True)
+
+
+def _write_change(arguments: Mapping[str, Any], context: ToolContext) -> FileChange:
+    with _open(context) as workspace:
+        return _writing(workspace, context, arguments["path"], arguments["content"]).change(workspace)
+
+
 @tool(name="write", asks=_writes_guarded)
-def write(path: PathParam, content: Annotated[str, Meta(description="all of the file")], context: ToolContext) -> str:
+def _write(path: PathParam, content: Annotated[str, Meta(description="all of the file")], context: ToolContext) -> str:
     """Write a file, whole. What was there is replaced; folders on the way are made."""
-    data = _encoded("content", content)
     with _open(context) as workspace, _lock(context):
-        is_new = _put(context, workspace, path, data)
-    return f"{'created' if is_new else 'replaced'} {_named(path)} ({len(data)} bytes)"
+        wanted = _writing(workspace, context, path, content)
+        is_new = _put(context, workspace, wanted)
+    return f"{'created' if is_new else 'replaced'} {_named(path)} ({len(wanted.after)} bytes)"
+
+
+write = replace(_write, changes=_write_change)
+
+
+def _editing(workspace: Confined, context: ToolContext, path: str, old: str, new: str, replace_all: bool) -> _Rewrite:
+    place = _at(context, path)
+    before, size = _bytes_of(workspace, place)
+    text = _decoded(before, size, place)
+    if old not in text and "\r\n" in text:
+        # `read` shows lines without their ends, so `old` may lack the \r of the file; the file keeps it.
+        old, new = (words.replace("\r\n", "\n").replace("\n", "\r\n") for words in (old, new))
+    count = text.count(old)
+    if count == 0:
+        raise BadInput("old", "must stand in the file, exactly as written, spaces and line ends included")
+    if count > 1 and not replace_all:
+        raise BadInput("old", f"must stand there once, not {count} times: give more of it, or set replaceAll")
+    if old == new:
+        raise BadInput("new", "must differ from old")
+    return _Rewrite(place, before, size, _encoded("new", text.replace(old, new)), places=count)
+
+
+def _edit_change(arguments: Mapping[str, Any], context: ToolContext) -> FileChange:
+    with _open(context) as workspace:
+        return _editing(workspace, context, **arguments).change(workspace)
 
 
 @tool(name="edit", asks=_writes_guarded)
-def edit(
+def _edit(
     path: PathParam,
     old: Annotated[str, Meta(min_length=1, description="text that stands in the file, exactly")],
     new: Annotated[str, Meta(description="text to stand there instead")],
@@ -153,27 +216,23 @@ def edit(
 ) -> str:
     """Replace text in a file. The old text must stand there exactly once, unless every place is to be replaced."""
     with _open(context) as workspace, _lock(context):
-        place = _at(context, path)
-        text = _decoded(*_bytes_of(workspace, place), place)
-        if old not in text and "\r\n" in text:
-            # `read` shows lines without their ends, so `old` may lack the \r of the file; the file keeps it.
-            old, new = (words.replace("\r\n", "\n").replace("\n", "\r\n") for words in (old, new))
-        count = text.count(old)
-        if count == 0:
-            raise BadInput("old", "must stand in the file, exactly as written, spaces and line ends included")
-        if count > 1 and not replace_all:
-            raise BadInput("old", f"must stand there once, not {count} times: give more of it, or set replaceAll")
-        if old == new:
-            raise BadInput("new", "must differ from old")
-        _put(context, workspace, path, _encoded("new", text.replace(old, new)))
-    return f"replaced {count} {'place' if count == 1 else 'places'} in {_named(path)}"
+        wanted = _editing(workspace, context, path, old, new, replace_all)
+        _put(context, workspace, wanted)
+    return f"replaced {wanted.places} {'place' if wanted.places == 1 else 'places'} in {_named(path)}"
 
 
-def _put(context: ToolContext, workspace: Confined, path: str, data: bytes) -> bool:
-    place = _at(context, path)
-    is_new = workspace.replace(place, data, context.approved)
+edit = replace(_edit, changes=_edit_change)
+
+
+def _put(context: ToolContext, workspace: Confined, wanted: _Rewrite) -> bool:
+    if context.agreed and context.agreed != wanted.change(workspace).digest:
+        raise BadInput("path", CHANGED, wanted.path)
+    is_new = workspace.replace(wanted.path, wanted.after, context.approved)
+    inner = workspace.inner(wanted.path)
+    if context.replaced is not None:
+        context.replaced(Replacement(inner, wanted.before, wanted.size))
     if context.wrote is not None:
-        context.wrote(workspace.inner(place), data)
+        context.wrote(inner, wanted.after)
     return is_new
 
 

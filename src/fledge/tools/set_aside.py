@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.confine import FOLDER_FLAGS
+from fledge.core.redact import error_words
 from fledge.plain_file import CREATE_FLAGS, kept_open, open_plain, read_plain, write_synced
 
 log = logging.getLogger("fledge.sandbox")
@@ -186,7 +187,7 @@ def _set_aside(workspace: str, path: str, into: Path) -> SetAside | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, shutil.Error) as error:
-        return SetAside(path, "", getattr(error, "strerror", None) or str(error))
+        return SetAside(path, "", getattr(error, "strerror", None) or error_words(error))
     return None
 
 

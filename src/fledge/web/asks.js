@@ -265,7 +265,7 @@ class Question extends Ask {
 
   body() {
     const { tool, why, cwd, isSandboxed } = this.one;
-    return [callView(tool, this.one.arguments), el("ul", { class: "touches", "aria-label": "What to know before you answer" },
+    return [callView(tool, this.one.arguments, this.one.change), el("ul", { class: "touches", "aria-label": "What to know before you answer" },
       why && el("li", null, icon("hand", 13), `It asks because ${why}.`),
       cwd && el("li", null, icon("folder", 13), "in ", el("span", { class: "mono" }, cwd)),
       (tool === "exec" || tool === "bash") && el("li", null, icon(isSandboxed ? "check" : "warn", 13), isSandboxed ? "in a sandbox" : "without a sandbox"))];

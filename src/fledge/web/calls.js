@@ -23,26 +23,34 @@ export function askedFor(tool) {
   return tool === "exec" || tool === "bash" ? "May it run this command?" : `May it run ${tool}?`;
 }
 
-/** The elements that show a call: `tool` and its arguments, as the model wrote them. */
-export function callView(tool, text) {
+/** The elements that show a call: `tool` and its arguments, as the model wrote them; `change`: the change of a file that
+ * it would make, as the gateway compared it. */
+export function callView(tool, text, change = null) {
   const given = argumentsOf(text);
-  if (given === null) return [block(text, "")];
-  const [shown, named] = byTool(tool, given);
+  if (given === null) return [block(text, ""), change && changeView(change.path, change)];
+  const [shown, named] = byTool(tool, given, change);
   const others = Object.entries(given).filter(([name]) => !named.includes(name));
   return [shown, others.length > 0 && table(others), raw(text)];
 }
 
 /** The main part of a call, drawn as its tool needs it (null: none), and the names of the arguments that it shows. */
-function byTool(tool, given) {
+function byTool(tool, given, change) {
   const isText = (...names) => names.every((name) => typeof given[name] === "string");
   if ((tool === "exec" || tool === "bash") && isText("command")) return [block(given.command, "bash"), ["command"]];
-  if (tool === "write" && isText("path", "content")) return [fileChange(given.path, "", given.content), ["path", "content"]];
-  if (tool === "edit" && isText("path", "old", "new")) return [fileChange(given.path, given.old, given.new), ["path", "old", "new"]];
+  if (tool === "write" && isText("path", "content")) return [changeView(given.path, change, "", given.content), ["path", "content"]];
+  if (tool === "edit" && isText("path", "old", "new")) return [changeView(given.path, change, given.old, given.new), ["path", "old", "new"]];
   return [null, []];
 }
 
-const fileChange = (path, before, after) => el("figure", { class: "change" },
-  el("figcaption", { class: "mono" }, path), block(diff(before, after), "diff"));
+const SIGNS = { kept: " ", removed: "-", added: "+" };
+const signed = ({ mark, text }) => mark === "gap" ? `@@ ${text} @@` : SIGNS[mark] + text;
+
+/** A change of a file: compared with the file as it was, where its lines are known; else, or where they hide a part of
+ * the call, the words of the call itself (`before`, `after`). */
+export const changeView = (path, change, before = "", after = "") => el("figure", { class: "change" },
+  el("figcaption", { class: "mono" }, path), change?.note && el("p", { class: "soft" }, change.note),
+  change?.lines && block(change.lines.map(signed).join("\n"), "diff"),
+  (!change?.lines || change.hides) && (before || after) && block(diff(before, after), "diff"));
 
 /** The removed (-) and added (+) lines, between the lines that both texts begin and end with. Where one text ends with
  * a line break and the other does not, a line says so. */

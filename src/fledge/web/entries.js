@@ -4,6 +4,7 @@
 import { anew, arrange, button, el, fail, fill, glyph, icon, renew } from "./dom.js";
 import { bytes, clock, dayName, full, hm, short, span, usd } from "./format.js";
 import { download } from "./gateway.js";
+import { changeView } from "./calls.js";
 import { doneCard, spawnCard, toolIcon } from "./cards.js";
 import { markdown } from "./markdown.js";
 import { sessionLink, runPath } from "./names.js";
@@ -126,7 +127,7 @@ export class Stream {
 
   #inputAndOutput(toolCall) {
     const { question, resultSeq, status } = toolCall;
-    return [el("p", { class: "iolabel" }, "input"), output(toolCall.arguments, 0, null),
+    return [el("p", { class: "iolabel" }, "input"), output(toolCall.arguments, 0, null), toolCall.change && changeView(toolCall.change.path, toolCall.change),
       question && el("p", { class: "iolabel" }, asked(question)),
       resultSeq > 0 && [el("p", { class: "iolabel" }, status === "ok" ? "output" : `output (${status})`), this.#output(resultSeq)]];
   }

@@ -131,7 +131,14 @@
  * @property {number} [resultSeq]
  * @property {string} [childRunId]
  * @property {string} [childSessionKey]
+ * @property {FileChange|null} [change]
  * @property {CallAsked|null} [question]
+ */
+
+/** One line of a change.
+ * @typedef {object} ChangeLine
+ * @property {"added"|"gap"|"kept"|"removed"} mark
+ * @property {string} text
  */
 
 /** A subagent that has not settled.
@@ -280,6 +287,15 @@
  * @property {"closing"} type
  * @property {number} cursor
  * @property {string} reason
+ */
+
+/** What a tool call would change in a file.
+ * @typedef {object} FileChange
+ * @property {string} path
+ * @property {string} [note]
+ * @property {(ChangeLine)[]} [lines]
+ * @property {boolean} [hides]
+ * @property {string} [digest]
  */
 
 /** How many runs each filter finds: in the folder, in the whole tree to which `below` belongs, or among the runs of `requester`. Search, agent and time do not narrow them.
@@ -582,6 +598,7 @@
  * @property {string} [words]
  * @property {string} [rule]
  * @property {string} [why]
+ * @property {FileChange|null} [change]
  * @property {string} [runId]
  * @property {string} [label]
  * @property {(string)[]} [lineage]
