@@ -51,12 +51,15 @@ def test_the_demo_says_what_is_wrong_with_a_folder() -> None:
 
 @pytest.mark.parametrize("decoding", ["strict", "surrogateescape"])
 def test_what_is_no_text_is_refused_by_name(tmp_path: Path, decoding: str) -> None:
-    env = os.environ | {"PYTHONIOENCODING": f"utf-8:{decoding}", "HOME": str(tmp_path)}
+    (tmp_path / "work").mkdir()
+    env = os.environ | {"PYTHONIOENCODING": f"utf-8:{decoding}", "HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "fledge.cli.main"]
     model = ["--model", "scripted/echo", "--state", str(tmp_path / "state")]
 
     def say(*words: str | bytes, given: bytes = b"") -> tuple[int, str]:
-        done = subprocess.run([*command, *words], env=env, input=given, capture_output=True, timeout=60, cwd=tmp_path)
+        done = subprocess.run(
+            [*command, *words], env=env, input=given, capture_output=True, timeout=60, cwd=tmp_path / "work"
+        )
         return done.returncode, (done.stdout + done.stderr).decode()
 
     assert say("run", *model, given=b"\xff") == (1, "fledge: standard input: must be text in UTF-8\n")
