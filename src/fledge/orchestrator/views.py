@@ -12,11 +12,11 @@ from fledge.core import doing, inbox
 from fledge.core.announce import DeliveryTrace
 from fledge.core.asking import CUT
 from fledge.core.cluster import count_drivers
-from fledge.core.keys import list_kind
+from fledge.core.keys import NAME_CHARS, list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
 from fledge.core.run import Instant, Run, Running, Undelivered
 from fledge.core.standing import State, StatusView, UnansweredTurn
-from fledge.core.targets import NAME_CHARS, number_in, pick, unknown_number
+from fledge.core.targets import number_in, pick, unknown_number
 from fledge.core.transcript import Replied, from_body, rows_read
 from fledge.errors import NotFound
 from fledge.orchestrator.commit import Rules
