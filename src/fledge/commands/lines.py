@@ -11,7 +11,7 @@ from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, Timelin
 from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Story, Try
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
-from fledge.core.figures import count_text, elapsed, money
+from fledge.core.figures import count_text, duration, elapsed, money
 from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import NAME_CHARS, conversation_name, short_id
 from fledge.core.permission import Permission
@@ -161,7 +161,14 @@ def story(told: Story) -> list[str]:
         f"task      {one_line(run.task, LINE_CHARS)}",
         f"status    {status(run, told.now_at)}",
         f"parent    {run.requester}",
+        f"mode      {run.mode}, cleanup {run.cleanup}",
     ]
+    if run.controller != run.requester:
+        lines.append(f"control   by {run.controller}")
+    if run.origin:
+        lines.append(f"origin    {one_line(run.origin, LINE_CHARS)}")
+    if run.archive_at is not None:
+        lines.append(f"archived  in {duration(run.archive_at - told.now_at)}")
     if run.error:
         lines.append(f"error     {one_line(run.error, LINE_CHARS)}")
     if run.delivery:

@@ -71,6 +71,11 @@ def name_of(tx: Tx, session: str) -> str:
     return flattened(label, NAME_CHARS) or session
 
 
+def controller_of(tx: Tx, run: Run) -> str:
+    """The session that may steer and kill a run."""
+    return tx.runs.spec(run.key).controller or run.terms.parent
+
+
 def rows_below(tx: Tx, session: str) -> list[ChildRow]:
     """Everything below a session's children, level by level; reached through archived ones too."""
     rows: list[ChildRow] = []

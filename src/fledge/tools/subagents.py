@@ -166,6 +166,5 @@ def controlled(c: Commit, session: str, action: Action, key: str) -> str:
     """The key, if the session may do this to it. Raises Refused otherwise."""
     known = c.tx.sessions.get(session)
     role: Role = "leaf" if known is not None and known.facts.role == "leaf" else "orchestrator"
-    controller = c.tx.runs.spec(key).controller or c.run(key).terms.parent
-    enforce(refuse_control(action, session, role, key, controller))
+    enforce(refuse_control(action, session, role, key, views.controller_of(c.tx, c.run(key))))
     return key

@@ -713,6 +713,9 @@
  * @property {number|null} startedAt
  * @property {number|null} endedAt
  * @property {number} unsettled
+ * @property {"run"|"session"} mode
+ * @property {"delete"|"keep"} cleanup
+ * @property {string} controller
  * @property {string} [model]
  * @property {number} [tokens]
  * @property {number|null} [costUsd]
@@ -722,6 +725,8 @@
  * @property {number|null} [queuedAt]
  * @property {number|null} [retryAt]
  * @property {string} [retryReason]
+ * @property {number|null} [archiveAt]
+ * @property {string} [origin]
  */
 
 /** A page of runs.
