@@ -334,6 +334,7 @@ def test_a_caller_may_have_names_of_its_own() -> None:
 )
 def test_a_later_error_is_told_by_the_callers_name(field: str, told: str) -> None:
     error = as_written(BadInput(field, "must be so", 3), {"planMode": "plan_mode"})
+    assert isinstance(error, BadInput)
     assert (str(error), error.got) == (f"{told}: must be so (got 3)", 3)
 
 

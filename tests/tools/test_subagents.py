@@ -334,7 +334,8 @@ def test_every_list_shows_a_hundred_and_ten_characters_of_a_label_or_a_task(tmp_
 
     async def body(desk: Desk) -> None:
         for name in (whole, long):
-            await desk("sessions_spawn", **{"task": "x", given: name})
+            fields: dict[str, Any] = {"task": "x", given: name}
+            await desk("sessions_spawn", **fields)
         listed = await desk("subagents", action="list")
         assert [row[given] for row in listed["active"]] == [whole, cut]
         assert f" · {whole} · " in listed["text"]

@@ -29,7 +29,7 @@ from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, Refused
-from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts, views
+from fledge.orchestrator import budget, effects, heartbeat, inbox, outbox, transcripts, views
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
 
@@ -251,7 +251,9 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     _check_above(c, run, cap_of)
     c.words = to_valid_utf8(words)
     said, unsettled = transcripts.last_words(c, key), c.tx.sessions.counts(key).unsettled
-    return effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
+    resumed = effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
+    outbox.tell_context_engine(c, key, "started")
+    return resumed
 
 
 def present_requester(tx: Tx, key: str) -> str:
