@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fledge.core.params import also_called, as_written, described, formerly, near, read_params
-from fledge.errors import BadInput
+from fledge.errors import BadInput, NotFound, Refused
 from tests.statements import proves
 
 
@@ -336,6 +336,13 @@ def test_a_later_error_is_told_by_the_callers_name(field: str, told: str) -> Non
     error = as_written(BadInput(field, "must be so", 3), {"planMode": "plan_mode"})
     assert isinstance(error, BadInput)
     assert (str(error), error.got) == (f"{told}: must be so (got 3)", 3)
+
+
+def test_a_refusal_that_begins_with_a_field_names_it_as_the_caller_wrote_it_and_another_error_stays() -> None:
+    refused = as_written(Refused("error", "planMode: not here: ask"), {"planMode": "plan_mode"})
+    assert str(refused) == "plan_mode: not here: ask"
+    for error in (Refused("error", "no slot: wait"), NotFound("planMode: none")):
+        assert as_written(error, {"planMode": "plan_mode"}) is error
 
 
 @pytest.mark.parametrize(

@@ -189,8 +189,9 @@ class ConfiguredProfiles:
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         # Imported after `keep_out`: the command takes no module from a workspace.
-        engine = context_engine or named_context_engine(config.plugins.slots.context_engine)
-        self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, engine)
+        if context_engine is None:
+            context_engine = named_context_engine(config.plugins.slots.context_engine)
+        self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         search = configured_search(config.tools.web.search, given, self._registry.ca_file)
         searching = [] if search is None else [search_tool(search)]
         if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in tools):
