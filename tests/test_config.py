@@ -107,6 +107,7 @@ DEFAULTS: dict[str, object] = {
     "messages.queue.byChannel": {},
     "messages.queue.debounceMsByChannel": {},
     "plan.approvalHours": 24.0,
+    "plugins.slots.contextEngine": "",
     "retention.keptDays": 30,
     "retention.timelineDays": 30,
     "session.agentToAgent.maxPingPongTurns": 5,

@@ -35,8 +35,8 @@ def refusal(act: Callable[..., object], *given: object) -> str:
 
 
 BLOCKS = (
-    "agents, announce, archive, channels, gateway, hooks, messages, models, plan, retention, runtimes, session, "
-    "tools, undelivered"
+    "agents, announce, archive, channels, gateway, hooks, messages, models, plan, plugins, retention, runtimes, "
+    "session, tools, undelivered"
 )
 
 
@@ -83,7 +83,8 @@ KNOWN_UNUSED = [
             "cron",
             "browser",
             "skills",
-            "plugins",
+            "plugins.entries",
+            "plugins.slots.memory",
             "ui",
             "logging",
             "auth",

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -315,23 +315,77 @@ class Keeper:
         self.heard: list[tuple[str, str]] = []
         self.fails = 1
 
-    async def subagent_ended(self, session_key: str, reason: str) -> None:
+    async def subagent_started(self, session_key: str, requester: str, timeout_s: float) -> None:
         if self.fails:
             self.fails -= 1
             raise OSError("not yet")
+        self.heard.append((session_key, f"started for {requester}, {timeout_s:g} s"))
+
+    async def subagent_ended(self, session_key: str, reason: str) -> None:
         self.heard.append((session_key, reason))
 
 
-def test_a_context_engine_is_told_how_a_run_left_its_care_until_it_takes_it(place: Place) -> None:
+def test_a_context_engine_is_told_of_the_start_of_a_run_until_it_takes_it_and_then_of_its_end(place: Place) -> None:
     keeper = Keeper()
 
     async def body(fl: fledge.Fledge) -> None:
-        run = await fl.spawn("Say hello")
+        run = await fl.spawn("Say hello", timeout=60)
         await run
-        await fl.until(lambda tx: keeper.heard or None)
-        assert keeper.heard == [(run.session_key, "completed")]
+        await fl.until(lambda tx: keeper.heard[1:] or None)
+        started = f"started for {fl.program}, 60 s"
+        assert keeper.heard == [(run.session_key, started), (run.session_key, "completed")]
 
     place.act(body, context_engine=keeper)
+
+
+NAMED = Keeper()
+WORDS = "no engine"
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"plugins": {"slots": {"contextEngine": name}}}
+
+
+@proves("6.hooks.10", "A setting names the context engine, which is imported when a folder is opened")
+def test_the_setting_names_the_context_engine_and_one_that_is_passed_takes_its_place(place: Place) -> None:
+    passed = Keeper()
+
+    async def body(fl: fledge.Fledge) -> str:
+        run = await fl.spawn("Say hello")
+        await run
+        await fl.until(lambda tx: [*NAMED.heard, *passed.heard][1:] or None)
+        return run.session_key
+
+    key = place.act(body, config=named("tests.test_hooks:NAMED"))
+    assert [(session, what.split()[0]) for session, what in NAMED.heard] == [(key, "started"), (key, "completed")]
+    NAMED.heard.clear()
+    place.act(body, config=named("tests.test_hooks:NAMED"), context_engine=passed)
+    assert (NAMED.heard, len(passed.heard)) == ([], 2)
+
+
+@proves("6.hooks.10")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("legacy", "must be an object of a Python module such as my_package.engine:engine"),
+        ("a b:c", "must be an object of a Python module"),
+        ("no_such_module:engine", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("tests.test_hooks:nothing", "cannot be imported: AttributeError: module 'tests.test_hooks' has no attribute"),
+        ("tests.test_hooks:WORDS", "must be an object with the methods subagent_started and subagent_ended"),
+        ("tests.test_hooks:Keeper", "must be an object with the methods subagent_started and subagent_ended"),
+    ],
+)
+def test_a_context_engine_that_cannot_be_used_is_refused_by_the_name_of_its_setting(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        fledge.open(tmp_path, config=named(name))
+    assert str(refused.value).startswith(f"plugins.slots.contextEngine: {reason}")
+
+
+def test_an_object_that_is_no_context_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^context_engine: must be an object with the methods subagent_started and"):
+        fledge.open(tmp_path, config={}, context_engine=cast(Any, Hooks()))
 
 
 def test_without_one_what_an_earlier_process_posted_for_it_is_done() -> None:

@@ -205,6 +205,10 @@ def test_hooks_and_the_context_engine_that_raise_change_no_run(
         raises()
 
     class Context:
+        async def subagent_started(self, session_key: str, requester: str, timeout_s: float) -> None:
+            told.append("context started")
+            raises()
+
         async def subagent_ended(self, session_key: str, reason: Left) -> None:
             told.append(f"context {reason}")
             raises()
@@ -216,7 +220,7 @@ def test_hooks_and_the_context_engine_that_raise_change_no_run(
 
     with caplog.at_level(logging.CRITICAL, "fledge"):
         place.act(body, hooks=hooks, context_engine=Context())
-    assert {"SubagentSpawned", "SubagentEnded", "context completed"} <= set(told)
+    assert {"SubagentSpawned", "SubagentEnded", "context started", "context completed"} <= set(told)
 
 
 @proves("0.crash.13")

@@ -302,6 +302,14 @@ def test_limits_show_what_was_asked_what_holds_and_the_rule(browser: Browser, sc
         person.see(".limits tr:not(.cut)", "10m 00s")
 
 
+def test_facts_show_the_mode_of_a_run_and_what_its_cleanup_does(browser: Browser, scene: Scene) -> None:
+    scene.spawn("brief", "guide: spend", cleanup="delete")
+    with signed_in(browser, scene.gateway) as person:
+        open_run(person, scene, "brief")
+        facts = person.see(".facts", "cleanup").inner_text().split("\n")
+        assert [facts[facts.index(name) + 1] for name in ("mode", "cleanup")] == ["run", "delete"]
+
+
 @proves("8.gateway.19")
 def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Scene, tmp_path: Path) -> None:
     scene.spawn("filer", "files: make one", workspace="dir")

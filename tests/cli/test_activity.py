@@ -161,7 +161,7 @@ def test_events_of_subagents_do_not_keep_a_look_from_the_turn() -> None:
 def test_a_subagent_is_shown_with_its_age_its_tokens_and_whether_it_waits() -> None:
     waits = scout("awaiting approval", tokens=8100, waits=True, started_at=969.0)
     (child,) = Activity().look(at_work(waits), 10, 0, is_talked_with=True)
-    assert child == WorkingChild("scout", "awaiting approval", -31, 8100, waits=True)
+    assert child == WorkingChild("scout", "awaiting approval", -31, 8100, waits=True, session_key="k")
 
 
 def test_the_turn_of_a_subagent_that_is_talked_with_is_not_taken_from_the_conversation() -> None:

@@ -77,13 +77,36 @@ def test_info_tells_what_was_asked_how_it_stands_and_its_story(world: World) -> 
     key = child(world, "survey")
     lines = show(world, "info", "survey")
     assert lines[0] == f"session   {key}"
-    assert lines[2:6] == ["label     survey", "task      do survey", "status    announcing (ok)", f"parent    {MAIN}"]
+    assert lines[2:7] == [
+        *("label     survey", "task      do survey", "status    announcing (ok)", f"parent    {MAIN}"),
+        "mode      run, cleanup keep",
+    ]
     assert [" ".join(line.split()[2:]) for line in lines[lines.index("") + 1 :]] == [
         "accepted → spawning",
         "ready to start → queued",
         "taken up → running",
         "finished → announcing",
     ]
+
+
+def test_info_tells_mode_cleanup_controller_origin_and_the_time_of_the_archive() -> None:
+    world = World()
+    asks = origin_of(Address("chat", "ops", "7"))
+    world.commit(lambda c: control.send(c, MAIN, "go", origin=asks))
+    world.claim()
+    request = world.request(world.drives[MAIN], cleanup="delete", archive_after_s=7200.0)
+    spec = Spec(task="x", label="eyes", controller="agent:main:boss")
+    asked = spawn.SpawnRequest(spec=spec, terms=request.terms, generations=request.generations)
+    key = world.commit(lambda c: spawn.spawn(c, asked)).key
+    told = {"mode      run, cleanup delete", "control   by agent:main:boss", "origin    ops on chat, thread 7"}
+    assert told <= set(show(world, "info", "eyes"))
+    world.commit(lambda c: control.kill(c, key))
+    assert "archived  in " in "\n".join(show(world, "info", "eyes"))
+    shown = json.loads("\n".join(show(world, "info", "eyes", "--json")))
+    facts = [shown[name] for name in ("mode", "cleanup", "controller", "origin")]
+    assert facts == ["run", "delete", "agent:main:boss", "ops on chat, thread 7"]
+    assert shown["archiveAt"] - shown["endedAt"] >= 7_200_000
+    world.store.close_now()
 
 
 @proves("4.tools.26")

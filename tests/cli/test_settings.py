@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -212,3 +214,59 @@ def test_doctor_finds_a_store_it_cannot_open_and_a_folder_others_can_enter(tmp_p
     assert findings["store"].state == "fail"
     assert findings["permissions"].state == "warn"
     assert findings["model"].state == "warn"
+
+
+ENGINE = """
+import os
+print("imported", file=open({log!r}, "a"))
+
+class Engine:
+    async def subagent_started(self, session_key, requester, timeout_s):
+        print("started", file=open({log!r}, "a"))
+
+    async def subagent_ended(self, session_key, reason):
+        print(reason, file=open({log!r}, "a"))
+
+engine = Engine()
+"""
+SPAWNING = """
+import fledge
+from fledge.testing import ScriptedModel
+
+async def body(fl):
+    await (await fl.spawn("go"))
+    await fl.until(lambda tx: not tx.outbox.count_waiting() or None)
+
+fledge.run_sync(body, "../state", model=ScriptedModel(lambda request: "done"))
+"""
+NAMED = '{plugins: {slots: {contextEngine: "own_engine:engine"}}}'
+
+
+@proves("6.hooks.10")
+@pytest.mark.parametrize("owner", ["user", "project"])
+def test_the_context_engine_is_imported_where_the_owner_names_it_and_not_where_an_untrusted_project_does(
+    tmp_path: Path, owner: str
+) -> None:
+    log = tmp_path / "log"
+    for name in ("user", "project", "own"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "own" / "own_engine.py").write_text(ENGINE.format(log=str(log)))
+    (tmp_path / owner / "fledge.json5").write_text(NAMED)
+    env = {"FLEDGE_CONFIG": str(tmp_path / "user"), "PYTHONPATH": str(tmp_path / "own"), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", SPAWNING], cwd=tmp_path / "project", env=env, check=True, timeout=120)
+    heard = log.read_text().split() if log.exists() else []
+    assert heard == (["imported", "started", "completed"] if owner == "user" else [])
+
+
+@proves("6.hooks.10")
+def test_the_command_takes_no_context_engine_from_the_folder_it_works_in(tmp_path: Path) -> None:
+    for name in ("user", "project"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "project" / "own_engine.py").write_text(ENGINE.format(log=str(tmp_path / "log")))
+    (tmp_path / "user" / "fledge.json5").write_text(NAMED)
+    env = {"FLEDGE_CONFIG": str(tmp_path / "user"), "HOME": str(tmp_path), "OPENAI_API_KEY": "none"}
+    asked = ("run", "--state", "../state", "--model", "openai/gpt-5", "hello")
+    done = command.process(*asked, cwd=tmp_path / "project", env=env)
+    assert done.returncode == 1
+    assert "plugins.slots.contextEngine: cannot be imported: ModuleNotFoundError" in done.stderr
+    assert not (tmp_path / "log").exists()

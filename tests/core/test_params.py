@@ -159,6 +159,66 @@ def test_parameters_of_plain_types_are_held_to_them(given: dict[Any, Any], told:
         read_params(Plain, given)
 
 
+@pytest.mark.parametrize(
+    ("given", "field", "value"),
+    [
+        ({"count": "9"}, "count", 9),
+        ({"count": "9.0"}, "count", 9),
+        ({"whole": "-20"}, "whole", -20),
+        ({"ratio": "2.5e-1"}, "ratio", 0.25),
+        ({"yes": "true"}, "yes", True),
+        ({"yes": "false"}, "yes", False),
+        ({"number": "2"}, "number", 2),
+        ({"some": ["1", 2]}, "some", [1, 2]),
+        ({"points": [{"x": "1", "note": "2"}]}, "points", [Point(1, note="2")]),
+        ({"byName": {"a": "1"}}, "by_name", {"a": 1}),
+        ({"wanted": "2"}, "wanted", 2),
+        ({"wanted": "all"}, "wanted", "all"),
+        ({"nullable": "7"}, "nullable", 7),
+        ({"text": "2"}, "text", "2"),
+        ({"longName": "true"}, "long_name", "true"),
+        ({"anything": "2"}, "anything", "2"),
+        ({"patch": "2"}, "patch", "2"),
+        ({"cost": "1.50"}, "cost", Decimal("1.50")),
+    ],
+)
+def test_a_text_that_is_exactly_a_number_true_or_false_is_read_as_that_where_no_text_fits_if_the_caller_allows_it(
+    given: dict[str, Any], field: str, value: object
+) -> None:
+    found = getattr(read_params(Everything, {"text": "t", **given}, unquote=True).params, field)
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"count": "10"}, "count: must be an integer from 1 to 9 (got '10')"),
+        ({"count": "2.5"}, "count: must be an integer from 1 to 9 (got '2.5')"),
+        ({"whole": " 2"}, "whole: must be an integer (got ' 2')"),
+        ({"whole": "02"}, "whole: must be an integer (got '02')"),
+        ({"whole": "2s"}, "whole: must be an integer (got '2s')"),
+        ({"whole": "٢"}, "whole: must be an integer"),
+        ({"whole": ""}, "whole: must be an integer"),
+        ({"whole": "true"}, "whole: must be an integer (got 'true')"),
+        ({"whole": "9" * 5000}, "whole: must be an integer"),
+        ({"ratio": "NaN"}, "ratio: must be a number above 0"),
+        ({"ratio": "1e999"}, "ratio: must be a number above 0"),
+        ({"yes": "True"}, "yes: must be true or false (got 'True')"),
+        ({"yes": "1"}, "yes: must be true or false (got '1')"),
+        ({"longName": 2}, "longName: must be text of at most 5 characters (got 2)"),
+        ({"only": "2"}, "only: must be \"one\" (got '2')"),
+        ({"nullable": "null"}, "nullable: must be an integer"),
+        ({"points": [{"x": "one"}]}, "points[0].x: must be an integer (got 'one')"),
+    ],
+)
+def test_any_other_text_for_a_number_is_refused_as_it_was_given(given: dict[str, Any], told: str) -> None:
+    assert refusal({"text": "t", **given}, unquote=True).startswith(told)
+
+
+def test_a_number_in_quotes_is_refused_where_the_caller_does_not_allow_it() -> None:
+    assert refusal({"text": "t", "count": "2"}) == "count: must be an integer from 1 to 9 (got '2')"
+
+
 @proves("7.input.32", "`null` for a parameter that may be left out means that it was not given")
 def test_null_for_a_parameter_that_may_be_left_out_means_not_given() -> None:
     names = set(Everything.__struct_encode_fields__) - {"text", "nullable"}
@@ -286,7 +346,15 @@ def test_a_caller_may_have_names_of_its_own() -> None:
 )
 def test_a_later_error_is_told_by_the_callers_name(field: str, told: str) -> None:
     error = as_written(BadInput(field, "must be so", 3), {"planMode": "plan_mode"})
+    assert isinstance(error, BadInput)
     assert (str(error), error.got) == (f"{told}: must be so (got 3)", 3)
+
+
+def test_a_refusal_that_begins_with_a_field_names_it_as_the_caller_wrote_it_and_another_error_stays() -> None:
+    refused = as_written(Refused("error", "planMode: not here: ask"), {"planMode": "plan_mode"})
+    assert str(refused) == "plan_mode: not here: ask"
+    for error in (Refused("error", "no slot: wait"), NotFound("planMode: none")):
+        assert as_written(error, {"planMode": "plan_mode"}) is error
 
 
 @pytest.mark.parametrize(

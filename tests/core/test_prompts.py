@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fledge.core.attachments import FileEntry
+from fledge.core.keys import NAME_CHARS
 from fledge.core.prompts import (
     BLOCK_ROWS,
     DOCUMENT_BYTES,
     INLINE_FILE_BYTES,
     INLINE_MESSAGE_BYTES,
-    LABEL_CHARS,
-    TASK_CHARS,
     Brief,
     ChildRow,
     FilesShown,
@@ -522,14 +521,14 @@ def test_elapsed_time_runs_from_the_start_to_the_end_or_now(
 
 @pytest.mark.parametrize(
     ("label", "task", "name"),
-    [("L", "T", "L"), ("", "T", "T"), ("\n", "T", "T"), ("", "", "(no label)"), ("l" * 49, "", "l" * 47 + "…")],
+    [("L", "T", "L"), ("", "T", "T"), ("\n", "T", "T"), ("", "", "(no label)"), ("l" * 111, "", "l" * 109 + "…")],
 )
 def test_a_child_without_a_label_is_listed_by_its_task(label: str, task: str, name: str) -> None:
     assert f"1) running · {name} · 1s" in list_text([row(label=label, task=task)], 1.0)
 
 
 def test_a_long_task_is_cut_in_lists() -> None:
-    assert f" · {'t' * 71}… · " in list_text([row(label="", task="t" * 73)], 1.0)
+    assert f" · {'t' * 109}… · " in list_text([row(label="", task="t" * 111)], 1.0)
 
 
 def test_the_block_quotes_label_and_task_and_names_the_session() -> None:
@@ -546,7 +545,7 @@ def test_the_block_quotes_label_and_task_and_names_the_session() -> None:
 
 @proves("4.sight.2", "The requester's prompt shows its children: at most 20 rows, then counts")
 def test_the_block_shows_twenty_rows_active_ones_first_then_counts() -> None:
-    assert (BLOCK_ROWS, LABEL_CHARS, TASK_CHARS, DOCUMENT_BYTES) == (20, 48, 72, 20480)
+    assert (BLOCK_ROWS, NAME_CHARS, DOCUMENT_BYTES) == (20, 110, 20480)
     rows = [*(row("done", n=n) for n in range(4)), *(row(n=n) for n in range(18))]
     assert children_block(rows[2:], 1.0).count("\n") == 22
     assert "more" not in children_block(rows[2:], 1.0)

@@ -51,6 +51,11 @@ def test_a_place_is_the_thread_whoever_speaks_in_it_else_the_one_spoken_to(addre
     assert address.place == place
 
 
+def test_an_address_is_shown_by_its_receiver_its_channel_and_its_thread() -> None:
+    assert Address("ops", "ann").words == "ann on ops"
+    assert Address("ops", "ann", "7").words == "ann on ops, thread 7"
+
+
 @pytest.mark.parametrize("name", ["ops", "a", "0-9_x", "x" * 64, "terminal"])
 def test_a_plain_word_names_a_channel(name: str) -> None:
     assert check_channel(name) == name

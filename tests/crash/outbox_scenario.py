@@ -103,7 +103,8 @@ def verdict(tx: Tx, folder: Path) -> list[str]:
     if len(keys) != 1:
         return [f"{len(keys)} children"]
     expected = {f"hook:subagent_{hook}:audit:{keys[0]}" for hook in ("spawned", "ended")}
-    expected |= {f"hook:subagent_delivery_target:router:{keys[0]}", f"context:completed:{keys[0]}"}
+    expected |= {f"hook:subagent_delivery_target:router:{keys[0]}"}
+    expected |= {f"context:{what}:{keys[0]}" for what in ("started", "completed")}
     replies = [f"reply:{MAIN}:{entry.seq}" for entry in tx.transcripts.entries(MAIN) if entry.kind == "assistant"]
     if len(replies) != 2:
         wrong.append(f"{len(replies)} replies")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from fledge.testing import Script, Stage
 from tests.orchestrator.outside import NEWS, OPS, Outside, delegate, hear, played
 from tests.orchestrator.scene import Scene
 from tests.orchestrator.stage import MAIN, PROGRAM, WIDE, Theatre, World, in_turns, works
+from tests.orchestrator.test_resume import resume
 from tests.statements import proves
 
 SPAWNED, ENDED, TARGET = "subagent_spawned", "subagent_ended", "subagent_delivery_target"
@@ -297,8 +299,13 @@ def test_a_conversation_that_waits_is_woken_once_the_hook_of_its_last_child_has_
 
 
 def left(scene: Scene) -> list[tuple[str, str]]:
-    posts = [post for post in scene.read(lambda tx: tx.outbox.due(1e12, 99)) if post.kind == "context"]
-    return [(body["sessionKey"], body["reason"]) for body in (msgspec.json.decode(post.body) for post in posts)]
+    return [(body["sessionKey"], body["reason"]) for body in told(scene) if body["reason"] != "started"]
+
+
+def told(scene: Scene) -> list[dict[str, Any]]:
+    """All that waits for the context engine, the oldest first."""
+    posts = scene.sql("SELECT body FROM outbox WHERE kind = 'context' ORDER BY seq")
+    return [msgspec.json.decode(body) for (body,) in posts]
 
 
 @pytest.fixture
@@ -347,6 +354,21 @@ def test_the_context_engine_hears_of_a_killed_run_and_not_of_a_spawn_that_failed
     scene.kill(child.session)
     scene.exit(child)
     assert left(scene) == [(child.session, "completed")]
+
+
+@proves("6.hooks.11", "The context engine hears of a run's start before its end, and again of a resume")
+def test_the_context_engine_hears_of_the_start_and_of_a_resume_before_the_end_that_follows(scene: Scene) -> None:
+    child = scene.begin(scene.main(), timeout_s=60.0)
+    key = child.session
+    started = {"sessionKey": key, "reason": "started", "requester": MAIN, "timeoutS": 60.0}
+    assert told(scene) == [started]
+    scene.kill(key)
+    scene.exit(child)
+    resume(scene, key)
+    scene.kill(key)
+    assert [body["reason"] for body in told(scene)] == ["started", "completed", "started", "completed"]
+    (head,) = [post for post in scene.read(lambda tx: tx.outbox.due(1e12, 99)) if post.kind == "context"]
+    assert msgspec.json.decode(head.body) == started, "the others wait for it"
 
 
 def test_without_a_context_engine_nothing_is_posted() -> None:

@@ -50,6 +50,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/page.py": {"webbrowser.open": (1, "with the folders of PATH that lie outside the current one")},
     "cli/term/here.py": {"asyncio.create_subprocess_exec": (1, PERSON + ": what they type after !")},
     "commands/dispatch.py": {"import_module": (1, OWN)},
+    "context_engine.py": {"import_module": (1, "named by the owner's settings; workspaces have left the path")},
     "own_code.py": {
         "import_module": (1, "what was found before the first tool call"),
         "program": (2, FOUND),

@@ -186,5 +186,8 @@ class _Contexts:
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
+    async def subagent_started(self, session_key: str, requester: str, timeout_s: float) -> None:
+        await self._outside.reached(f"context:started:{session_key}", (session_key, requester))
+
     async def subagent_ended(self, session_key: str, reason: str) -> None:
         await self._outside.reached(f"context:{reason}:{session_key}", (session_key, reason))

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -79,6 +79,11 @@ def sample(form: dict[str, Any], parts: dict[str, Any]) -> Any:
             return "words"
 
 
+def parts_of(one: Tool) -> dict[str, Any]:
+    parts: Any = one.schema.get("$defs", {})
+    return dict(parts)
+
+
 def test_there_are_built_in_tools_session_tools_and_a_users_own(tools: ToolSet) -> None:
     assert tools.names >= {"read", "exec", "web_fetch", "web_search", "own_with_context", "own_without_context"}
     assert tools.names >= {"sessions_spawn", "sessions_send", "sessions_yield", "sessions_history", "subagents"}
@@ -93,8 +98,7 @@ def test_every_tool_is_given_all_that_the_model_sent_and_the_context_beside_it(t
             given.append((args, kwargs))  # noqa: B023
             return "ran"
 
-        parts: Any = one.schema.get("$defs", {})
-        sent = sample(dict(one.schema), parts)
+        sent = sample(dict(one.schema), parts_of(one))
         assert set(sent) == set(one.arguments.__struct_encode_fields__)
         result = run(replace(one, function=record), msgspec.json.encode(sent).decode())
         assert result == "ran", f"{one.name}: {result}"
@@ -106,6 +110,49 @@ def test_every_tool_is_given_all_that_the_model_sent_and_the_context_beside_it(t
         named = {name: getattr(expected, name) for name in expected.__struct_fields__}
         assert len(named | injected) == len(named) + len(injected)
         assert (args, kwargs) == ((), named | injected)
+
+
+def choices(form: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every form that a value may have, null apart."""
+    if "anyOf" in form:
+        return [choice for one in form["anyOf"] for choice in choices(one)]
+    return [] if form == {"type": "null"} else [form]
+
+
+def quoted(value: Any) -> Any:
+    """The value as a small model may write it: numbers, true and false in quotes."""
+    match value:
+        case bool() | int() | float():
+            return msgspec.json.encode(value).decode()
+        case list():
+            return [quoted(one) for one in value]
+        case dict():
+            return {name: quoted(one) for name, one in value.items()}
+        case _:
+            return value
+
+
+@proves("7.input.38", "A tool reads a number, true or false that its model put in quotes, where no text fits")
+def test_every_tool_reads_numbers_true_and_false_in_quotes_as_if_they_had_none(tools: ToolSet) -> None:
+    in_quotes = set()
+    for one in tools:
+        parts, fields = parts_of(one), cast(dict[str, Any], one.schema["properties"])
+        whole = sample(dict(one.schema), parts)
+        for name, form in fields.items():
+            for choice in choices(form):
+                sent = whole | {name: sample(choice, parts)}
+                raw, written = msgspec.json.encode(sent), msgspec.json.encode(quoted(sent))
+                assert one.read_arguments(written.decode()) == one.read_arguments(raw.decode()), (one.name, name)
+                if quoted(sent[name]) != sent[name]:
+                    in_quotes.add((one.name, name))
+    assert in_quotes >= {
+        ("sessions_yield", "for"),
+        ("sessions_spawn", "timeoutSeconds"),
+        ("sessions_history", "limit"),
+        ("subagents", "recentMinutes"),
+        ("exec", "timeoutSeconds"),
+        ("read", "limit"),
+    }
 
 
 def run(one: Tool, raw: str) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from fledge.api.views import forest
+from fledge.commands import lines
 from fledge.core.run import Terms
-from fledge.orchestrator import spawn
+from fledge.orchestrator import spawn, views
 from fledge.store.base import Spec
 from fledge.testing import Stage
 from tests.model.world import MAIN
@@ -323,6 +325,28 @@ def test_a_repeated_answer_to_a_plan_answers_once(tmp_path: Path) -> None:
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["label", "task"])
+def test_every_list_shows_a_hundred_and_ten_characters_of_a_label_or_a_task(tmp_path: Path, given: str) -> None:
+    whole, long = "w" * 110, "l" * 111
+    cut = "l" * 109 + "…"
+
+    async def body(desk: Desk) -> None:
+        for name in (whole, long):
+            fields: dict[str, Any] = {"task": "x", given: name}
+            await desk("sessions_spawn", **fields)
+        listed = await desk("subagents", action="list")
+        assert [row[given] for row in listed["active"]] == [whole, cut]
+        assert f" · {whole} · " in listed["text"]
+        assert f" · {cut} · " in listed["text"]
+        block = await desk.engine.store.read(lambda tx: views.children_shown(tx, MAIN, desk.engine.clock.now()))
+        assert f'"{whole}"' in block
+        assert f'"{cut}"' in block
+        shown = await desk.engine.store.read(lambda tx: forest(tx, [MAIN], 10).runs)
+        assert [lines.name_of(run) for run in shown] == [whole, cut]
+
+    play(tmp_path, body)
 
 
 def test_a_list_has_active_and_recent_rows_with_their_numbers(tmp_path: Path) -> None:

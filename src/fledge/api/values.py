@@ -9,7 +9,7 @@ from fledge.core.figures import duration
 from fledge.core.file_change import FileChange
 from fledge.core.freeze import Stats, one_line
 from fledge.core.handover import Worktree
-from fledge.core.run import EndedReason, Instant, Outcome
+from fledge.core.run import Cleanup, EndedReason, Instant, Mode, Outcome
 from fledge.core.value import NamedValue
 from fledge.errors import RunFailed
 
@@ -143,6 +143,12 @@ class RunInfo(NamedValue):
     ended_at: Instant | None
     unsettled: int
     """How many of its own children have not settled."""
+    mode: Mode
+    """`run`: it ends with its task. `session`: its conversation goes on."""
+    cleanup: Cleanup
+    """What happens to its conversation once its result was read."""
+    controller: str
+    """The session that may steer and kill it: its requester, unless another was set."""
     model: str = ""
     """The model it last ran with; empty: it has not run."""
     tokens: int = 0
@@ -162,6 +168,10 @@ class RunInfo(NamedValue):
     running."""
     retry_reason: str = ""
     """Why it must be tried again."""
+    archive_at: Instant | None = None
+    """When it leaves the lists; None until it is completed, and if it stays."""
+    origin: str = ""
+    """The address of the message that asked for it, such as `ops on chat`; empty if none did."""
 
 
 class TimelineEvent(NamedValue):

@@ -22,7 +22,8 @@ from fledge.core.handover import Handover
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
 from fledge.core.prompts import is_stuck
-from fledge.core.run import PHASES, AnnounceDeferred, AwaitingApproval, Instant, Ok, Queued, Run, on_wire
+from fledge.core.route import address_of
+from fledge.core.run import PHASES, AnnounceDeferred, AwaitingApproval, Completed, Instant, Ok, Queued, Run, on_wire
 from fledge.core.schema import fit
 from fledge.core.transcript import (
     Body,
@@ -39,7 +40,7 @@ from fledge.core.transcript import (
 )
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator.outbox import message_of
-from fledge.orchestrator.views import progress_of, why_undelivered
+from fledge.orchestrator.views import controller_of, progress_of, why_undelivered
 from fledge.store.base import (
     Approval,
     ChildrenPage,
@@ -226,7 +227,7 @@ def run_info(tx: Tx, key: str) -> RunInfo:
     """The run as lists show it."""
     run, spec, ran, used = tx.runs.load(key), tx.runs.spec(key), tx.turns.last_ran(key), tx.transcripts.used(key)
     ended, events = run.ended, tx.events.of(key)
-    retry = run.phase.retry if isinstance(run.phase, Queued) else None
+    retry, origin = run.phase.retry if isinstance(run.phase, Queued) else None, address_of(spec.origin)
     return RunInfo(
         session_key=key,
         run_id=run.run_id,
@@ -246,6 +247,9 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         unsettled=tx.sessions.counts(key).unsettled,
+        mode=run.terms.mode,
+        cleanup=run.terms.cleanup,
+        controller=controller_of(tx, run),
         model="" if ran is None else ran.model,
         tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
         cost_usd=used.cost_usd,
@@ -253,6 +257,8 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         queued_at=events[-1].at if isinstance(run.phase, Queued) and retry is None else None,
         retry_at=None if retry is None else retry.at,
         retry_reason="" if retry is None else retry.reason,
+        archive_at=run.phase.due_at if isinstance(run.phase, Completed) else None,
+        origin="" if origin is None else origin.words,
     )
 
 

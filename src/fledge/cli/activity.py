@@ -140,6 +140,7 @@ class Activity:
                 since=now if child.started_at is None else now - (below.now_at - child.started_at),
                 tokens=child.tokens,
                 waits=child.waits,
+                session_key=child.session_key,
             )
             for child in below.children
         )

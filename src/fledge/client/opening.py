@@ -25,7 +25,7 @@ from fledge.client.sharing import Shared
 from fledge.clock import Clock
 from fledge.config import Config, check, load, with_agents, with_default_model
 from fledge.config.places import discover
-from fledge.context_engine import ContextEngine
+from fledge.context_engine import ContextEngine, check_context_engine
 from fledge.core.route import TERMINAL, check_channel
 from fledge.errors import BadInput, Refused
 from fledge.hooks import Hooks
@@ -125,7 +125,8 @@ def open(
       `CommandRuntime`.
     - `channels`: ways to send messages to people, by name, in addition to those of the settings.
     - `hooks`: your functions that are called when runs start and end.
-    - `context_engine`: an object whose method `subagent_ended` is called when a run's context is no longer needed.
+    - `context_engine`: an object whose methods `subagent_started` and `subagent_ended` are called when a run begins and
+      when its context is no longer needed. It replaces the setting `plugins.slots.contextEngine`.
     - `config`: a settings file, a mapping or a `Config`. Without it the user's settings apply, and the workspace's
       settings if they are trusted.
     - `workspace`: the folder in which agents work; by default the current one. The home folder must be named here or
@@ -186,7 +187,7 @@ def open(
         runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},
         channels=_channels(channels or {}),
         hooks=hooks,
-        context_engine=context_engine,
+        context_engine=None if context_engine is None else check_context_engine(context_engine),
         env=env,
         given_agents={one.name: one.functions for one in values},
     )

@@ -12,10 +12,10 @@ from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, Timelin
 from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Story, Try
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
-from fledge.core.figures import count_text, elapsed, money
+from fledge.core.figures import count_text, duration, elapsed, money
 from fledge.core.file_change import change_lines
 from fledge.core.freeze import Stats, one_line, stats_line
-from fledge.core.keys import conversation_name, short_id
+from fledge.core.keys import NAME_CHARS, conversation_name, short_id
 from fledge.core.permission import Permission
 from fledge.core.printable import printable, quoted_lines, whole_call
 from fledge.core.run import Instant
@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # `fledge ps` needs nothing of these
     from fledge.orchestrator.effects import Killing
     from fledge.orchestrator.messenger import Sent
 
-LABEL_CHARS = 48
 LINE_CHARS = 200
 REASON_CHARS = 80
 LONG_WAIT_S = 2.0
@@ -36,7 +35,7 @@ NOBODY_DRIVES = "no process is at work here: `fledge run --continue` continues"
 
 def name_of(run: RunInfo | RunRow) -> str:
     """The name of a run for people: its label, else the beginning of its task, else its session key."""
-    return one_line(run.label or run.task or run.session_key, LABEL_CHARS)
+    return one_line(run.label or run.task or run.session_key, NAME_CHARS)
 
 
 def numbered(name: str, run: RunInfo | RunRow, session: str) -> str:
@@ -127,7 +126,7 @@ def row_cells(row: RunRow, now: Instant, numbered_for: str = "") -> tuple[str, .
         row_name(row, numbered_for),
         row_state(row),
         elapsed((row.ended_at or now) - (row.started_at or row.created_at)),
-        printable(one_line(row.model, LABEL_CHARS)),
+        printable(one_line(row.model, NAME_CHARS)),
         count_text(tokens) if tokens else "",
         money(sum(costs)) if costs else "",
         short_id(row.run_id),
@@ -164,7 +163,14 @@ def story(told: Story) -> list[str]:
         f"task      {one_line(run.task, LINE_CHARS)}",
         f"status    {status(run, told.now_at)}",
         f"parent    {run.requester}",
+        f"mode      {run.mode}, cleanup {run.cleanup}",
     ]
+    if run.controller != run.requester:
+        lines.append(f"control   by {run.controller}")
+    if run.origin:
+        lines.append(f"origin    {one_line(run.origin, LINE_CHARS)}")
+    if run.archive_at is not None:
+        lines.append(f"archived  in {duration(run.archive_at - told.now_at)}")
     if run.error:
         lines.append(f"error     {one_line(run.error, LINE_CHARS)}")
     if run.delivery:
@@ -329,7 +335,7 @@ def question_left(asked: Question, name: str, now: Instant) -> str:
     short = short_id(asked.id)
     call = whole_call(asked.tool, asked.arguments)
     always = f", always: {_granted(asked)}" if asked.always else ""
-    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}{always}{_changed(asked)}"
+    return f"{short}  {call}  for {one_line(name, NAME_CHARS)}, {left} left: /allow {short}{always}{_changed(asked)}"
 
 
 def _changed(asked: Question) -> str:
@@ -345,7 +351,7 @@ def _granted(asked: Question) -> str:
 def decided(asked: Question) -> str:
     """The state of a call that needed approval, the person or rule that decided it, the reason, and the call."""
     rule = f" {short_id(asked.rule)}" if asked.rule else ""
-    by = f" by {one_line(asked.answered_by, LABEL_CHARS)}{rule}" if asked.answered_by else ""
+    by = f" by {one_line(asked.answered_by, NAME_CHARS)}{rule}" if asked.answered_by else ""
     words = f' ("{one_line(asked.words, REASON_CHARS)}")' if asked.words else ""
     return f"{asked.state}{by}{words}: {one_line(whole_call(asked.tool, asked.arguments), LINE_CHARS)}"
 
@@ -358,14 +364,14 @@ def permissions(rules: Sequence[Permission]) -> list[str]:
 def permission(rule: Permission) -> str:
     """A rule: its id, the words it covers, its agent and folder, and the person who made it."""
     whom = f"{rule.agent}{' and its subagents' if rule.children else ''}"
-    by = one_line(rule.made_by, LABEL_CHARS)
+    by = one_line(rule.made_by, NAME_CHARS)
     old = "" if rule.counts else "; it does not count any more, because any paths could follow: revoke it"
     return f"{short_id(rule.id)}  `{rule.shown}`  by {whom} in {rule.folder}, allowed by {by}{old}"
 
 
 def plan(waits: Plan) -> str:
     """A plan that waits for approval, whole, and the command that answers it."""
-    name = one_line(waits.label or waits.session_key, LABEL_CHARS)
+    name = one_line(waits.label or waits.session_key, NAME_CHARS)
     how = f"the plan of {name} waits for your answer: fledge approve {short_id(waits.run_id)}, or reject"
     return how + quoted_lines(waits.text)
 

@@ -33,7 +33,7 @@ from fledge.commands.values import (
 )
 from fledge.core.announce import announce_key, announce_outcome
 from fledge.core.entries import HistoryEntry
-from fledge.core.keys import main_key
+from fledge.core.keys import NAME_CHARS, main_key
 from fledge.core.params import formerly
 from fledge.core.prompts import flattened, in_list_order
 from fledge.core.run import Instant, Run
@@ -52,7 +52,6 @@ MOST_ENTRIES: Final = 500
 """The most entries of one page of typed values."""
 MOST_ENDS: Final = 1000
 """The most rows of `runs.ends`."""
-NAME_CHARS: Final = 48
 """How many characters of its label or task name a subagent."""
 
 # ---- runs ------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _SUBAGENTS = "announceTimeoutMs requireAgentId delegationMode"
 _BLOCKS = {
     "": "$schema $include accessGroups acp approvals audio audit auth bindings broadcast browser canvasHost "
     "cli commands crestodian cron diagnostics discovery env logging mcp media memory meta "
-    "nodeHost plugins proxy secrets skills surfaces talk ui update web wizard",
+    "nodeHost proxy secrets skills surfaces talk ui update web wizard",
     "agents.defaults": f"{_AGENT} imageModel imageGenerationModel videoGenerationModel musicGenerationModel pdfModel "
     "pdfMaxBytesMb pdfMaxPages repoRoot skipBootstrap bootstrapPromptTruncationWarning userTimezone timeFormat "
     "envelopeTimezone envelopeTimestamp envelopeElapsed cliBackends compaction timeoutSeconds mediaMaxMb "
@@ -54,6 +54,8 @@ _BLOCKS = {
     "bluebubbles msteams matrix line nostr tlon twitch zalo zalouser feishu nextcloud-talk synology-chat webchat",
     "hooks": "enabled path token defaultSessionKey allowRequestSessionKey allowedSessionKeyPrefixes allowedAgentIds "
     "maxBodyBytes presets transformsDir mappings gmail internal",
+    "plugins": "enabled allow deny load entries installs bundledDiscovery",
+    "plugins.slots": "memory",
     "gateway": "mode bind customBindHost auth tailscale remote reload tls controlUi trustedProxies http nodes push "
     "tools webchat channelHealthCheckMinutes handshakeTimeoutMs allowRealIpFallback",
     "session": "scope dmScope identityLinks resetTriggers idleMinutes reset resetByType resetByChannel store mainKey "

@@ -1,5 +1,5 @@
-"""The forms of texts in settings: agent ids, durations, times of day, time zones, addresses. Each form returns the text
-in its canonical spelling or refuses it.
+"""The forms of texts in settings: agent ids, durations, times of day, time zones, addresses, Python objects. Each form
+returns the text in its canonical spelling or refuses it.
 
 This file does not know which setting has which form.
 """
@@ -69,6 +69,13 @@ def _timezone(value: str, field: str) -> str:
     return value
 
 
+def _object(value: str, field: str) -> str:
+    module, _, name = value.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise BadInput(field, f"must be {FORMS['object'][0]}", value)
+    return value
+
+
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -98,6 +105,7 @@ FORMS: dict[str, tuple[str, Callable[[str, str], str]]] = {
     "end": ("a time of day such as 22:00, at most 24:00", partial(_clock, "end")),
     "webhook": ("an address that starts with https:// (http:// only on this computer)", _webhook),
     "outlet": ("last, none, or the name of a channel", check_channel),
+    "object": ("an object of a Python module such as my_package.engine:engine", _object),
     "timezone": ("local, or a time zone such as Europe/Paris", _timezone),
 }
 """By form: its description in words, and the check that returns the canonical spelling."""

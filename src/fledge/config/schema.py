@@ -633,6 +633,20 @@ class GatewayBlock(SettingsBlock):
     max_subscriptions: Annotated[int, _from(1, "feeds that are watched at once")] = 64
 
 
+class PluginSlots(SettingsBlock):
+    """Objects of the user that take the place of a part of fledge."""
+
+    context_engine: Annotated[
+        str, _means("keeps context for subagents; imported when a folder is opened; empty: none", "object")
+    ] = ""
+
+
+class PluginsBlock(SettingsBlock):
+    """Code of the user that fledge imports."""
+
+    slots: PluginSlots = PluginSlots()
+
+
 class Config(SettingsBlock):
     """All settings."""
 
@@ -645,6 +659,7 @@ class Config(SettingsBlock):
     messages: Messages = Messages()
     models: Models = Models()
     plan: PlanBlock = PlanBlock()
+    plugins: PluginsBlock = PluginsBlock()
     retention: Retention = Retention()
     runtimes: Mapping[str, CommandRuntimeBlock] = {}
     """The programs that a spawn may name as `runtime`, besides `subagent`, by name."""

@@ -139,6 +139,8 @@ def list_kind(key: str, is_main: bool = False) -> ListKind:
             return "named"
 
 
+NAME_CHARS: Final = 110
+"""How much of a label, a task or another name every list and line shows."""
 SHORT_CHARS: Final = 8
 
 

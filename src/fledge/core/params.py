@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Final, Generic, TypeGuard, TypeVar, overload
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import DecodeError, Meta, Struct, ValidationError, convert, json
 from msgspec import inspect as kinds
 from msgspec.inspect import FloatType, IntType, Metadata, StructType, Type
 
@@ -27,6 +27,7 @@ MAX_NAME: Final = 80
 """How much of an unknown name an error repeats."""
 
 _PLACE: Final = re.compile(r"`\$\.?([^`]*)`$")
+_QUOTED: Final = re.compile(r"true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _ALSO: Final = "also"
 _FORMERLY: Final = "formerly"
 _INF: Final = float("inf")
@@ -72,18 +73,24 @@ def former_names(kind: type[Struct]) -> dict[str, str]:
 
 
 def read_params(
-    kind: type[S], given: object, whole: str = "params", spelled: Mapping[str, str] | None = None
+    kind: type[S],
+    given: object,
+    whole: str = "params",
+    spelled: Mapping[str, str] | None = None,
+    *,
+    unquote: bool = False,
 ) -> Reading[S]:
     """Read parameters. Raises BadInput for an unknown name, a missing parameter, and a value that does not fit.
 
     `whole` is the caller's word for all of them. `spelled` gives the name in the struct's declaration for each name
-    that the caller may write; without it callers write those of the wire.
+    that the caller may write; without it callers write those of the wire. With `unquote`, a text that is exactly a JSON
+    number, true or false is read as that where no text fits.
     """
     if spelled is None and (read_at_once := _read_plain(kind, given)) is not None:
         return Reading(read_at_once, {}, {})
     block, written = struct_type(kind), dict[str, str]()
     try:
-        clean = _fit_object(block, given, "", whole, spelled, written)
+        clean = _fit_object(block, given, "", whole, spelled, written, unquote)
         read = convert(clean, kind, str_keys=True)
     except RecursionError:
         raise BadInput(whole, "must not nest so deep") from None
@@ -212,6 +219,7 @@ def _fit_object(
     whole: str,
     spelled: Mapping[str, str] | None,
     written: dict[str, str],
+    unquote: bool,
 ) -> dict[str, Any]:
     """The object by names of the wire, without what counts as not given. `written` is filled with how each was
     written."""
@@ -234,7 +242,7 @@ def _fit_object(
             continue
         if name in written:
             raise BadInput(at, f"is another name of {written[name]}, which was given too: leave one of them out")
-        clean[name], written[name] = _fit(field.type, one, at), key
+        clean[name], written[name] = _fit(field.type, one, at, unquote), key
     for shown, name in names.items():
         if fields[name].required and name not in clean:
             raise BadInput(_below(place, shown), f"is required: {described(fields[name].type)}")
@@ -253,19 +261,27 @@ def _below(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
 
 
-def _fit(kind: Type, value: Any, place: str) -> Any:
+def _fit(kind: Type, value: Any, place: str, unquote: bool) -> Any:
     """The value in its one spelling. Raises BadInput unless it is of this kind and within its bounds."""
     match kind:
         case Metadata(type=inner):
-            return _fit(inner, value, place)
+            return _fit(inner, value, place, unquote)
+        case _ if unquote and isinstance(value, str):
+            try:
+                return _fit(kind, value, place, False)
+            except BadInput as error:
+                try:
+                    return _fit(kind, _unquoted(value), place, False)
+                except BadInput:
+                    raise error from None
         case kinds.UnionType(types=types):
-            return _fit_union(kind, types, value, place)
+            return _fit_union(kind, types, value, place, unquote)
         case StructType(tag=None, array_like=False):
-            return _fit_object(kind, value, place, place, None, {})
+            return _fit_object(kind, value, place, place, None, {}, unquote)
         case kinds.CollectionType(item_type=item) if isinstance(value, list | tuple) and _has_length(kind, value):
-            return [_fit(item, one, f"{place}[{index}]") for index, one in enumerate(value)]
+            return [_fit(item, one, f"{place}[{index}]", unquote) for index, one in enumerate(value)]
         case kinds.DictType(value_type=item) if isinstance(value, Mapping) and _has_length(kind, value):
-            return {key: _fit(item, one, _below(place, str(key)[:MAX_NAME])) for key, one in value.items()}
+            return {key: _fit(item, one, _below(place, str(key)[:MAX_NAME]), unquote) for key, one in value.items()}
         case _ if _is_plain(kind, value):
             if isinstance(value, str):
                 check_text(place, value)
@@ -279,13 +295,13 @@ def _misfit(kind: Type, value: Any, place: str) -> BadInput:
     return BadInput(place, f"must be {described(kind)}", value)
 
 
-def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> Any:
+def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str, unquote: bool) -> Any:
     """The value as the first of these types that takes it; for an object or list, the error names the fault inside
     it."""
     inside: list[BadInput] = []
     for one in types:
         try:
-            return _fit(one, value, place)
+            return _fit(one, value, place, unquote)
         except BadInput as error:
             inside += [error] if error.field != place else []
     raise inside[0] if inside else _misfit(kind, value, place)
@@ -294,6 +310,14 @@ def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> A
 def _is_huge(value: object) -> bool:
     """True of a number that no column, time or sum of ours can hold; infinity is none."""
     return isinstance(value, (int, float)) and LARGEST < abs(value) != _INF
+
+
+def _unquoted(text: str) -> object:
+    """The value of a text that is exactly a JSON number, true or false; of another, the text itself."""
+    try:
+        return json.decode(text) if _QUOTED.fullmatch(text) else text
+    except DecodeError:  # a number out of range
+        return text
 
 
 def is_number(value: object, kind: IntType | FloatType) -> TypeGuard[int | float]:

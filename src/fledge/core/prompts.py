@@ -16,7 +16,7 @@ from fledge.core.asking import CUT, retry_text
 from fledge.core.attachments import FileEntry
 from fledge.core.figures import duration
 from fledge.core.freeze import NO_REPLY, capped, one_line
-from fledge.core.keys import short_id
+from fledge.core.keys import NAME_CHARS, short_id
 from fledge.core.run import (
     Ending,
     Failed,
@@ -44,8 +44,6 @@ DOCUMENT_BYTES: Final = 20 * 1024
 """The most of a workspace document that enters a prompt, its note included."""
 BLOCK_ROWS: Final = 20
 LIST_ROWS: Final = 200
-LABEL_CHARS: Final = 48
-TASK_CHARS: Final = 72
 NUDGE_CHARS: Final = 400
 RETRY_CHARS: Final = 120
 ERROR_CHARS: Final = 400
@@ -181,7 +179,7 @@ def _final_message(brief: Brief) -> str:
 def _files(brief: Brief, parent: str) -> list[str]:
     lines = []
     if brief.attachments:
-        names = ", ".join(quoted(name, LABEL_CHARS) for name in brief.attached[:BLOCK_ROWS])
+        names = ", ".join(quoted(name, NAME_CHARS) for name in brief.attached[:BLOCK_ROWS])
         count = len(brief.attached)
         more = count - BLOCK_ROWS
         lines.append(
@@ -193,7 +191,7 @@ def _files(brief: Brief, parent: str) -> list[str]:
             lines.append(f"- The task may call that folder {quoted(brief.attached_as, FOLDER_CHARS)}.")
     if brief.branch:
         lines.append(
-            f"- You work in a git worktree of your own, on branch {flattened(brief.branch, LABEL_CHARS)}. Nobody else"
+            f"- You work in a git worktree of your own, on branch {flattened(brief.branch, NAME_CHARS)}. Nobody else"
             " sees your changes until they are merged; commit them if you can."
         )
     if brief.artifacts and brief.plan != "planning":
@@ -275,10 +273,10 @@ def _planning(brief: Brief, parent: str) -> list[str]:
 def _session_context(brief: Brief) -> str:
     lines = ["## Session context"]
     if brief.label:
-        lines.append(f"- Label: {quoted(brief.label, LABEL_CHARS)}")
+        lines.append(f"- Label: {quoted(brief.label, NAME_CHARS)}")
     lines.append(f"- Requester session: {brief.requester}")
     if brief.channel:
-        lines.append(f"- Requester channel: {quoted(brief.channel, LABEL_CHARS)}")
+        lines.append(f"- Requester channel: {quoted(brief.channel, NAME_CHARS)}")
     lines.append(f"- Your session: {brief.key}")
     return "\n".join(lines)
 
@@ -502,7 +500,7 @@ def _listed(what: str, children: Sequence[NamedRun], count: int = 0) -> str:
 
 
 def _child(child: NamedRun) -> str:
-    return f"{quoted(child.label, LABEL_CHARS)} ({child.key})" if child.label else child.key
+    return f"{quoted(child.label, NAME_CHARS)} ({child.key})" if child.label else child.key
 
 
 def _sentences(*found: str) -> str:
@@ -510,8 +508,8 @@ def _sentences(*found: str) -> str:
 
 
 def _block_row(row: ChildRow, now: Instant) -> str:
-    named = [quoted(row.label, LABEL_CHARS)] if row.label else []
-    task = [f"task {quoted(row.task, TASK_CHARS)}"] if row.task else []
+    named = [quoted(row.label, NAME_CHARS)] if row.label else []
+    task = [f"task {quoted(row.task, NAME_CHARS)}"] if row.task else []
     ids = [f"session {row.key}", f"run {short_id(row.run_id)}"]
     return f"{row.number}) " + " · ".join([row.status_text(now), *named, *task, _elapsed(row, now), *ids])
 
@@ -527,7 +525,7 @@ def _counts(rows: Sequence[ChildRow], beyond: tuple[int, int] = (0, 0)) -> str:
 
 
 def _name(row: ChildRow) -> str:
-    return flattened(row.label, LABEL_CHARS) or flattened(row.task, TASK_CHARS) or "(no label)"
+    return flattened(row.label, NAME_CHARS) or flattened(row.task, NAME_CHARS) or "(no label)"
 
 
 def _elapsed(row: ChildRow, now: Instant) -> str:
@@ -562,7 +560,7 @@ def document_names(session: Literal["main", "child"]) -> tuple[str, ...]:
 
 def cut_document(name: str, text: str) -> str:
     """The document whole, or its beginning and a note: never more than 20 KB of UTF-8, never half a character."""
-    shown = flattened(name, LABEL_CHARS)
+    shown = flattened(name, NAME_CHARS)
     return capped(
         text, DOCUMENT_BYTES, lambda size_kb: f"\n[cut: {shown} has {size_kb} KB, of which the first 20 KB are shown]"
     )

@@ -50,6 +50,11 @@ class Address(Value, array_like=True):
         """The part of an address that a binding compares: the thread, else the receiver."""
         return f"thread:{self.thread}" if self.thread else f"to:{self.to}"
 
+    @property
+    def words(self) -> str:
+        """The address for people."""
+        return f"{self.to} on {self.channel}{f', thread {self.thread}' if self.thread else ''}"
+
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Address).decode

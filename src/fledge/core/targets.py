@@ -7,14 +7,12 @@ one names its candidates by the number and label that would mean each of them, a
 
 from collections.abc import Callable, Collection, Sequence
 
-from fledge.core.keys import SHORT_CHARS, is_called, short_id
+from fledge.core.keys import NAME_CHARS, SHORT_CHARS, is_called, short_id
 from fledge.core.prompts import ChildRow, flattened
 from fledge.errors import NotFound
 
 SHOWN = 5
 """How many candidates an ambiguous word names."""
-NAME_CHARS = 48
-"""How much of a label names a run."""
 LAST = "last"
 SHORTEST_ID = 6
 """From this length on, digits that are no number of a run may be the beginning of a run id."""

@@ -22,6 +22,7 @@ Dollars = Annotated[float, Meta(ge=0, description="US dollars per million tokens
 Tokens = Annotated[int, Meta(ge=1, description="tokens")]
 _DATED = re.compile(r"(?:-\d{8}|-\d{4}-\d\d-\d\d|-latest|@\d{8})$")
 REMEMBERED = 256
+"""The size of each cache by names of models."""
 _SHIPPED = Path(__file__).with_name("catalog.json")
 
 

@@ -17,7 +17,7 @@ from fledge.errors import BadInput, Refused
 from fledge.models.adapter import HttpModel
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
-from fledge.models.catalog import Card, Catalog, WireName, shipped
+from fledge.models.catalog import REMEMBERED, Card, Catalog, WireName, shipped
 from fledge.models.choosing import (
     ASKED_S,
     ORDER,
@@ -44,10 +44,8 @@ from fledge.models.retry import Retrying
 from fledge.models.scripted import ScriptedModel, echo
 
 SCRIPTED = "scripted"
-REMEMBERED = 256
 USUAL_KEYS = 3
 """How many keys a newcomer without any is told of."""
-"""The size of the cache of names."""
 _ADAPTERS: Mapping[WireName, type[HttpModel]] = {
     "anthropic": AnthropicModel,
     "openai-responses": ResponsesModel,

@@ -211,6 +211,7 @@ def _apply_turn_effect(c: Commit, session: str, effect: TurnEffect) -> None:
 def _call_hook(c: Commit, run: Run, effect: fx.CallHook) -> None:
     if effect.hook == "subagent_spawned":
         outbox.call_spawned_hooks(c, run)
+        outbox.tell_context_engine(c, run.key, "started")
     else:
         bindings.run_ended(c, run)
 

@@ -6,7 +6,7 @@ without a listener costs nothing. `recover` applies the answers of hooks.
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -335,11 +335,15 @@ def is_target_asked(c: Commit, key: str) -> bool:
     return any(c.tx.outbox.is_waiting(hook_post_key("subagent_delivery_target", one.name, name)) for one in listeners)
 
 
-def tell_context_engine(c: Commit, key: str, reason: Left) -> None:
-    """Tell the context engine, if there is one, that a run is done with in this way."""
+def tell_context_engine(c: Commit, key: str, reason: Literal["started"] | Left) -> None:
+    """Tell the context engine, if there is one, that a run has started, or is done with in this way. It hears of one
+    run in order."""
     if c.rules.context_engine:
-        body = _encode({"sessionKey": key, "reason": reason}).decode()
-        c.hints.look |= c.tx.outbox.post(f"context:{reason}:{end_of(c.run(key))}", "context", None, body, c.at)
+        run = c.run(key)
+        terms = {"requester": run.terms.parent, "timeoutS": run.terms.timeout_s} if reason == "started" else {}
+        body = _encode({"sessionKey": key, "reason": reason} | terms).decode()
+        name, lane = f"context:{reason}:{end_of(run)}", f"context:{key}"
+        c.hints.look |= c.tx.outbox.post(name, "context", None, body, c.at, lane=lane)
 
 
 def _call_hooks(c: Commit, hook: HookName, key: str, name: str, event: HookEvent, is_question: bool = False) -> bool:

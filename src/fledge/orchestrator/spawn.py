@@ -30,7 +30,7 @@ from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, Refused
-from fledge.orchestrator import budget, effects, heartbeat, inbox, transcripts, views
+from fledge.orchestrator import budget, effects, heartbeat, inbox, outbox, transcripts, views
 from fledge.orchestrator.commit import Commit, Lease, check_lease
 from fledge.store.base import Session, SessionFacts, Spec, Tx
 
@@ -269,7 +269,9 @@ def resume(
     if words:
         c.tx.inbox.put(f"resume:{key}:{next_id}", key, "steer", None, words, c.at)
     said, unsettled = transcripts.last_words(c, key), c.tx.sessions.counts(key).unsettled
-    return effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=next_id, unsettled=unsettled, text=said)).run
+    resumed = effects.apply(c, key, ev.Resumed(at=c.at, next_run_id=next_id, unsettled=unsettled, text=said)).run
+    outbox.tell_context_engine(c, key, "started")
+    return resumed
 
 
 def present_requester(tx: Tx, key: str) -> str:

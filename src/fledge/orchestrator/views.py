@@ -13,11 +13,11 @@ from fledge.core.announce import DeliveryTrace
 from fledge.core.asking import CUT
 from fledge.core.cluster import count_drivers
 from fledge.core.doing import awaited_children
-from fledge.core.keys import list_kind
+from fledge.core.keys import NAME_CHARS, list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
 from fledge.core.run import Instant, Run, Running, Undelivered, Waiting
 from fledge.core.standing import FailingTurn, State, StatusView, UnansweredTurn
-from fledge.core.targets import NAME_CHARS, number_in, pick, unknown_number
+from fledge.core.targets import number_in, pick, unknown_number
 from fledge.core.transcript import Replied, from_body, rows_read
 from fledge.core.turn import Wait
 from fledge.errors import NotFound
@@ -71,6 +71,11 @@ def name_of(tx: Tx, session: str) -> str:
     """The name of a session for people: the label of its run, else its key."""
     label = "" if tx.runs.find(session) is None else tx.runs.spec(session).label
     return flattened(label, NAME_CHARS) or session
+
+
+def controller_of(tx: Tx, run: Run) -> str:
+    """The session that may steer and kill a run."""
+    return tx.runs.spec(run.key).controller or run.terms.parent
 
 
 def rows_below(tx: Tx, session: str) -> list[ChildRow]:

@@ -1,4 +1,5 @@
-"""Sends posts of the outbox: messages to channels, events to hooks, ends of subagents to the context engine.
+"""Sends posts of the outbox: messages to channels, events to hooks, starts and ends of subagents to the context
+engine.
 
 One call is one try; the engine decides about retries, order and giving up. A receiver that hangs is left after a
 timeout, and delays no other post.
@@ -6,6 +7,7 @@ timeout, and delays no other post.
 
 import asyncio
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -30,11 +32,13 @@ SEND_S = 330.0
 """The longest time for one post, whatever timeout is set."""
 
 
-class _Leaving(Struct, frozen=True, rename="camel"):
-    """A context engine's notice that a subagent has ended."""
+class _ContextNotice(Struct, frozen=True, rename="camel"):
+    """A context engine's notice that a subagent has started or ended."""
 
     session_key: str
-    reason: Left
+    reason: Literal["started"] | Left
+    requester: str = ""
+    timeout_s: float = 0.0
 
 
 class Outlet:
@@ -59,7 +63,7 @@ class Outlet:
 
     @property
     def has_context_engine(self) -> bool:
-        """True if a context engine hears of the ends of runs."""
+        """True if a context engine hears of runs."""
         return self._context_engine is not None
 
     async def call(self, post: OutboxPost) -> Address | None:
@@ -74,9 +78,9 @@ class Outlet:
             elif call is not None:
                 return await self._hook(post.key, call)
             elif post.kind == "context":
-                left = msgspec.json.decode(post.body, type=_Leaving)
+                notice = msgspec.json.decode(post.body, type=_ContextNotice)
                 if self._context_engine is not None:
-                    await self._context_engine.subagent_ended(left.session_key, left.reason)
+                    await _tell(self._context_engine, notice)
             else:
                 raise Undeliverable(f"nothing can send {post.kind}")
         return None
@@ -122,6 +126,13 @@ class Outlet:
             await channel.close()
         for one in self._listening.values():
             await one.hooked.close()
+
+
+async def _tell(engine: ContextEngine, notice: _ContextNotice) -> None:
+    if notice.reason == "started":
+        await engine.subagent_started(notice.session_key, notice.requester, notice.timeout_s)
+    else:
+        await engine.subagent_ended(notice.session_key, notice.reason)
 
 
 # ---- from settings ---------------------------------------------------------------------------------------------------

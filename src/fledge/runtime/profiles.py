@@ -31,7 +31,7 @@ from fledge.config import (
 from fledge.config.permissions import read_rules
 from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
-from fledge.context_engine import ContextEngine
+from fledge.context_engine import ContextEngine, named_context_engine
 from fledge.core.attachments import AttachmentLimits
 from fledge.core.handover import HandoverLook
 from fledge.core.keys import AGENT_ID
@@ -190,6 +190,9 @@ class ConfiguredProfiles:
         self._aside = state.absolute() / set_aside.FOLDER
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
+        # Imported after `keep_out`: the command takes no module from a workspace.
+        if context_engine is None:
+            context_engine = named_context_engine(config.plugins.slots.context_engine)
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         search = configured_search(config.tools.web.search, given, self._registry.ca_file)
         searching = [] if search is None else [search_tool(search)]

@@ -166,10 +166,11 @@ class Tool(Struct, frozen=True, kw_only=True):
     def read_arguments(self, raw: str) -> Struct:
         """The arguments that a model sent, decoded. Raises `BadInput` if they are not JSON or do not fit.
 
-        An empty text counts as no arguments, because some models send that.
+        Some models send an empty text for no arguments, and numbers, true and false in quotes.
         """
         try:
-            return read_params(self.arguments, _json_value(raw if raw.strip() else "{}"), "arguments").params
+            given = _json_value(raw if raw.strip() else "{}")
+            return read_params(self.arguments, given, "arguments", unquote=True).params
         except BadInput as error:
             raise BadInput(error.field, f"{error.problem}. {self.usage}") from None
 

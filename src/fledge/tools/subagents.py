@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from fledge.core.access import Action, Role, refuse_control
+from fledge.core.keys import NAME_CHARS
 from fledge.core.policy import enforce
 from fledge.core.prompts import ChildRow, flattened, list_text
 from fledge.core.run import Instant
@@ -29,8 +30,6 @@ T = TypeVar("T")
 
 ROWS: Final = 50
 """How many subagents a list has in full."""
-TASK_CHARS: Final = 72
-LABEL_CHARS: Final = 48
 
 ChildParam = Annotated[str, Meta(description="which: number, label, run id, session key, last; all to kill all")]
 MessageParam = Annotated[str, Meta(description="for steer: the new direction; for reject: why")]
@@ -118,8 +117,8 @@ def _shown(row: ChildRow, now: Instant) -> JsonObject:
         "sessionKey": row.key,
         "runId": row.run_id,
         "status": row.status_text(now),
-        "label": flattened(row.label, LABEL_CHARS),
-        "task": flattened(row.task, TASK_CHARS),
+        "label": flattened(row.label, NAME_CHARS),
+        "task": flattened(row.task, NAME_CHARS),
         "pendingDescendants": row.unsettled,
     }
     times = {"startedAt": row.started_at, "endedAt": row.ended_at}
@@ -167,6 +166,5 @@ def controlled(c: Commit, session: str, action: Action, key: str) -> str:
     """The key, if the session may do this to it. Raises Refused otherwise."""
     known = c.tx.sessions.get(session)
     role: Role = "leaf" if known is not None and known.facts.role == "leaf" else "orchestrator"
-    controller = c.tx.runs.spec(key).controller or c.run(key).terms.parent
-    enforce(refuse_control(action, session, role, key, controller))
+    enforce(refuse_control(action, session, role, key, views.controller_of(c.tx, c.run(key))))
     return key

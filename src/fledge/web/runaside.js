@@ -69,11 +69,12 @@ export function files(row, story) {
 const KINDS = { inherit: "its requester's folder", dir: "a folder of its own", worktree: "a git worktree of its own" };
 
 export function facts(row, story, store) {
-  const { workspace, ran } = story;
+  const { run, workspace, ran } = story;
   const fact = (name, value, isCopied = false) => value && [el("dt", null, name), el("dd", null, value, isCopied && copyButton(String(value), `Copy ${name}`))];
   return block("Facts", null, el("dl", { class: "facts" },
     fact("agent", row.agentId), fact("model", story.models.join(", ") || row.model), fact("thinking", ran?.thinking),
-    fact("requester", sessionLink(store, row.requester)),
+    fact("requester", sessionLink(store, row.requester)), run.controller !== row.requester && fact("controller", sessionLink(store, run.controller)), fact("origin", run.origin),
+    fact("mode", run.mode), fact("cleanup", run.cleanup),
     fact("run id", row.runId, true), fact("session", row.sessionKey, true),
     fact("workspace", KINDS[workspace.kind] ?? workspace.kind), fact("folder", ran?.folder || workspace.folder, true), fact("starts in", workspace.cwd),
     fact("sandbox", ran?.boxed || workspace.isSandboxed ? "yes" : "no"), fact("tools", ran?.tools.join(", ")),

@@ -742,6 +742,9 @@
  * @property {number|null} startedAt
  * @property {number|null} endedAt
  * @property {number} unsettled
+ * @property {"run"|"session"} mode
+ * @property {"delete"|"keep"} cleanup
+ * @property {string} controller
  * @property {string} [model]
  * @property {number} [tokens]
  * @property {number|null} [costUsd]
@@ -751,6 +754,8 @@
  * @property {number|null} [queuedAt]
  * @property {number|null} [retryAt]
  * @property {string} [retryReason]
+ * @property {number|null} [archiveAt]
+ * @property {string} [origin]
  */
 
 /** A page of runs.

@@ -148,6 +148,17 @@ def test_each_tool_trouble_and_child_has_a_line_and_nothing_moves() -> None:
     play(story)
 
 
+def test_two_subagents_of_one_label_have_a_line_each() -> None:
+    async def story() -> None:
+        with Lines() as lines:
+            first, second = WorkingChild("scout", "", 0, session_key="a"), WorkingChild("scout", "", 0, session_key="b")
+            for children in ((first,), (first, second), (second,), (second, first)):
+                lines.screen.children(children)
+            assert lines.out.getvalue().splitlines() == ["· scout is at work"] * 3
+
+    play(story)
+
+
 def test_questions_are_asked_in_full_and_answered_by_a_line_of_their_own() -> None:
     async def story() -> None:
         with Lines() as lines:

@@ -58,6 +58,7 @@ class PlainScreen(Screen):
         self._in_code = self._has_begun = False
         self._waiting: list[str] = []
         self._at_work: set[str] = set()
+        """The session keys of the subagents that have had their line."""
         self._asked_at: dict[str, float] = {}
         self._reader: threading.Thread | None = None
         self._armed_until = 0.0
@@ -126,9 +127,9 @@ class PlainScreen(Screen):
     def children(self, children: WorkingChildren) -> None:
         """Subagents at work; a new one gets a line."""
         for child in children:
-            if child.label not in self._at_work:
+            if child.session_key not in self._at_work:
                 self._put(f"· {printable(child.label)} is at work")
-        self._at_work = {child.label for child in children}
+        self._at_work = {child.session_key for child in children}
 
     def ask(self, asked: OpenQuestions) -> None:
         """Open questions; each is shown once, in full."""

@@ -41,6 +41,8 @@ class WorkingChild(Struct, frozen=True):
     tokens: int = 0
     waits: bool = False
     """True if it waits for the person."""
+    session_key: str = ""
+    """Tells subagents of one label apart."""
 
 
 WorkingChildren = tuple[WorkingChild, ...]
