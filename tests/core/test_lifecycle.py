@@ -218,14 +218,14 @@ SIGNALS: dict[str, Row] = {
         RUNS["ending, stopping named"],
         stopped(),
         dead(),
-        (fx.ReleaseDriver(), *KILL, fx.CountDown(), *CLEAN),
+        (fx.FreeDriver(), *KILL, fx.CountDown(), *CLEAN),
         {},
     ),
     "stopping below, acknowledged over children: killed, not yet settled": (
         RUNS["ending, stopping below"],
         stopped(unsettled=1),
         dead(named=False),
-        (fx.ReleaseDriver(), *KILL, *CLEAN),
+        (fx.FreeDriver(), *KILL, *CLEAN),
         {},
     ),
 }

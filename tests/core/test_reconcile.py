@@ -9,7 +9,7 @@ from fledge.core import closing
 from fledge.core import effects as fx
 from fledge.core import reconcile as rc
 from fledge.core.effects import Step, ignore, move
-from fledge.core.events import Errored, Finished, LeaseLost, RanOut, Signal
+from fledge.core.events import DriverStopped, Errored, Finished, LeaseLost, RanOut, Signal
 from fledge.core.lifecycle import transition
 from fledge.core.run import ENDED, Archived, Ending, Grace, Queued, Run, Running
 from tests.core.samples import RUNS, SERVING, WORKING, YIELD_WAIT, broke, faltered, finished, lost, started, stopped
@@ -66,7 +66,13 @@ def _requeue(running: Running) -> Follows:
 
 def _decide_killed(named: bool) -> Follows:
     def follows(run: Run, signal: Signal) -> Step:
-        gone = fx.SupersedeDriver(signal.at) if isinstance(signal, LeaseLost) else fx.ReleaseDriver()
+        match signal:
+            case LeaseLost():
+                gone: fx.Effect = fx.SupersedeDriver(signal.at)
+            case DriverStopped():
+                gone = fx.FreeDriver()
+            case _:
+                gone = fx.ReleaseDriver()
         return closing.kill_now(run, signal.at, named, 0, gone)
 
     return follows

@@ -90,8 +90,10 @@ def _while_stopping(run: Run, stopping: Stopping, signal: ev.Signal) -> Step:
             return closing.fix(run, ended, end.said, unsettled, fx.ReleaseDriver(), fx.SuppressInbox())
         case ev.AttemptStarted() | ev.AttemptFaltered():
             return ignore(run, "killed, and stopping")
-        case ev.AttemptEnded() | ev.DriverStopped():
+        case ev.AttemptEnded():
             return closing.kill_now(run, at, stopping.named, unsettled, fx.ReleaseDriver())
+        case ev.DriverStopped():
+            return closing.kill_now(run, at, stopping.named, unsettled, fx.FreeDriver())
         case ev.LeaseLost():
             return closing.kill_now(run, at, stopping.named, unsettled, fx.SupersedeDriver(at))
         case _:
