@@ -6,6 +6,7 @@ a few runs, by taking turns: alone it would say more of the machine than of the 
 Chromium.
 """
 
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
+from urllib.request import Request, urlopen
 
 import fledge
 from bench.history import copy_entries, copy_runs
@@ -115,7 +117,8 @@ class Gateway:
     """`fledge serve` in a process of its own."""
 
     address: str
-    token: str
+    sign_in: str
+    """The credential of a browser."""
     pid: int
 
     @property
@@ -126,6 +129,13 @@ class Gateway:
         except OSError:
             return 0.0
         return 1000 * (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _signed_in(address: str, token: str) -> str:
+    """The credential for which a browser shows the token."""
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json", "origin": address}
+    with urlopen(Request(f"{address}/login", b"{}", headers)) as answer:
+        return str(json.load(answer)["signIn"])
 
 
 @contextmanager
@@ -139,7 +149,7 @@ def _gateway(state: Path) -> Iterator[Gateway]:
         assert process.stdout is not None
         found = re.search(r"http://[\d.:]+", process.stdout.readline())
         assert found is not None, "fledge serve does not start"
-        yield Gateway(found[0], (state / "gateway.token").read_text().strip(), process.pid)
+        yield Gateway(found[0], _signed_in(found[0], (state / "gateway.token").read_text().strip()), process.pid)
     finally:
         process.terminate()
         process.communicate(timeout=30)
@@ -170,7 +180,7 @@ def _shown(browser: "Browser", gateway: Gateway, path: str, what: str) -> Iterat
     try:
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
-        page.add_init_script(f"sessionStorage.setItem('fledge.token', {gateway.token!r})")
+        page.add_init_script(f"localStorage.setItem('fledge.signin', {gateway.sign_in!r})")
         page.add_init_script(_SHOWN.replace("WHAT", repr(what)))
         measured, before = Measured(page), gateway.cpu_ms
         page.goto(f"{gateway.address}/{path}")
