@@ -47,6 +47,17 @@ def test_the_pages_files_need_no_token_and_carry_strict_headers(server: Server, 
     assert "set-cookie" not in headers
 
 
+def test_fifteen_tabs_that_open_at_once_get_all_files(tmp_path: Path) -> None:
+    with serving(tmp_path / "state", settings={"gateway": {"port": 0}}) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        for name in 15 * SOURCES:
+            connection.request("GET", "/" if name == "index.html" else f"/page/{name}")
+            response = connection.getresponse()
+            response.read()
+            assert response.status == 200
+        connection.close()
+
+
 @pytest.mark.parametrize(
     "path", ["/rpc", "/events", "/health", "/metrics", "/schema", "/nothing", "/pages", "//", "/page"]
 )

@@ -20,6 +20,8 @@ MOST_CLIENTS: Final = 10_000
 """How many clients' rates are remembered."""
 BURST: Final = 4
 """How many seconds' worth of requests may come at once."""
+PAGE_REQUESTS: Final = 1000
+"""How many requests for the page's files may come at once: each new tab sends some fifty."""
 STRANGERS_PER_SECOND: Final = 10.0
 """Rate limit for unauthenticated requests."""
 
@@ -213,7 +215,7 @@ class Rates:
     def __init__(self, per_second: float) -> None:
         self.owner = Rate(per_second, BURST * per_second)
         """Requests with the token, and posts of channels once their signature holds."""
-        self.readers = Rate(per_second, BURST * per_second)
+        self.readers = Rate(per_second, max(BURST * per_second, PAGE_REQUESTS))
         """Requests for the page's files."""
         self.unproven = Rate(per_second, BURST * per_second)
         """Posts of channels, until their signature holds."""
