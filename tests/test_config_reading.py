@@ -351,7 +351,7 @@ def fitting(of: Shape) -> st.SearchStrategy[object]:
             return st.sampled_from(["m", {"primary": "m", "fallbacks": ["n"]}])
         case _:
             forms = {"duration": "1h30m", "start": "08:30", "end": "24:00", "timezone": "UTC", "target": "*"}
-            forms["webhook"] = "http://[::1]:8080/in?a=b"
+            forms |= {"webhook": "http://[::1]:8080/in?a=b", "outlet": "last", "object": "package.module:name"}
             return st.sampled_from([forms.get(of.form, "Some")])
 
 

@@ -234,6 +234,7 @@ def test_a_conversation_that_a_finger_presses_opens_though_the_list_changes(brow
         ):
             told(page, "sessions.query", WAITS)
         expect(page).to_have_url(at(three, "chat", MAIN))
+        expect(conversations(page, "second")).to_contain_text("1 thing waits for you")
         hello = {"session": "third", "message": "say hello", "timeoutSeconds": 10}
         with touched(page, conversations(page, "first"), lambda: three.call("send", **hello)):
             told(page, "sessions.query", "result => result.rows.some((row) => row.key === 'agent:main:third')")

@@ -102,7 +102,7 @@ def test_a_question_shows_the_change_of_the_file_as_it_is(browser: Browser, desk
         desk.until(lambda tx: "eleven" in (folder / "app.py").read_text() or None)
         page.goto(f"{desk.address}/#/chat/agent%3Amain%3Areplace")
         person.see("details.call summary", "write").click()
-        assert page.locator("details.call .change .d-add").all_inner_texts() == ["+eleven"]
+        expect(page.locator("details.call .change .d-add")).to_have_text(["+eleven"])
 
 
 def test_a_call_is_allowed_denied_and_denied_with_words_for_the_model(browser: Browser, desk: Scene) -> None:

@@ -96,7 +96,7 @@ def test_each_phase_of_a_run_says_what_its_session_can_be_at() -> None:
         (LosesLateWords, "is told to have failed", 143),
         (CountsNoHops, r"[2-9]\d messages came of", 13),
         (ForgetsExchanges, "still waits for", 5),
-        (LosesLastWords, "its thread never heard", 5),
+        (LosesLastWords, "its thread never heard", 6),
         (ForgetsWhereTurnsBegin, "ended without words", 8),
         (ForgetsYields, "has yielded and waits for nothing", 0),
         (ForgetsWakes, r"\(conversation\) is idle, wait over", 0),

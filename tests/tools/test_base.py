@@ -290,7 +290,7 @@ def test_arguments_arrive_typed_under_their_own_names(raw: str, text: str) -> No
         ("  ", "draw: at: is required: an object."),
         ("{}", "draw: at: is required: an object."),
         ('{"at": {}}', "draw: at.x: is required: an integer."),
-        ('{"at": {"x": "1"}}', "draw: at.x: must be an integer (got '1')."),
+        ('{"at": {"x": "one"}}', "draw: at.x: must be an integer (got 'one')."),
         ('{"at": {"x": 1}, "size": 0}', "draw: size: must be an integer from 1 to 9 (got 0)."),
         ('{"at": {"x": 1}, "size": 10}', "draw: size: must be an integer from 1 to 9 (got 10)."),
         ('{"at": {"x": 1}, "replace_all": true}', "draw: replace_all: is not a parameter (did you mean replaceAll?)."),

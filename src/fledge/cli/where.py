@@ -12,6 +12,7 @@ from fledge.client.connection import Gateway, checked_address
 from fledge.client.folder import Client, Elsewhere, Folder, Local, Server
 from fledge.commands.wire import WireObject
 from fledge.core.keys import main_key, project_key
+from fledge.core.params import as_written
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput
 from fledge.store.addresses import folder_of, is_address, shown
@@ -122,7 +123,10 @@ def where(
         if token_file is not None:
             raise BadInput("--token-file", "needs --gateway URL", token_file)
         return folder_or_store(state, store, env)
-    checked_address(address)
+    try:
+        checked_address(address)
+    except BadInput as error:
+        raise as_written(error, {"gateway": "--gateway" if gateway else "FLEDGE_GATEWAY"}) from None
     if state is not None:
         raise BadInput("--gateway", "cannot stand beside --state: name a folder or a gateway", address)
     if store is not None:
