@@ -107,6 +107,8 @@ def test_an_exclamation_mark_runs_a_command_and_its_output_joins_the_next_messag
                 "›",
             ]
             assert s.wishes() == []
+            await s.type("/status\r")
+            assert s.wishes() == [WordsSent("/status", "/status")], "the output is no part of a command"
             await s.type("look\r")
             assert s.wishes() == [WordsSent("I ran `echo hello` (exit code 0):\n```\nhello\n```\n\nlook", "look")]
             assert s.glass.rows()[-1] == "›"

@@ -411,8 +411,10 @@ class TerminalScreen(Screen):
         if text.startswith("!") and text[1:].strip():
             get_app().create_background_task(self._run_here(text[1:].strip()))
             return
-        ran, self._ran = self._ran, []
         whole = self._pastes.unfold(text)
+        ran: list[CommandRan] = []
+        if not whole.startswith("/"):  # a command of the chat stays one: the output waits for a message
+            ran, self._ran = self._ran, []
         self._wish(WordsSent(with_output(ran, whole), text))
 
     def _escape(self, key: Any) -> None:
