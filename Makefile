@@ -22,7 +22,7 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(READY))
 	$(BIN)/fledge demo
 
 test: $(STAMP)
-	$(BIN)/pytest --numprocesses 4 --dist worksteal --durations 20
+	$(BIN)/pytest --numprocesses 3 --dist worksteal --durations 20
 
 check: $(STAMP)
 	$(BIN)/ruff check .
