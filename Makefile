@@ -37,9 +37,9 @@ coverage: $(STAMP)
 		$(BIN)/coverage run -m pytest tests/core && $(BIN)/coverage report --fail-under=100; \
 	else echo "left out: the coverage of core/ is measured with Python 3.11.7 or newer"; fi
 
-# The tests of core/ with every other Python that is found, each in a small environment of its own.
+# The tests of core/ with every other Python that is found, WITHOUT these versions, each in a small environment of its own.
 pythons:
-	$(PYTHON) -m tests.pythons
+	$(PYTHON) -m tests.pythons $(WITHOUT)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
