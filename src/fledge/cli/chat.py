@@ -180,9 +180,9 @@ class Chat:
         self._completions, self._kept = completions, kept
         self._answers = Answers(screen)
         self._sits = asyncio.Event()
+        """Set once the greeting is shown: events are shown from here on."""
         self._listed: list[str] = []
         """Keys of the conversations in the list that was shown last, in its order."""
-        """Set once the greeting is shown: events are shown from here on."""
         self._showing = asyncio.Lock()
         """Held while a message is sent or entries are shown, so that the chat knows which entries were typed here."""
         self._saying = asyncio.Lock()
